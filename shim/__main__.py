@@ -3,7 +3,8 @@
 import os
 import sys
 
-PASSED_ON = "CLAUDE_"  # in front of a variable of ours: some frontends pass on CLAUDE_* and drop all others
+# in front of a variable of ours: some frontends pass on CLAUDE_* and drop all others
+PASSED_ON = "CLAUDE_"
 
 
 def main() -> None:
@@ -29,10 +30,12 @@ def main() -> None:
 
 def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and arguments[0] in ("--version", "-v"):
-        # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every session.
+        # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every
+        # session.
         return _say("2.1.332 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
-        # This may be a subcommand. Frontends call those often, and they need nothing that a turn needs.
+        # This may be a subcommand. Frontends call those often, and they need nothing that a turn
+        # needs.
         from shim.channels.inherited_signals import reset_inherited_signals
         from shim.commands.claude.subcommands import door
 
@@ -45,7 +48,8 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     early_signals.listen()
     import gc
 
-    gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again
+    # imports make no garbage worth a tenth of a turn's start; the session turns it on again
+    gc.disable()
     from shim.commands.claude.dropin import main as dropin
 
     return dropin(arguments, installed)

@@ -25,12 +25,17 @@ from shim.profiles.load import files
 from shim.state import profile_files
 from shim.state.own_vendors import BUNDLED
 
-# Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
+# Always the same examples, however slow the machine is; a test may ask for more of them
+# (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW
+)
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
-vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
-files.parsed = profile_files.parsed = functools.cache(files.parsed)  # and its TOML parsed once, for all state folders
+# a bundled profile is read and compiled once
+vendors.described[0] = functools.cache(vendors.described[0])
+# and its TOML parsed once, for all state folders
+files.parsed = profile_files.parsed = functools.cache(files.parsed)
 load_uncached_vendor = profile_files.vendor
 
 
@@ -42,14 +47,18 @@ def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any
 
 
 profile_files.vendor = load_vendor
-typer.main.get_command = functools.cache(typer.main.get_command)  # the parser of all commands is made once
-guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
+# the parser of all commands is made once
+typer.main.get_command = functools.cache(typer.main.get_command)
+# in this process: a guard that nobody waited for is a warning in some other test
+guard.LEAVE_SECONDS = PATIENCE
 
-# The tests are written for a terminal of their own, or for none; that of whoever runs them is neither.
+# The tests are written for a terminal of their own, or for none; that of whoever runs them is
+# neither.
 for name in ("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
 
-# Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.
+# Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the
+# tests start.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -58,8 +67,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="every sweep over everything: `make full`")
-    parser.addoption("--alone", action="store_true", help="wait for other complete runs: `make test`, `make e2e`")
-    parser.addoption("--fixture", default="", metavar="NAME", help="loops run over fixtures with NAME in their name")
+    parser.addoption(
+        "--alone", action="store_true", help="wait for other complete runs: `make test`, `make e2e`"
+    )
+    parser.addoption(
+        "--fixture",
+        default="",
+        metavar="NAME",
+        help="loops run over fixtures with NAME in their name",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,7 +101,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that prove a rule of the contract (`-k contract` runs them); leave out what `make full` runs."""
+    """Mark the tests that prove a rule of the contract (`-k contract` runs them); leave out what
+    `make full` runs.
+    """
     from tests.test_contract import NAMED
 
     for item in items:
@@ -104,7 +122,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Remove the profiles of the test's settings, which later tests would read again for each vendor."""
+    """Remove the profiles of the test's settings, which later tests would read again for each
+    vendor.
+    """
     if len(vendors.described) > 1:
         del vendors.described[1:]
         vendors.VENDORS.clear()
@@ -150,14 +170,19 @@ def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
-    """Yield `real_box`, with its environment and working directory in this process. Restore the signal handlers."""
+    """Yield `real_box`, with its environment and working directory in this process. Restore the
+    signal handlers.
+    """
     for name in list(os.environ):
         if name.startswith(("SHIM_", "CLAUDE", "ANTHROPIC_", "XDG_")):
             monkeypatch.delenv(name)
     for name, value in real_box.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(real_box.cwd)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     yield real_box
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -167,7 +192,9 @@ def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
 def shim(
     inside: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, bytes, str]]:
-    """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status, stdout and stderr."""
+    """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status,
+    stdout and stderr.
+    """
     from shim.commands.cli import run
 
     monkeypatch.setenv("COLUMNS", "200")

@@ -4,7 +4,8 @@
     fuzz.py show INPUT                   what an input breaks, made as small as it gets
     fuzz.py keep INPUT NAME SENTENCE     that as fixtures/<vendor>/fuzz-NAME, which pins SENTENCE
 
-Inputs that broke something are under .fuzz/; the guided fuzzer's corpus too, so that the next run goes on from there.
+Inputs that broke something are under .fuzz/; the guided fuzzer's corpus too, so that the next run
+goes on from there.
 """
 
 import argparse
@@ -40,7 +41,9 @@ def say(text: object) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run")
     run.add_argument("--seconds", type=int, default=600)
@@ -53,10 +56,14 @@ def main() -> int:
     given = parser.parse_args()
     if given.command == "run":
         return fuzz(given.seconds, given.seed or int(time.time()))
-    return show(given.input) if given.command == "show" else keep_as_fixture(given.input, given.name, given.sentence)
+    return (
+        show(given.input)
+        if given.command == "show"
+        else keep_as_fixture(given.input, given.name, given.sentence)
+    )
 
 
-# -- both fuzzers -----------------------------------------------------------------------------------------------------
+# -- both fuzzers ----------------------------------------------------------------------------------
 
 
 def fuzz(seconds: int, seed: int) -> int:
@@ -64,11 +71,15 @@ def fuzz(seconds: int, seed: int) -> int:
     FOLDER.mkdir(exist_ok=True)
     for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
         old.unlink()
-    say(f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}")
+    say(
+        f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}"
+    )
     guided, notes, broken = Findings(FOLDER, "guided"), "", ""
     took = 0.0
     if importlib.util.find_spec("atheris") is None:
-        notes = NO_WHEEL.format(version=platform.python_version(), machine=platform.platform(terse=True))
+        notes = NO_WHEEL.format(
+            version=platform.python_version(), machine=platform.platform(terse=True)
+        )
     else:
         took, notes, broken = _guided(guided, int(seconds * GUIDED), seed)
     report("guided (atheris)", guided, took, notes)
@@ -81,24 +92,42 @@ def fuzz(seconds: int, seed: int) -> int:
     total = guided.child_lines() + unguided.child_lines()
     floods = guided.floods + unguided.floods
     say(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
-    failures = [*guided.failures.values(), *unguided.failures.values(), *([broken] if broken else [])]
+    failures = [
+        *guided.failures.values(),
+        *unguided.failures.values(),
+        *([broken] if broken else []),
+    ]
     for failure in failures:
         say(f"BROKEN {failure}")
-    say(f"{len(failures)} broken invariants" + (": `tests/fuzz.py show INPUT` makes one small" if failures else ""))
+    say(
+        f"{len(failures)} broken invariants"
+        + (": `tests/fuzz.py show INPUT` makes one small" if failures else "")
+    )
     return 1 if failures else 0
 
 
 def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     """Run the guided fuzzer: how long it took, its coverage in words, and how it died, if it did."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "fuzzing.guided", str(FOLDER), str(seconds), str(seed % (1 << 31) or 1)]
+    command = [
+        sys.executable,
+        "-m",
+        "fuzzing.guided",
+        str(FOLDER),
+        str(seconds),
+        str(seed % (1 << 31) or 1),
+    ]
     log = FOLDER / "guided.log"
     with log.open("wb") as file:
         tests = ROOT / "tests"
         paths = os.pathsep.join(map(str, (ROOT, tests, tests / "support")))
         environment = {**os.environ, "PYTHONPATH": paths}
         child = subprocess.Popen(
-            command, cwd=Path(__file__).parent, env=environment, stdout=file, stderr=subprocess.STDOUT
+            command,
+            cwd=Path(__file__).parent,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
         )
         try:
             status = child.wait(seconds + LAST_WORDS_SECONDS)
@@ -110,7 +139,11 @@ def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     book.load()
     text = log.read_text(encoding="utf-8", errors="replace")
     seen = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
-    words = "{} edges and {} features covered, {} inputs kept".format(*seen[-1]) if seen else "no coverage was reported"
+    words = (
+        "{} edges and {} features covered, {} inputs kept".format(*seen[-1])
+        if seen
+        else "no coverage was reported"
+    )
     if status:
         return took, words, f"the guided fuzzer ended with {status}: {text[-1500:]}"
     return took, words, ""
@@ -120,12 +153,15 @@ def report(name: str, book: Findings, took: float, notes: str) -> None:
     """One fuzzer's numbers."""
     rate = f", {book.child_lines() / took:,.0f} a second" if took else ""
     say(f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}")
-    say("  " + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target]))
+    say(
+        "  "
+        + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target])
+    )
     if notes:
         say(f"  {notes}")
 
 
-# -- one input --------------------------------------------------------------------------------------------------------
+# -- one input -------------------------------------------------------------------------------------
 
 
 def _smallest(path: Path) -> Run | None:
@@ -153,7 +189,9 @@ def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
     """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
     (run,) = read(path.read_bytes(), tuple(TARGETS))
     if run.target not in CHILDREN or (odd := special(run)):
-        say(f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})")
+        say(
+            f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})"
+        )
         return 1
     say(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
     return 0

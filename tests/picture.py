@@ -1,7 +1,8 @@
 """`make picture`: draw what `shim demo` draws, as the SVG that the README shows.
 
-The demo vendor's events go through the real translator, and their pauses through a clock of our own: the picture is the
-same on every machine. Fonts are left to the reader's browser, so that the picture loads nothing from a network.
+The demo vendor's events go through the real translator, and their pauses through a clock of our
+own: the picture is the same on every machine. Fonts are left to the reader's browser, so that the
+picture loads nothing from a network.
 """
 
 import io
@@ -29,7 +30,12 @@ WIDTH = 84  # columns
 def drawn() -> Console:
     """The console with the whole demo on it."""
     console = Console(
-        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor", highlight=False
+        file=io.StringIO(),
+        record=True,
+        width=WIDTH,
+        force_terminal=True,
+        color_system="truecolor",
+        highlight=False,
     )
     translation = open_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = Story(), 0.0
@@ -37,7 +43,9 @@ def drawn() -> Console:
     for change in story.prompt(clock, PROMPT):
         drawing.change(change)
     for event in session(PROMPT, FOLDER, "demo"):
-        clock += {"thinking": PAUSE, "text": PAUSE, "start": THOUGHT, "result": THOUGHT}.get(event["type"], 0.0)
+        clock += {"thinking": PAUSE, "text": PAUSE, "start": THOUGHT, "result": THOUGHT}.get(
+            event["type"], 0.0
+        )
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
             for change in story.event(clock, orjson.loads(line)):
                 drawing.change(change)
@@ -53,7 +61,9 @@ def drawn() -> Console:
 def picture() -> str:
     """The SVG."""
     template = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    svg = drawn().export_svg(title="shim demo", theme=MONOKAI, code_format=template, unique_id="demo")
+    svg = drawn().export_svg(
+        title="shim demo", theme=MONOKAI, code_format=template, unique_id="demo"
+    )
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
 
 

@@ -1,8 +1,10 @@
-"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice each of them.
+"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice
+each of them.
 
     python tests/seeded_faults.py [--rounds N] [--out FILE] [NAME …]
     python tests/seeded_faults.py --list
-    python tests/seeded_faults.py --check      whether every fault still fits the code, and names only what is there
+    python tests/seeded_faults.py --check      whether every fault still fits the code, and names
+                                               only what is there
     python tests/seeded_faults.py --sound      the same run without a fault: nothing may fail
 
 The faults are in `tests/faults/*.toml`, a table each under a name that says what goes wrong:
@@ -13,9 +15,9 @@ The faults are in `tests/faults/*.toml`, a table each under a name that says wha
     old = "what stands there, exactly once"
     new = "what a tired person could have written"
 
-`also` are further places, each with `module`, `old` and `new`. A NAME may be the name of an area. A fault that lets the
-tests run for longer than LIMIT_SECONDS was noticed too: somebody would look. Exit 1 when a fault was missed, or does
-not fit.
+`also` are further places, each with `module`, `old` and `new`. A NAME may be the name of an area. A
+fault that lets the tests run for longer than LIMIT_SECONDS was noticed too: somebody would look.
+Exit 1 when a fault was missed, or does not fit.
 """
 
 import argparse
@@ -38,18 +40,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "faults"
 
-# What the type checker says of a fault that names what was moved or renamed: it ends in an exception, so any test
-# notices it, and it tells nothing of the tests.
+# What the type checker says of a fault that names what was moved or renamed: it ends in an
+# exception, so any test notices it, and it tells nothing of the tests.
 OUTDATED = ("attr-defined", "name-defined", "call-arg", "union-attr")
 
 LIMIT_SECONDS = 1800.0  # of a round: three times what all tests take in one process
 FAREWELL_SECONDS = 20.0  # for pytest to end what its tests have started
 
 PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist")
-OWN = "test_seeded_faults"  # is left out: it compares the list with the code, so it fails with every fault
+# is left out: it compares the list with the code, so it fails with every fault
+OWN = "test_seeded_faults"
 
-# The modules of the tests, without their `test_`, that should notice a fault of an area. They are the first round, so
-# that most faults are noticed in seconds. The second round is all other modules.
+# The modules of the tests, without their `test_`, that should notice a fault of an area. They are
+# the first round, so that most faults are noticed in seconds. The second round is all other
+# modules.
 ROUNDS = 2
 AREAS = {
     "matrix": "permission_matrix bundled decide binding",
@@ -128,60 +132,90 @@ def read_faults() -> list[Fault]:
     found = []
     for path in sorted(FOLDER.glob("*.toml")):
         for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            places = tuple(Place(one["module"], one["old"], one["new"]) for one in (table, *table.get("also", ())))
+            places = tuple(
+                Place(one["module"], one["old"], one["new"])
+                for one in (table, *table.get("also", ()))
+            )
             found.append(Fault(name, table["area"], places))
     return found
 
 
 def mistakes(faults: Sequence[Fault]) -> list[str]:
     """What of the list does not fit the code or the tests."""
-    said = [f"{one.name}: {why}" for one in faults for place in one.places if (why := place.mistake())]
-    said += [f"{one.name}: there is no area {one.area!r}" for one in faults if one.area not in AREAS]
+    said = [
+        f"{one.name}: {why}" for one in faults for place in one.places if (why := place.mistake())
+    ]
+    said += [
+        f"{one.name}: there is no area {one.area!r}" for one in faults if one.area not in AREAS
+    ]
     names = [one.name for one in faults]
-    said += [f"{name}: there are two of this name" for name in sorted({one for one in names if names.count(one) > 1})]
+    said += [
+        f"{name}: there are two of this name"
+        for name in sorted({one for one in names if names.count(one) > 1})
+    ]
     named = {f"test_{name}" for area in AREAS.values() for name in area.split()}
-    return said + [f"there is no module {name} of the tests" for name in sorted(named - set(test_modules()))]
+    return said + [
+        f"there is no module {name} of the tests" for name in sorted(named - set(test_modules()))
+    ]
 
 
 def test_modules() -> dict[str, str]:
     """The modules of the tests that need nothing but Python: name → path from the root."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    return {path.stem: str(path.relative_to(ROOT)) for path in paths if "e2e" not in path.parts and path.stem != OWN}
+    return {
+        path.stem: str(path.relative_to(ROOT))
+        for path in paths
+        if "e2e" not in path.parts and path.stem != OWN
+    }
 
 
 def rounds(area: str, most: int) -> Iterator[list[str]]:
-    """The paths of the tests, those first that should notice a fault of this area, or of any where it is ""."""
+    """The paths of the tests, those first that should notice a fault of this area, or of any where
+    it is "".
+    """
     left = test_modules()
     names = AREAS[area] if area else " ".join(AREAS.values())
     first = [left.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
     yield from [paths for paths in (first, list(left.values())) if paths][:most]
 
 
-# -- a copy -------------------------------------------------------------------------------------------------------
+# -- a copy ----------------------------------------------------------------------------------------
 
 
 class Copy:
-    """The tracked files as they are now, with a Python of their own: a test may start that with `-I`."""
+    """The tracked files as they are now, with a Python of their own: a test may start that with
+    `-I`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tree, self.temporary = folder / "tree", folder / "tmp"
         self.temporary.mkdir()
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+        names = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+        ).stdout
         for name in names.decode().split("\0"):
-            if name and (ROOT / name).is_file():  # a file may have been removed and not yet committed
+            # a file may have been removed and not yet committed
+            if name and (ROOT / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, self.tree / name, follow_symlinks=False)
         venv.create(folder / "python", symlinks=True)
         (packages,) = (folder / "python").glob("lib/python*/site-packages")
         ours = [path for path in sys.path if path.endswith("-packages")]
-        (packages / "copy.pth").write_text("\n".join([str(self.tree), *ours]) + "\n", encoding="utf-8")
+        (packages / "copy.pth").write_text(
+            "\n".join([str(self.tree), *ours]) + "\n", encoding="utf-8"
+        )
 
     @contextmanager
     def seeded(self, *faults: Fault) -> Iterator[list[Fault]]:
-        """With faults in it for a while; gives those that no longer fit, because of the ones before them."""
+        """With faults in it for a while; gives those that no longer fit, because of the ones before
+        them.
+        """
         places = [place for fault in faults for place in fault.places]
-        sound = {path: path.read_text(encoding="utf-8") for path in {self.tree / one.module for one in places}}
+        sound = {
+            path: path.read_text(encoding="utf-8")
+            for path in {self.tree / one.module for one in places}
+        }
         try:
             yield [fault for fault in faults if not all(map(self._seed, fault.places))]
         finally:
@@ -196,19 +230,29 @@ class Copy:
         return place.old in text
 
     def outdated(self, faults: Sequence[Fault]) -> list[str]:
-        """What the type checker says of names that are not there, with as many faults at a time as fit."""
+        """What the type checker says of names that are not there, with as many faults at a time as
+        fit.
+        """
         said: list[str] = []
         while faults:
             with self.seeded(*faults) as left:
                 command = [sys.executable, "-m", "mypy", "--cache-dir", str(self.folder / "types")]
-                checked = subprocess.run(command, cwd=self.tree, capture_output=True, text=True, check=False)
+                checked = subprocess.run(
+                    command, cwd=self.tree, capture_output=True, text=True, check=False
+                )
             assert checked.returncode < 2, checked.stdout + checked.stderr
-            said += [line for line in checked.stdout.splitlines() if line.endswith(tuple(f"[{it}]" for it in OUTDATED))]
+            said += [
+                line
+                for line in checked.stdout.splitlines()
+                if line.endswith(tuple(f"[{it}]" for it in OUTDATED))
+            ]
             faults = left
         return said
 
     def tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
-        """Run some tests: the status and what was said. The status is None where they were not done in time."""
+        """Run some tests: the status and what was said. The status is None where they were not done
+        in time.
+        """
         command = [self.folder / "python" / "bin" / "python", "-m", "pytest", *PYTEST, *paths]
         environment = {**os.environ, "PYTHONPATH": str(self.tree), "TMPDIR": str(self.temporary)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -233,7 +277,9 @@ class Copy:
             return status, said.read().decode("utf-8", "replace")
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        """End pytest first, so that its tests end what they have started; then all that a fault let live."""
+        """End pytest first, so that its tests end what they have started; then all that a fault let
+        live.
+        """
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
@@ -247,20 +293,23 @@ class Copy:
                 continue
             try:
                 environment = Path(f"/proc/{name}/environ").read_bytes()
-                if folder.encode() in environment or os.readlink(f"/proc/{name}/cwd").startswith(folder):
+                if folder.encode() in environment or os.readlink(f"/proc/{name}/cwd").startswith(
+                    folder
+                ):
                     os.kill(int(name), signal.SIGKILL)
             except OSError:
                 continue  # it has gone, or is another user's
 
 
-# -- a run --------------------------------------------------------------------------------------------------------
+# -- a run -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What became of a fault, the test that failed first, and the seconds.
 
-    The word is `caught`, `hung`, `missed`, or `killed` where somebody else ended pytest, which says nothing.
+    The word is `caught`, `hung`, `missed`, or `killed` where somebody else ended pytest, which says
+    nothing.
     """
 
     fault: Fault
@@ -269,7 +318,9 @@ class Verdict:
     test: str = ""
 
     def __str__(self) -> str:
-        return "\t".join((self.word, f"{self.seconds:.1f}", self.fault.area, self.fault.name, self.test))
+        return "\t".join(
+            (self.word, f"{self.seconds:.1f}", self.fault.area, self.fault.name, self.test)
+        )
 
 
 def attempt(fault: Fault, copy: Copy, most: int) -> Verdict:
@@ -296,16 +347,28 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults or areas; else all")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="1: the tests of the fault's area, 2: all")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="1: the tests of the fault's area, 2: all"
+    )
     parser.add_argument("--out", default=os.devnull, help="a file for the verdicts, a line each")
     parser.add_argument("--list", action="store_true", help="say the names")
-    parser.add_argument("--check", action="store_true", help="only see whether every fault fits the code and its types")
-    parser.add_argument("--sound", action="store_true", help="run the tests over a copy without a fault")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only see whether every fault fits the code and its types",
+    )
+    parser.add_argument(
+        "--sound", action="store_true", help="run the tests over a copy without a fault"
+    )
     asked = parser.parse_args()
     faults = read_faults()
     if unknown := set(asked.names) - {one.name for one in faults} - set(AREAS):
         parser.error(f"there is no fault and no area {', '.join(sorted(unknown))}")
-    faults = [one for one in faults if not asked.names or one.name in asked.names or one.area in asked.names]
+    faults = [
+        one
+        for one in faults
+        if not asked.names or one.name in asked.names or one.area in asked.names
+    ]
     if asked.list:
         say(*(f"{one.area}\t{one.name}" for one in faults))
         return 0
@@ -313,7 +376,10 @@ def main() -> int:
         say(*wrong)
         return 1
     missed = 0
-    with tempfile.TemporaryDirectory(prefix="faults-") as name, open(asked.out, "a", encoding="utf-8") as file:
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as name,
+        open(asked.out, "a", encoding="utf-8") as file,
+    ):
         copy = Copy(Path(name).resolve())
         if asked.check:
             wrong = copy.outdated(faults)

@@ -2,8 +2,8 @@
 
     python tests/size_report.py
 
-The report is a hint for a reader, not a check: an enforced limit moves code to where there is room for it instead of
-where it belongs. `tests/test_layering.py` enforces the rules of imports.
+The report is a hint for a reader, not a check: an enforced limit moves code to where there is room
+for it instead of where it belongs. `tests/test_layering.py` enforces the rules of imports.
 """
 
 import ast
@@ -38,7 +38,9 @@ def list_crowded_folders() -> Iterator[str]:
 
 
 def list_large_classes() -> Iterator[str]:
-    """Return a line for each class that gives its objects more than LARGE_CLASS_ATTRIBUTES attributes."""
+    """Return a line for each class that gives its objects more than LARGE_CLASS_ATTRIBUTES
+    attributes.
+    """
     for path in sorted(SHIM.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -50,7 +52,9 @@ def list_large_classes() -> Iterator[str]:
 
 
 def collect_attributes(node: ast.ClassDef) -> set[str]:
-    """Return the names of the annotated fields and of the attributes that a method assigns on `self`."""
+    """Return the names of the annotated fields and of the attributes that a method assigns on
+    `self`.
+    """
     names = {
         statement.target.id
         for statement in node.body

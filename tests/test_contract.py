@@ -1,7 +1,8 @@
-"""Which test proves which rule of the contract (its sections 1 to 4); `pytest -k contract` runs them all.
+"""Which test proves which rule of the contract (its sections 1 to 4); `pytest -k contract` runs
+them all.
 
-A test that is named here says the rule's id in its docstring or its name. F2 is missing: we are lenient on purpose.
-Of what the contract leaves open (MAY) only what is done here is listed.
+A test that is named here says the rule's id in its docstring or its name. F2 is missing: we are
+lenient on purpose. Of what the contract leaves open (MAY) only what is done here is listed.
 """
 
 import ast
@@ -297,13 +298,21 @@ def read_tests(module: str) -> dict[str, str]:
     """The tests of a module, each with what its name and its docstring say."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
-    return {one.name: f"{one.name} {ast.get_docstring(one)}" for one in found if isinstance(one, functions)}
+    return {
+        one.name: f"{one.name} {ast.get_docstring(one)}"
+        for one in found
+        if isinstance(one, functions)
+    }
 
 
 def test_every_rule_that_binds_us_is_in_the_table():
     assert [identity for identity in REQUIRED if identity not in TABLE] == []
     assert {level for level, _ in TABLE.values()} <= {"MUST", "SHOULD", "MAY"}
-    assert [identity for identity, (level, _) in TABLE.items() if (level == "MAY") == (identity in REQUIRED)] == []
+    assert [
+        identity
+        for identity, (level, _) in TABLE.items()
+        if (level == "MAY") == (identity in REQUIRED)
+    ] == []
 
 
 @each("identity", TABLE)
@@ -314,7 +323,9 @@ def test_the_tests_of_a_rule_exist_and_name_it(identity):
         module, _, test = name.partition("::")
         said = read_tests(module).get(test)
         assert said is not None and test.startswith("test_"), f"there is no test {name}"
-        assert re.search(rf"(?<![a-z0-9]){identity}(?![a-z0-9])", said, re.I), f"{name} does not name {identity}"
+        assert re.search(rf"(?<![a-z0-9]){identity}(?![a-z0-9])", said, re.I), (
+            f"{name} does not name {identity}"
+        )
 
 
 def test_the_tests_of_the_table_carry_its_mark(request):

@@ -1,9 +1,21 @@
-"""What is new in a vendor's events: told for what nobody knows, and silent for all that was ever tested."""
+"""What is new in a vendor's events: told for what nobody knows, and silent for all that was ever
+tested.
+"""
 
 import json
 from collections import Counter
 
-from drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, list_rules, load_recorded_fields, new_in, words_of
+from drift import (
+    DEPTH,
+    FIELDS,
+    RECORDED,
+    fields_of,
+    kind_of,
+    list_rules,
+    load_recorded_fields,
+    new_in,
+    words_of,
+)
 from drifting import fields_in, real_cases, recorded_fields
 from profiling import profiled
 from support import fixture_cases
@@ -28,7 +40,7 @@ def paths(event):
     return [field.path for field in fields_of(event)]
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 def test_the_table_is_what_the_fixtures_have():
@@ -38,7 +50,9 @@ def test_the_table_is_what_the_fixtures_have():
 
 @each("vendor", NAMES)
 def test_nothing_is_new_in_what_was_tested(vendor):
-    events = [event for case in real_cases(vendor) for event in case.events() if isinstance(event, dict)]
+    events = [
+        event for case in real_cases(vendor) for event in case.events() if isinstance(event, dict)
+    ]
     assert news_of(vendor, *events) == {}
 
 
@@ -46,7 +60,7 @@ def test_every_bundled_vendor_that_translates_is_in_the_table():
     assert set(load_recorded_fields()) == set(NAMES)
 
 
-# -- what is new ------------------------------------------------------------------------------------------------------
+# -- what is new -----------------------------------------------------------------------------------
 
 
 @each(
@@ -93,7 +107,9 @@ def test_another_release_shows_what_changed_between_two():
     found = news_of("pi", *(event for event in newer if isinstance(event, dict)), known=older)
     assert found["tool_execution_end: durationMs"] > 1
     assert "agent_end: willRetry" in found and "message_end: message.usage.reasoning" in found
-    assert not any("message_end: message.content" in name and "<image>" not in name for name in found)
+    assert not any(
+        "message_end: message.content" in name and "<image>" not in name for name in found
+    )
 
 
 @each("case", [case for case in fixture_cases() if case.name.startswith("torture")])
@@ -102,7 +118,7 @@ def test_hostile_lines_are_looked_through_without_harm(case):
     news_of(vendor, *(event for event in case.events() if isinstance(event, dict)))
 
 
-# -- bounds -----------------------------------------------------------------------------------------------------------
+# -- bounds ----------------------------------------------------------------------------------------
 
 
 def test_an_event_without_end_is_looked_at_to_a_bound():
@@ -137,7 +153,7 @@ def test_a_kind_is_a_short_name(event, kind):
     assert kind_of(event) == kind
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 def test_the_rules_of_a_profile_are_what_it_knows():
@@ -161,7 +177,13 @@ def test_every_vendor_without_rules_has_its_words_written_down():
 
 def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
     assert "web_search" in words_of("codex", find("codex").translator)
-    assert news_of("codex", {"type": "item.completed", "item": {"id": "1", "type": "web_search", "query": "x"}}) == {}
+    assert (
+        news_of(
+            "codex",
+            {"type": "item.completed", "item": {"id": "1", "type": "web_search", "query": "x"}},
+        )
+        == {}
+    )
 
 
 def test_the_table_is_json_that_a_person_can_read():

@@ -11,7 +11,8 @@ from support import ROOT
 
 SHIM = ROOT / "shim"
 
-# Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness, no await.
+# Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness,
+# no await.
 PURE = ("core", "vendors", "profiles", "story.unified_diff", "story.steps", "story.timeline")
 IMPURE = {
     "anyio", "asyncio", "logging", "os", "pathlib", "platformdirs", "random", "rich", "secrets", "select", "shutil",
@@ -55,7 +56,9 @@ def statements(node: ast.AST) -> list[ast.AST]:
 
 
 class Outline(NamedTuple):
-    """What the rules need of a module. The tree is not kept: searches for garbage would go through all trees."""
+    """What the rules need of a module. The tree is not kept: searches for garbage would go through
+    all trees.
+    """
 
     docstring: str | None
     imports: frozenset[str]  # inside functions too, and for the type checker alone
@@ -72,7 +75,9 @@ def outline(name: str) -> Outline:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: imports are absolute"
             found.update(
-                full if (full := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES else str(node.module)
+                full
+                if (full := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES
+                else str(node.module)
                 for alias in node.names
             )
     return Outline(ast.get_docstring(tree), frozenset(found))
@@ -160,7 +165,9 @@ def test_only_the_table_knows_the_vendors():
     """No module outside vendors/ names one vendor: what differs is data."""
     for name, found in import_graph().items():
         named = {other for other in found if other.startswith(f"{VENDORS}.")}
-        assert room(name) == VENDORS or not named, f"{name} may ask the table for a vendor, not import {sorted(named)}"
+        assert room(name) == VENDORS or not named, (
+            f"{name} may ask the table for a vendor, not import {sorted(named)}"
+        )
 
 
 def test_only_the_front_door_knows_the_commands():
@@ -174,6 +181,8 @@ def test_every_module_says_what_it_is():
         assert outline(name).docstring, f"{name} has no docstring"
 
 
-@pytest.mark.parametrize("graph", [{"a": {"b"}, "b": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}])
+@pytest.mark.parametrize(
+    "graph", [{"a": {"b"}, "b": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}]
+)
 def test_a_circle_is_seen(graph):
     assert circles(graph)

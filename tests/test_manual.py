@@ -1,4 +1,6 @@
-"""The README and the topics of the manual say what is true: links, commands, settings, vendors, paths, the example."""
+"""The README and the topics of the manual say what is true: links, commands, settings, vendors,
+paths, the example.
+"""
 
 import json
 import os
@@ -52,7 +54,9 @@ def code(page):
 
 
 def command_lines(page, program):
-    """The words of every command line of `program` that a page shows, without assignments and comments."""
+    """The words of every command line of `program` that a page shows, without assignments and
+    comments.
+    """
     shown = [line for language, text in blocks(page) if not language for line in text.splitlines()]
     for line in (*shown, *code(page)):
         words = shlex.split(line.partition(" #")[0]) if program in line and "='" not in line else []
@@ -94,7 +98,9 @@ def test_every_command_that_is_shown_exists(page):
         options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         named = words[: words.index("--")] if "--" in words else words
         for word in named:
-            assert not re.match(r"-+\w", word) or word.partition("=")[0] in options, f"{command.name} {word}"
+            assert not re.match(r"-+\w", word) or word.partition("=")[0] in options, (
+                f"{command.name} {word}"
+            )
 
 
 @EVERY_PAGE
@@ -135,7 +141,11 @@ def test_every_target_of_make_that_is_named_exists(page):
 
 def test_every_setting_is_explained_and_no_other():
     text = text_of(MANUAL / "settings.md")
-    rows = [code[0] for line in text.splitlines() if line.startswith("| `") and (code := CODE.findall(line))]
+    rows = [
+        code[0]
+        for line in text.splitlines()
+        if line.startswith("| `") and (code := CODE.findall(line))
+    ]
     tools = [f"[tools] {key}" for key in config.TOOL_KEYS]
     keys = [key for key in config.KEYS if key not in ("tools", "vendors", "models")]
     tools.append("[models]")
@@ -162,11 +172,17 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
             if name in rows:
                 vendor = vendors.find(name)
                 assert ("| **no** |" in rows[name]) == (name in silent()), (page.name, name)
-                assert ("| in a conversation" in rows[name]) == (vendor.program.two_way is not None), (page.name, name)
+                assert ("| in a conversation" in rows[name]) == (
+                    vendor.program.two_way is not None
+                ), (page.name, name)
 
 
 def test_every_version_of_the_readme_counts_as_tested():
-    rows = [line.split("|") for line in text_of(README).splitlines() if line.startswith("| `") and line.count("|") == 5]
+    rows = [
+        line.split("|")
+        for line in text_of(README).splitlines()
+        if line.startswith("| `") and line.count("|") == 5
+    ]
     versions = {row[1].strip(" `"): re.findall(r"\d+(?:\.\d+)+", row[4]) for row in rows}
     assert sum(map(len, versions.values())) >= len(rows)
     for name, tried in versions.items():
@@ -175,9 +191,15 @@ def test_every_version_of_the_readme_counts_as_tested():
 
 
 def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_tell():
-    rows = [line.split(" | ") for line in text_of(README).splitlines() if re.match(r"\| `[^|]*\| `[^|]*install", line)]
+    rows = [
+        line.split(" | ")
+        for line in text_of(README).splitlines()
+        if re.match(r"\| `[^|]*\| `[^|]*install", line)
+    ]
     shown = {
-        name: cell.replace("\\", "").strip("`") for names, cell, *_ in rows for name in re.findall("`([a-z-]+)`", names)
+        name: cell.replace("\\", "").strip("`")
+        for names, cell, *_ in rows
+        for name in re.findall("`([a-z-]+)`", names)
     }
     told = {name: vendors.find(name).program.install for name in vendors.VENDORS}
     assert {name: command for name, command in told.items() if command} == shown
@@ -188,7 +210,8 @@ def test_the_warning_names_every_vendor_that_asks_nobody(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) never ask", text_of(page))
     named = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
     assert named == silent()
-    assert "opencode" in text_of(page).partition(warning)[2][:200]  # about one message it asks nobody either
+    # about one message it asks nobody either
+    assert "opencode" in text_of(page).partition(warning)[2][:200]
 
 
 def test_the_subcommands_of_claude_that_are_named_exist():
@@ -197,7 +220,7 @@ def test_the_subcommands_of_claude_that_are_named_exist():
     assert set(CODE.findall(named)) <= set(SUBCOMMANDS)
 
 
-# -- add a vendor -------------------------------------------------------------------------------------------------
+# -- add a vendor ----------------------------------------------------------------------------------
 
 
 ADD_A_VENDOR = MANUAL / "add-a-vendor.md"
@@ -216,7 +239,9 @@ def module(monkeypatch):
 
 @pytest.fixture
 def profile(inside, monkeypatch):
-    """The profile of the topic, in the folder of a user; what this process learned of that is forgotten after."""
+    """The profile of the topic, in the folder of a user; what this process learned of that is
+    forgotten after.
+    """
     monkeypatch.setattr(vendors, "VENDORS", dict(vendors.VENDORS))
     monkeypatch.setattr(vendors, "described", list(vendors.described))
     folder = inside.config.parent / "vendors"
@@ -266,7 +291,7 @@ def test_the_example_of_a_case_has_the_keys_of_the_fixtures():
     assert set(tomllib.loads(example)) <= set(explained)
 
 
-# -- the picture --------------------------------------------------------------------------------------------------
+# -- the picture -----------------------------------------------------------------------------------
 
 
 def words_of(svg):
@@ -276,14 +301,16 @@ def words_of(svg):
 def test_the_picture_is_small_and_loads_nothing():
     svg = text_of(PICTURE)
     assert len(svg.encode()) < 60_000
-    assert "Done:" in svg and "@font-face" not in svg and "href" not in svg and "url(http" not in svg
+    assert (
+        "Done:" in svg and "@font-face" not in svg and "href" not in svg and "url(http" not in svg
+    )
 
 
 def test_the_picture_shows_what_the_demo_draws_today():
     assert words_of(text_of(PICTURE)) == words_of(picture()), "`make picture` draws it again"
 
 
-# -- shim help ----------------------------------------------------------------------------------------------------
+# -- shim help -------------------------------------------------------------------------------------
 
 
 def test_help_lists_the_topics_each_with_its_sentence(shim):
@@ -324,7 +351,11 @@ def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
 def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
     status, said, complaint = shim("help", "nonsense")
     assert (status, said) == (2, b"")
-    assert "there is no topic 'nonsense'" in complaint and "add-a-vendor" in complaint and "Traceback" not in complaint
+    assert (
+        "there is no topic 'nonsense'" in complaint
+        and "add-a-vendor" in complaint
+        and "Traceback" not in complaint
+    )
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("cast", "list"), ("cast",)])
@@ -340,7 +371,9 @@ def test_the_package_has_the_manual_in_it():
     """Hatchling packs a whole folder; `e2e/test_wheel.py` builds the wheel and looks."""
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["shim"]}
-    assert MANUAL.parent == ROOT / "shim" and json.dumps(project["project"]["readme"]) == '"README.md"'
+    assert (
+        MANUAL.parent == ROOT / "shim" and json.dumps(project["project"]["readme"]) == '"README.md"'
+    )
 
 
 @pytest.mark.parametrize("group", [(), ("cast",), ("vendor",)], ids=["shim", "cast", "vendor"])

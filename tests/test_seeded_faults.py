@@ -16,7 +16,9 @@ def test_every_seeded_fault_still_fits_the_code():
 
 def test_a_fault_that_fits_no_longer_is_named():
     fault = read_faults()[0]
-    moved = dataclasses.replace(fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),))
+    moved = dataclasses.replace(
+        fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),)
+    )
     assert [said.startswith(f"{fault.name}: ") for said in mistakes([moved])] == [True]
 
 

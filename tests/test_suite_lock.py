@@ -19,4 +19,6 @@ def test_a_second_run_waits_and_names_the_first_one(tmp_path):
 
 def test_a_run_of_single_files_takes_no_lock(pytestconfig):
     alone = pytestconfig.getoption("alone")
-    assert hasattr(pytestconfig, "suite_lock") is (alone and not hasattr(pytestconfig, "workerinput"))
+    assert hasattr(pytestconfig, "suite_lock") is (
+        alone and not hasattr(pytestconfig, "workerinput")
+    )

@@ -26,12 +26,22 @@ def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path)
 
 @pytest.mark.parametrize(
     ("text", "is_prose"),
-    [("name recordings, or folders of them", True), ("--shim-vendor", False), ("a b", False), ("it is empty", True)],
+    [
+        ("name recordings, or folders of them", True),
+        ("--shim-vendor", False),
+        ("a b", False),
+        ("it is empty", True),
+    ],
 )
 def test_a_text_of_a_few_words_is_a_sentence(text, is_prose):
     assert prose(text) is is_prose
 
 
 def test_the_hints_of_profiles_are_among_them():
-    assert list(of_profile({"login": [{"hint": "run it once and log in"}], "bin": "x"})) == ["run it once and log in"]
-    assert any("does not exist" in said for _, said in sentences(ROOT / "shim" / "recording" / "folders.py"))
+    assert list(of_profile({"login": [{"hint": "run it once and log in"}], "bin": "x"})) == [
+        "run it once and log in"
+    ]
+    assert any(
+        "does not exist" in said
+        for _, said in sentences(ROOT / "shim" / "recording" / "folders.py")
+    )

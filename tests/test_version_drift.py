@@ -17,8 +17,15 @@ RICHER = {"type": "turn.started", "weather": {"sun": 1}}
 
 def record(*events, vendor="codex", version="0.170.0"):
     """Return a recording of a child that printed these events."""
-    lines = b"".join((event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n" for event in events)
-    moments = [(0.0, "s", {"child": 1, "turn": 1}), (0.1, "o", lines), (0.2, "x", {"child": 1, "code": 0})]
+    lines = b"".join(
+        (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n"
+        for event in events
+    )
+    moments = [
+        (0.0, "s", {"child": 1, "turn": 1}),
+        (0.1, "o", lines),
+        (0.2, "x", {"child": 1, "code": 0}),
+    ]
     return cast_of(moments, vendor=vendor, vendor_version=version)
 
 
@@ -58,22 +65,42 @@ def test_news_are_counted_for_each_vendor_and_version(write_casts):
 def test_each_child_of_a_recording_counts_for_its_own_vendor(write_casts):
     """If the first vendor of a list cannot answer, the next one is started in the same recording."""
     lines = (json.dumps(NEW) + "\n").encode()
-    children = [({"child": 1}, 1), ({"child": 2, "vendor": "codex"}, 2), ({"child": 3, "vendor": "codex"}, 1)]
-    moments = [moment for fact, count in children for moment in ((0.1, "s", fact), (0.2, "o", lines * count))]
+    children = [
+        ({"child": 1}, 1),
+        ({"child": 2, "vendor": "codex"}, 2),
+        ({"child": 3, "vendor": "codex"}, 1),
+    ]
+    moments = [
+        moment
+        for fact, count in children
+        for moment in ((0.1, "s", fact), (0.2, "o", lines * count))
+    ]
     folder = write_casts(one=cast_of(moments, vendor="pi", vendor_version="1.5.2"))
-    counts = {(drift.vendor, drift.version): (len(drift.recordings), drift.events) for drift in find_drift([folder])}
-    assert counts == {("pi", "1.5.2"): (1, {"thread.archived": 1}), ("codex", "unknown"): (1, {"thread.archived": 3})}
+    counts = {
+        (drift.vendor, drift.version): (len(drift.recordings), drift.events)
+        for drift in find_drift([folder])
+    }
+    assert counts == {
+        ("pi", "1.5.2"): (1, {"thread.archived": 1}),
+        ("codex", "unknown"): (1, {"thread.archived": 3}),
+    }
 
 
 def test_every_turn_of_a_conversation_is_read(write_casts):
     init = {"type": "system", "subtype": "init", "session_id": "x", "qwen_code_version": "0.99.0"}
-    turn = [init, {"type": "whim"}, {"type": "result", "subtype": "success", "is_error": False, "result": "x"}]
+    turn = [
+        init,
+        {"type": "whim"},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "x"},
+    ]
     drift = find_one(write_casts(one=record(*turn, *turn, *turn, vendor="qwen", version=None)))
     assert (drift.version, drift.events) == ("0.99.0", {"whim": 3})
 
 
 def test_events_that_their_handlers_cannot_read_are_drift(write_casts):
-    drift = find_one(write_casts(one=record({"type": "assistant", "message": "no object"}, vendor="qwen")))
+    drift = find_one(
+        write_casts(one=record({"type": "assistant", "message": "no object"}, vendor="qwen"))
+    )
     assert drift.malformed == 1
 
 
@@ -87,7 +114,10 @@ def test_recordings_of_an_unknown_vendor_are_left_out(write_casts):
 
 
 def test_fields_of_a_very_long_line_are_not_read(write_casts):
-    large = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1}}
+    large = {
+        "type": "item.completed",
+        "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1},
+    }
     drift = find_one(write_casts(one=record(large, NEW, ANSWER.encode().strip())))
     assert drift.events["thread.archived"] == 1
     assert not any("new" in name for name in drift.fields)
@@ -102,7 +132,7 @@ def test_a_recording_that_cannot_be_read_is_an_error(write_casts):
         find_drift([write_casts(bad=b"not a recording\n")])
 
 
-# -- the script -------------------------------------------------------------------------------------------------------
+# -- the script ------------------------------------------------------------------------------------
 
 
 def test_the_script_prints_news_and_fails(write_casts, capsys):

@@ -1,4 +1,6 @@
-"""Workers of the test suite (`forking.Worker`): one process runs many commands, each as if in a new process."""
+"""Workers of the test suite (`forking.Worker`): one process runs many commands, each as if in a new
+process.
+"""
 
 import json
 import os
@@ -126,7 +128,14 @@ vendors.described.append(print)
 sys.stdin.reconfigure(errors="replace")
 """
 CLOSE = "sys.stdout.flush(); sys.stdin.close(); sys.stdout = sys.stderr = None"
-NOT_CHANGED = {"pid", "threads", "children", "functions at the end", "warnings", "group and session"}
+NOT_CHANGED = {
+    "pid",
+    "threads",
+    "children",
+    "functions at the end",
+    "warnings",
+    "group and session",
+}
 
 
 class ProgramRunner:
@@ -153,7 +162,9 @@ class ProgramRunner:
         return process.returncode, stdout, stderr.decode()
 
     def pid(self) -> int:
-        """Return the pid of the next run's process. It stays the same while the process can be restored."""
+        """Return the pid of the next run's process. It stays the same while the process can be
+        restored.
+        """
         return int(self.run("import os; print(os.getpid())")[1])
 
     def look(self) -> Mapping[str, Any]:
@@ -170,8 +181,12 @@ def runner(box: Box) -> ProgramRunner:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ. Names that exist only in `after` are ignored, such as those of new modules."""
-    return {name: (value, after.get(name)) for name, value in before.items() if after.get(name) != value}
+    """Return the values that differ. Names that exist only in `after` are ignored, such as those of
+    new modules.
+    """
+    return {
+        name: (value, after.get(name)) for name, value in before.items() if after.get(name) != value
+    }
 
 
 def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None:
@@ -183,7 +198,9 @@ def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None
     assert differences(before, runner.look()) == {}
 
 
-def test_commands_leave_nothing_to_the_next_run(runner: ProgramRunner, box: Box, tmp_path: Path) -> None:
+def test_commands_leave_nothing_to_the_next_run(
+    runner: ProgramRunner, box: Box, tmp_path: Path
+) -> None:
     own = box.config.parent / "vendors"
     own.mkdir(parents=True)
     (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
@@ -240,7 +257,9 @@ def test_process_that_cannot_be_restored_ends(runner: ProgramRunner, program: st
         ("import os, sys; os.close(1); print('lost')", 120, ""),
     ],
 )
-def test_run_ends_as_a_process_does(runner: ProgramRunner, program: str, status: int, stderr: str) -> None:
+def test_run_ends_as_a_process_does(
+    runner: ProgramRunner, program: str, status: int, stderr: str
+) -> None:
     ended, stdout, said = runner.run(program)
     assert (ended, stdout) == (status, b"")
     assert said.endswith(stderr) and bool(said) == bool(stderr)
@@ -251,7 +270,8 @@ def test_run_ends_as_a_process_does(runner: ProgramRunner, program: str, status:
 def test_run_reads_and_writes_more_than_a_pipe_holds(runner: ProgramRunner) -> None:
     data = bytes(range(256)) * 20_000
     copy = (
-        "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data); sys.stderr.write('x' * len(data))"
+        "import sys; data = sys.stdin.buffer.read(); "
+        "sys.stdout.buffer.write(data); sys.stderr.write('x' * len(data))"
     )
     assert runner.run(copy, stdin=data) == (0, data, "x" * len(data))
 

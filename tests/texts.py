@@ -1,8 +1,9 @@
-"""`make texts`: every help page and every sentence of the program in one file, to be read from top to bottom.
+"""`make texts`: every help page and every sentence of the program in one file, to be read from top
+to bottom.
 
-The help pages are those that the commands print. The sentences are found in the code: each text of a few words that is
-no documentation, with its expressions in braces. What a person may see of errors, hints, notes and findings stands
-somewhere as such a text.
+The help pages are those that the commands print. The sentences are found in the code: each text of
+a few words that is no documentation, with its expressions in braces. What a person may see of
+errors, hints, notes and findings stands somewhere as such a text.
 """
 
 import argparse
@@ -44,14 +45,21 @@ def help_pages() -> Iterator[tuple[str, str]]:
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     for words in [*commands(), ("claude",), ("yume-cli",)]:
         line = [sys.executable, "-m", "shim", *words, "--help"]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            line, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
         yield " ".join(("shim", *words, "--help")), done.stdout + done.stderr
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """The texts of a module with their lines, without its documentation."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    parts = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             parts.add(id(node.value))  # documentation, and what stands there for nobody
@@ -59,14 +67,18 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             found.append((node.lineno, _joined(node)))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
+        ):
             found.append((node.lineno, node.value))
     yield from ((line, text) for line, text in sorted(found) if prose(text))
 
 
 def _joined(node: ast.JoinedStr) -> str:
     return "".join(
-        f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else str(getattr(part, "value", ""))
+        f"{{{ast.unparse(part.value)}}}"
+        if isinstance(part, ast.FormattedValue)
+        else str(getattr(part, "value", ""))
         for part in node.values
     )
 
@@ -96,7 +108,10 @@ def all_sentences() -> Iterator[tuple[str, str]]:
     for path in sorted(SHIM.rglob("*.js")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if not line.lstrip().startswith(("//", "/*", "*")):
-                yield from ((f"{path.relative_to(ROOT)}:{number}", match[2]) for match in SCRIPT_TEXT.finditer(line))
+                yield from (
+                    (f"{path.relative_to(ROOT)}:{number}", match[2])
+                    for match in SCRIPT_TEXT.finditer(line)
+                )
 
 
 def text() -> str:

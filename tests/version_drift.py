@@ -1,9 +1,11 @@
-"""Print what recordings have that is new to us: events and fields that a vendor prints today and that nobody knows.
+"""Print what recordings have that is new to us: events and fields that a vendor prints today and
+that nobody knows.
 
     python tests/version_drift.py CAST ...
 
-Each CAST is a recording, or a folder of them. Run it over recordings of a version that is newer than the tested ones,
-before `tested` of the vendor is raised. Exit 1 if something is new, or if a recording cannot be read.
+Each CAST is a recording, or a folder of them. Run it over recordings of a version that is newer
+than the tested ones, before `tested` of the vendor is raised. Exit 1 if something is new, or if a
+recording cannot be read.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from shim.recording.folders import cast_paths
 from shim.story.reading import Cast, objects
 from shim.vendors import find
 
-MAX_LINE_BYTES = 1024 * 1024  # the fields of a longer line are not read; such a line is mostly one text
+# the fields of a longer line are not read; such a line is mostly one text
+MAX_LINE_BYTES = 1024 * 1024
 MALFORMED = "malformed_event"  # a repair of the translation: an event lacks what its handler needs
 
 
@@ -38,7 +41,8 @@ class Drift:
     version: str
     recordings: set[str] = field(default_factory=set)  # their paths
     events: Counter[str] = field(default_factory=Counter)  # events that are not translated
-    fields: Counter[str] = field(default_factory=Counter)  # fields that neither rules, handlers nor fixtures have
+    # fields that neither rules, handlers nor fixtures have
+    fields: Counter[str] = field(default_factory=Counter)
     malformed: int = 0  # events without what their handler needs
 
     def has_news(self) -> bool:
@@ -48,7 +52,10 @@ class Drift:
     def describe(self) -> Iterator[str]:
         """Yield the lines of a report for a person."""
         yield f"{self.vendor} {self.version}, recordings: {len(self.recordings)}"
-        for title, counts in (("events that are not translated", self.events), ("new fields", self.fields)):
+        for title, counts in (
+            ("events that are not translated", self.events),
+            ("new fields", self.fields),
+        ):
             if counts:
                 names = ", ".join(f"{name} ({count})" for name, count in counts.items())
                 yield f"  {title}: {names}"
@@ -59,10 +66,16 @@ class Drift:
 
 
 class ChildReader:
-    """Translates the output of one child for its diagnostics, and searches each event for new fields."""
+    """Translates the output of one child for its diagnostics, and searches each event for new
+    fields.
+    """
 
-    def __init__(self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]) -> None:
-        """Start to read. `known` is None for a vendor without fixtures, whose fields are not searched."""
+    def __init__(
+        self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]
+    ) -> None:
+        """Start to read. `known` is None for a vendor without fixtures, whose fields are not
+        searched.
+        """
         self.vendor = vendor
         self._version = version
         self._known = known
@@ -86,7 +99,9 @@ class ChildReader:
             self._news.update(new_in(event, self._known, self._words))
 
     def add_to(self, drift: Drift) -> None:
-        """Add what was new to the drift of the version. A field of an untranslated event is not added again."""
+        """Add what was new to the drift of the version. A field of an untranslated event is not
+        added again.
+        """
         account = self._translation.account
         drift.malformed += account.repairs.get(MALFORMED, 0)
         drift.events.update(account.unknown)
@@ -119,9 +134,11 @@ class DriftReport:
             self._close(child, path)
 
     def _open(self, header: Header, child_vendor: object) -> ChildReader | None:
-        """Return a reader for a child, or None if its vendor is unknown or its lines are passed unchanged.
+        """Return a reader for a child, or None if its vendor is unknown or its lines are passed
+        unchanged.
 
-        `child_vendor` is set if an earlier vendor of a list could not answer and this child is of the next one.
+        `child_vendor` is set if an earlier vendor of a list could not answer and this child is of
+        the next one.
         """
         name, version = header.vendor, header.vendor_version
         if isinstance(child_vendor, str):
@@ -132,7 +149,9 @@ class DriftReport:
             return None
         if vendor.passthrough or vendor.program.bundled:
             return None
-        return ChildReader(name, version, self._recorded.get(name), words_of(name, vendor.translator))
+        return ChildReader(
+            name, version, self._recorded.get(name), words_of(name, vendor.translator)
+        )
 
     def _close(self, child: ChildReader | None, path: str) -> None:
         if child is None:
@@ -152,7 +171,9 @@ def find_drift(paths: Iterable[str]) -> list[Drift]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the drift of the recordings that are named. A recording that cannot be read is reported and skipped."""
+    """Print the drift of the recordings that are named. A recording that cannot be read is reported
+    and skipped.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("casts", nargs="+", metavar="CAST", help="recordings, or folders of them")
     report = DriftReport()

@@ -1,7 +1,9 @@
-"""A person's answer to a question of a session, wherever it is given: whether a call may run, and what "always" allows.
+"""A person's answer to a question of a session, wherever it is given: whether a call may run, and
+what "always" allows.
 
-"Always" has one meaning at every door: the narrowest rule that is known to let the call run, for this session. A wider
-folder or another mode is never part of it, whatever is suggested with the question.
+"Always" has one meaning at every door: the narrowest rule that is known to let the call run, for
+this session. A wider folder or another mode is never part of it, whatever is suggested with the
+question.
 """
 
 import os
@@ -28,7 +30,9 @@ DENIED = "The user does not want this call to run."
 
 
 class Question(NamedTuple):
-    """A `can_use_tool` request. `always` are the permission updates that spare later questions; () where none do."""
+    """A `can_use_tool` request. `always` are the permission updates that spare later questions; ()
+    where none do.
+    """
 
     identity: str
     request: Mapping[str, Any]
@@ -55,12 +59,18 @@ class Question(NamedTuple):
 
     def answer(self, word: str) -> dict[str, Any]:
         """The control_response for `yes`, `no` or `always`."""
-        response = {"subtype": "success", "request_id": self.identity, "response": self.decision(word)}
+        response = {
+            "subtype": "success",
+            "request_id": self.identity,
+            "response": self.decision(word),
+        }
         return {"type": "control_response", "response": response}
 
 
 class OpenQuestions:
-    """What of a session in the folder `cwd` waits for one person's answer; the oldest question is the one `asked`."""
+    """What of a session in the folder `cwd` waits for one person's answer; the oldest question is
+    the one `asked`.
+    """
 
     def __init__(self, cwd: str) -> None:
         self.asked: Question | None = None
@@ -91,7 +101,9 @@ class OpenQuestions:
         identity, asked = next(iter(self._open), None), self.asked
         if identity == (None if asked is None else asked.identity):
             return False
-        self.asked = None if identity is None else question_of(identity, self._open[identity], self._cwd)
+        self.asked = (
+            None if identity is None else question_of(identity, self._open[identity], self._cwd)
+        )
         return True
 
 
@@ -104,30 +116,45 @@ def decided(
     given: Mapping[str, Any] | None = None,
     always: bool = False,
 ) -> dict[str, Any]:
-    """The body of an answer in words: `allow` or `deny`. FrontendError for what does not go together.
+    """The body of an answer in words: `allow` or `deny`. FrontendError for what does not go
+    together.
 
-    `request` is what was asked, {} where it is asked no more: then the host says who settled it. `given` is what runs
-    instead of the input that was asked, or what a form is filled with.
+    `request` is what was asked, {} where it is asked no more: then the host says who settled it.
+    `given` is what runs instead of the input that was asked, or what a form is filled with.
     """
     if behavior == "allow" and message:
-        raise FrontendError("a message is told with `deny` alone", hint="leave it out, and say it as the next message")
+        raise FrontendError(
+            "a message is told with `deny` alone",
+            hint="leave it out, and say it as the next message",
+        )
     if behavior == "deny" and (always or given is not None):
         raise FrontendError("another input, and always, belong to `allow`", hint="leave them out")
     if request.get("subtype") == ELICITATION:
         if always:
-            raise FrontendError("what a server asks cannot be answered for always", hint="leave always out")
+            raise FrontendError(
+                "what a server asks cannot be answered for always", hint="leave always out"
+            )
         if behavior == "deny":
             return {"action": "decline"}
         return {"action": "accept", **({"content": given} if given else {})}
     if behavior == "deny":
         return {"behavior": "deny", **({"message": message} if message else {})}
-    decision: dict[str, Any] = {"behavior": "allow", **({"updatedInput": given} if given is not None else {})}
+    decision: dict[str, Any] = {
+        "behavior": "allow",
+        **({"updatedInput": given} if given is not None else {}),
+    }
     if always and request:
         # With another input the rule is about what runs, not about what was asked.
-        ran = request if given is None else {**request, "input": given, "permission_suggestions": None}
+        ran = (
+            request
+            if given is None
+            else {**request, "input": given, "permission_suggestions": None}
+        )
         question = question_of("", ran, cwd)
         if not question.always:
-            raise FrontendError("no rule is known that would allow just what is asked", hint="leave always out")
+            raise FrontendError(
+                "no rule is known that would allow just what is asked", hint="leave always out"
+            )
         decision["updatedPermissions"] = list(question.always)
     return decision
 
@@ -143,9 +170,14 @@ def question_of(identity: str, request: Mapping[str, Any], cwd: str) -> Question
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if bracket else {})]
     else:
         suggested = request.get("permission_suggestions")
-        # The first of them is enough. A real claude would keep it in a settings file, for other runs too.
-        rules = next(filter(None, map(_rules, suggested)), []) if isinstance(suggested, list) else []
-    return Question(identity, request, (_update(rules),) if rules else (), tuple(map(_spelled, rules)))
+        # The first of them is enough. A real claude would keep it in a settings file, for other
+        # runs too.
+        rules = (
+            next(filter(None, map(_rules, suggested)), []) if isinstance(suggested, list) else []
+        )
+    return Question(
+        identity, request, (_update(rules),) if rules else (), tuple(map(_spelled, rules))
+    )
 
 
 def _update(rules: list[dict[str, str]]) -> dict[str, Any]:
@@ -155,7 +187,8 @@ def _update(rules: list[dict[str, str]]) -> dict[str, Any]:
 def _rules(suggestion: Any) -> list[dict[str, str]]:
     """The rules of a suggestion that allows calls and does nothing else; [] for another one.
 
-    A rule about files would allow more of them than the one that is asked about: a wider folder by another name.
+    A rule about files would allow more of them than the one that is asked about: a wider folder by
+    another name.
     """
     if not isinstance(suggestion, Mapping) or suggestion.get("type") != "addRules":
         return []
@@ -164,8 +197,17 @@ def _rules(suggestion: Any) -> list[dict[str, str]]:
         return []
     found = list[dict[str, str]]()
     for rule in rules:
-        name, content = (rule.get("toolName"), rule.get("ruleContent")) if isinstance(rule, Mapping) else (None, None)
-        if not isinstance(name, str) or not isinstance(content, str | None) or name in READERS or name in CHANGERS:
+        name, content = (
+            (rule.get("toolName"), rule.get("ruleContent"))
+            if isinstance(rule, Mapping)
+            else (None, None)
+        )
+        if (
+            not isinstance(name, str)
+            or not isinstance(content, str | None)
+            or name in READERS
+            or name in CHANGERS
+        ):
             return []
         if name in SHELL_TOOLS and content in WHOLE:  # any command
             return []
@@ -174,11 +216,15 @@ def _rules(suggestion: Any) -> list[dict[str, str]]:
 
 
 def _spelled(rule: Mapping[str, str]) -> str:
-    return f"{rule['toolName']}({rule['ruleContent']})" if "ruleContent" in rule else rule["toolName"]
+    return (
+        f"{rule['toolName']}({rule['ruleContent']})" if "ruleContent" in rule else rule["toolName"]
+    )
 
 
 def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | None:
-    """The narrowest rule of use that lets a call run in the mode default; None where no rule is known to do it."""
+    """The narrowest rule of use that lets a call run in the mode default; None where no rule is
+    known to do it.
+    """
     place = Place(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _candidates(tool, arguments, cwd):
         policy = Policy(place=place, allow=(read_rule(rule),))
@@ -190,10 +236,16 @@ def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | No
 def _candidates(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in SHELL_TOOLS:
         command = arguments.get("command")
-        exact = isinstance(command, str) and not set(command) & set("*\n")  # a star would allow more than this command
+        # a star would allow more than this command
+        exact = isinstance(command, str) and not set(command) & set("*\n")
         return [f"{tool}({command})"] if exact else []
     path = next(
-        (value for key in ("file_path", "notebook_path", "path") if isinstance(value := arguments.get(key), str)), ""
+        (
+            value
+            for key in ("file_path", "notebook_path", "path")
+            if isinstance(value := arguments.get(key), str)
+        ),
+        "",
     )
     if tool in CHANGERS or tool in READERS:
         kind = "Edit" if tool in CHANGERS else "Read"

@@ -1,7 +1,9 @@
-"""A session's log as casts: one file a life of its host, more where that grows large; the first backend of the port.
+"""A session's log as casts: one file a life of its host, more where that grows large; the first
+backend of the port.
 
-`shim show`, `shim export` and `shim cast verify` read the files like any recording. They are not cleaned: who comes
-back sees what who stayed saw. `<generation>-<first number>.cast`; the number of a line is not written, it is counted.
+`shim show`, `shim export` and `shim cast verify` read the files like any recording. They are not
+cleaned: who comes back sees what who stayed saw. `<generation>-<first number>.cast`; the number of
+a line is not written, it is counted.
 """
 
 import os
@@ -20,21 +22,27 @@ from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
 from shim.state.files import create, open_regular, remove, write_all
 
-FILE_BYTES = 64 * 1024 * 1024  # of one file: what a reader may have to pass over, and what is dropped at once
-LOG_BYTES = 1024 * 1024 * 1024  # of all files of a session; the oldest are dropped, which is told as a gap
+# of one file: what a reader may have to pass over, and what is dropped at once
+FILE_BYTES = 64 * 1024 * 1024
+# of all files of a session; the oldest are dropped, which is told as a gap
+LOG_BYTES = 1024 * 1024 * 1024
 READ_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
 MARK_LINES = 64  # from one known place in a file to the next
 RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
-UNNUMBERED = ("control_request", "control_response", "control_cancel_request", "keep_alive")  # types of lines
+# types of lines
+UNNUMBERED = ("control_request", "control_response", "control_cancel_request", "keep_alive")
 MARKS = (b'"control_', b'"keep_alive"')  # one of them stands in each such line
-ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")  # what readers go by
+# what readers go by
+ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 PLACES = ("generation", "first", "at")  # what the header says of a file
 
 
 class CastLog:
-    """The log of one session in `folder`, written by one life of its host; `facts` are of each file's header.
+    """The log of one session in `folder`, written by one life of its host; `facts` are of each
+    file's header.
 
-    Numbers go on behind the last whole line that is there. OSError where the folder cannot be read or written.
+    Numbers go on behind the last whole line that is there. OSError where the folder cannot be read
+    or written.
     """
 
     def __init__(
@@ -70,10 +78,12 @@ class CastLog:
         """The number of the last line."""
         return self._last
 
-    # -- writing ------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is taken."""
+        """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is
+        taken.
+        """
         if self._broken is not None:
             raise self._broken
         try:
@@ -111,7 +121,8 @@ class CastLog:
         path = os.path.join(self._folder, f"{self.generation:06}-{first:010}{SUFFIX}")
         seconds = at / 1000
         header = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{at % 1000:03d}Z",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+            + f".{at % 1000:03d}Z",
             "shim": __version__,
             "argv": ARGV,
             "env": {},
@@ -130,7 +141,10 @@ class CastLog:
 
     def _drop(self) -> None:
         """Drop the oldest files beyond the limit, never the one that is written."""
-        while len(self._files) > 1 and sum(file.size for file in self._files) > self._log_bytes - self._file_bytes:
+        while (
+            len(self._files) > 1
+            and sum(file.size for file in self._files) > self._log_bytes - self._file_bytes
+        ):
             remove(self._files.pop(0).path)
 
     def close(self) -> None:
@@ -146,13 +160,15 @@ class CastLog:
         finally:
             os.close(descriptor)
 
-    # -- reading ------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, after: int, most: int, size: int = READ_BYTES) -> Sequence[Entry]:
         """The next lines: at most so many, and about so many bytes."""
         found, had = list[Entry](), 0
         for place, file in enumerate(self._files):
-            following = self._files[place + 1].first if place + 1 < len(self._files) else self._last + 1
+            following = (
+                self._files[place + 1].first if place + 1 < len(self._files) else self._last + 1
+            )
             if following - 1 <= after:
                 continue
             for entry in file.entries(after):
@@ -191,11 +207,14 @@ class _File:
         self.first = first
         self.size = size
         self._at = at
-        self._marks: list[tuple[int, int, float]] = [(first, 0, 0.0)]  # number of the next line, offset, seconds
+        # number of the next line, offset, seconds
+        self._marks: list[tuple[int, int, float]] = [(first, 0, 0.0)]
 
     def entries(self, after: int) -> Iterator[Entry]:
         """The whole lines behind a number."""
-        number, offset, at = next(mark for mark in reversed(self._marks) if mark[0] <= max(after + 1, self.first))
+        number, offset, at = next(
+            mark for mark in reversed(self._marks) if mark[0] <= max(after + 1, self.first)
+        )
         pieces = list[bytes]()
         try:
             descriptor = open_regular(self.path, follow=False)
@@ -252,12 +271,17 @@ def _files(folder: str) -> list[_File]:
             continue
         try:
             with open(open_regular(path, follow=False), "rb") as file:
-                header, size = read_header(file.readline().rstrip(b"\n")), os.fstat(file.fileno()).st_size
+                header, size = (
+                    read_header(file.readline().rstrip(b"\n")),
+                    os.fstat(file.fileno()).st_size,
+                )
         except (OSError, CastError):
             continue
         known = header.facts.get("bridge")
         known = known if isinstance(known, dict) else {}
-        generation, first, at = (fact if isinstance(fact := known.get(key), int) else -1 for key in PLACES)
+        generation, first, at = (
+            fact if isinstance(fact := known.get(key), int) else -1 for key in PLACES
+        )
         if min(generation, first, at) >= 0:
             found.append(_File(path, generation, first, at, size))
     return found

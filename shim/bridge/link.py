@@ -2,7 +2,8 @@
 
     async with await connect(session, os.environ, client="page") as link:
         link.welcome                                # the host's first frame
-        async for frame in link: …                  # a dict; of a line, `raw` has Claude's own bytes
+        async for frame in link: …                  # a dict; of a line, `raw` has Claude's own
+                                                    bytes
         await link.send({"kind": "interrupt", "id": "1"})
 
 Nothing of an event loop is imported for the blocking form.
@@ -20,14 +21,25 @@ from typing import Any
 
 from shim.bridge import registry, sockets
 from shim.channels.stamps import fresh_uuid
-from shim.core.bridge.frames import DRIVE, FULL, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
+from shim.core.bridge.frames import (
+    DRIVE,
+    FULL,
+    KNOWS,
+    PROTOCOL,
+    Cursor,
+    FrameError,
+    frame,
+    read_frame,
+    said_line,
+)
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
 ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked
-LEAVE_SECONDS = 1.0  # for a host to hear that who drove has left, or it would refuse who speaks next
+# for a host to hear that who drove has left, or it would refuse who speaks next
+LEAVE_SECONDS = 1.0
 SILENT = "does not answer"
 FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
 CHUNK_BYTES = 256 * 1024
@@ -36,34 +48,56 @@ ANSWERS = ("accepted", "refused", "response")
 
 
 class HostGoneError(FrontendError):
-    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said none.
+    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said
+    none.
 
     `alive`: the host has not gone yet. It has closed the connection, and a respawn would stop it.
     """
 
     def __init__(self, session: str, reason: str = "", *, alive: bool = False) -> None:
         why = f" ({reason})" if reason else ""
-        gone, again = "does not live on its own", f"`claude respawn {short_id(session)}` begins it again"
+        gone, again = (
+            "does not live on its own",
+            f"`claude respawn {short_id(session)}` begins it again",
+        )
         if alive:
-            gone, again = "has a host that closed the connection", "`claude agents --json` shows whether it goes on"
+            gone, again = (
+                "has a host that closed the connection",
+                "`claude agents --json` shows whether it goes on",
+            )
         super().__init__(f"the session {session} {gone}{why}", hint=again)
         self.reason = reason
 
 
 class NoAnswerError(MachineError):
-    """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop it."""
+    """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop
+    it.
+    """
 
     def __init__(self, session: str, pid: int | None, why: str = SILENT) -> None:
         ends = f"`claude stop {short_id(session)}` ends the session"
-        stopped = f"`kill -CONT {pid}` lets a process go on that was halted" if pid else "it is being started"
-        hint = f"{stopped}, {ends}" if why == SILENT else f"try again once one of them has left; {ends}"
-        super().__init__(f"the session {session} has a host that {why}" + (f" (pid {pid})" if pid else ""), hint=hint)
+        stopped = (
+            f"`kill -CONT {pid}` lets a process go on that was halted"
+            if pid
+            else "it is being started"
+        )
+        hint = (
+            f"{stopped}, {ends}"
+            if why == SILENT
+            else f"try again once one of them has left; {ends}"
+        )
+        super().__init__(
+            f"the session {session} has a host that {why}" + (f" (pid {pid})" if pid else ""),
+            hint=hint,
+        )
 
 
 class Link:
     """One connection, once the host has said welcome."""
 
-    def __init__(self, session: str, socket_: socket.socket, hello: Mapping[str, Any], pid: int | None = None) -> None:
+    def __init__(
+        self, session: str, socket_: socket.socket, hello: Mapping[str, Any], pid: int | None = None
+    ) -> None:
         self.session = session
         self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
@@ -78,7 +112,7 @@ class Link:
         """The seconds for a welcome."""
         return WELCOME_SECONDS if self.pid is None else ANSWER_SECONDS
 
-    # -- for a loop ---------------------------------------------------------------------------------------
+    # -- for a loop --------------------------------------------------------------------------------
 
     async def send(self, said: Mapping[str, Any]) -> None:
         """Say one frame, `{"kind": …}`. HostGoneError if nobody hears it."""
@@ -128,7 +162,9 @@ class Link:
     async def __aenter__(self) -> "Link":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
+    ) -> None:
         import anyio
 
         try:
@@ -139,7 +175,7 @@ class Link:
         finally:
             self.close()
 
-    # -- for a command ------------------------------------------------------------------------------------
+    # -- for a command -----------------------------------------------------------------------------
 
     def say(self, said: Mapping[str, Any]) -> None:
         """Say one frame, and wait until the host has room for it."""
@@ -153,20 +189,28 @@ class Link:
             except OSError:
                 raise HostGoneError(self.session) from None
 
-    def frames(self, seconds: float | None = None, *, unless: int | None = None) -> Iterator[dict[str, Any]]:
-        """The frames that come within `seconds`, until the host closes the connection or `unless` can be read."""
+    def frames(
+        self, seconds: float | None = None, *, unless: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The frames that come within `seconds`, until the host closes the connection or `unless`
+        can be read.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
         sources = [self.fileno()] if unless is None else [self.fileno(), unless]
         while True:
             while self._heard:
                 yield self._heard.popleft()
             left = None if deadline is None else deadline - time.monotonic()
-            ready = [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
+            ready = (
+                [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
+            )
             if not ready or unless in ready or not self._read():
                 return
 
     def taken(self) -> tuple[list[dict[str, Any]], bool]:
-        """The frames that have come, without waiting, and whether more may come: for whoever waits on `fileno`."""
+        """The frames that have come, without waiting, and whether more may come: for whoever waits
+        on `fileno`.
+        """
         going = self._read()
         frames = list(self._heard)
         self._heard.clear()
@@ -178,7 +222,7 @@ class Link:
             self.say(self._hello)
         self._welcomed(next(self.frames(seconds), None))
 
-    # -- both ---------------------------------------------------------------------------------------------
+    # -- both --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Leave; the session goes on."""
@@ -187,7 +231,9 @@ class Link:
     def __enter__(self) -> "Link":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
+    ) -> None:
         try:
             for _ in self.frames(LEAVE_SECONDS) if self._leaves() else ():
                 pass
@@ -195,7 +241,9 @@ class Link:
             self.close()
 
     def _leaves(self) -> bool:
-        """Say that nothing more comes; whether the host closes the connection for that, and it matters when."""
+        """Say that nothing more comes; whether the host closes the connection for that, and it
+        matters when.
+        """
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -237,7 +285,12 @@ class Link:
 
 
 async def connect(
-    session: str, environment: Mapping[str, str], *, role: str = DRIVE, after: Cursor | None = None, **hello: Any
+    session: str,
+    environment: Mapping[str, str],
+    *,
+    role: str = DRIVE,
+    after: Cursor | None = None,
+    **hello: Any,
 ) -> Link:
     """A connection to a session's host, which has said welcome.
 
@@ -272,14 +325,17 @@ def ask_once(
     seconds: float = ANSWER_SECONDS,
     **hello: Any,
 ) -> list[dict[str, Any]]:
-    """Say some frames, and give back the welcome and all that came until each was answered, or `seconds` were over.
+    """Say some frames, and give back the welcome and all that came until each was answered, or
+    `seconds` were over.
 
     A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
     """
     said = [{"id": fresh_uuid(), **one} for one in frames]
     waiting = {one["id"] for one in said}
     heard = list[dict[str, Any]]()
-    with connect_blocking(session, environment, **{"replay": False, "partial": False, **hello}) as link:
+    with connect_blocking(
+        session, environment, **{"replay": False, "partial": False, **hello}
+    ) as link:
         heard.append(dict(link.welcome))
         for one in said:
             link.say(one)
@@ -299,9 +355,15 @@ def ask_once(
 
 @contextmanager
 def _let_in(
-    session: str, environment: Mapping[str, str], role: str, after: Cursor | None, hello: Mapping[str, Any]
+    session: str,
+    environment: Mapping[str, str],
+    role: str,
+    after: Cursor | None,
+    hello: Mapping[str, Any],
 ) -> Iterator[Link]:
-    """A connection, in whose context the host is greeted; what goes wrong with that is said with its reason."""
+    """A connection, in whose context the host is greeted; what goes wrong with that is said with
+    its reason.
+    """
     one = registry.look_up(session, environment)
     pid = None if one is None else one.facts["pid"]
     try:
@@ -311,9 +373,17 @@ def _let_in(
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
         raise _reasoned(HostGoneError(session), session, environment) from None
     except (OSError, ValueError) as error:
-        raise _reasoned(HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment) from None
+        raise _reasoned(
+            HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment
+        ) from None
     cursor = None if after is None else after._asdict()
-    first = {"kind": "hello", "protocol": PROTOCOL, "client": f"shim {os.getpid()}", "role": role, "after": cursor}
+    first = {
+        "kind": "hello",
+        "protocol": PROTOCOL,
+        "client": f"shim {os.getpid()}",
+        "role": role,
+        "after": cursor,
+    }
     link = Link(session, socket_, {**first, "knows": KNOWS, **hello}, pid)
     try:
         yield link
@@ -327,7 +397,8 @@ def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]
     if not isinstance(error, HostGoneError):
         return error
     one = registry.look_up(session, environment)
-    if one is not None and one.alive and not registry.over(one.facts):  # one that said its end is about to go
+    # one that said its end is about to go
+    if one is not None and one.alive and not registry.over(one.facts):
         return HostGoneError(session, error.reason, alive=True)
     if one is None or one.facts["state"] != "failed":
         return error

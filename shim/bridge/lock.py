@@ -1,8 +1,8 @@
 """The lock of a session, which dies with its host: never a process id alone, those come back.
 
-A host holds it alone for its life. Who looks whether a host lives shares it for a moment, so that no host begins while
-a dead one is tidied. A socket that answers is a sign of life too, because the file of the lock may have been deleted.
-A filesystem without file locks is refused.
+A host holds it alone for its life. Who looks whether a host lives shares it for a moment, so that
+no host begins while a dead one is tidied. A socket that answers is a sign of life too, because the
+file of the lock may have been deleted. A filesystem without file locks is refused.
 """
 
 import errno
@@ -35,11 +35,14 @@ class NoLocksError(FrontendError):
 def take(folder: str) -> int | None:
     """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
 
-    Raise NoLocksError if the filesystem has no file locks, and OSError if the folder cannot be written.
+    Raise NoLocksError if the filesystem has no file locks, and OSError if the folder cannot be
+    written.
     """
     deadline = time.monotonic() + TAKE_SECONDS
     for _ in range(TRIES):
-        descriptor = os.open(os.path.join(folder, NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            os.path.join(folder, NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             while not _lock(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
@@ -62,7 +65,9 @@ def take(folder: str) -> int | None:
 
 @contextmanager
 def dead(folder: str) -> Iterator[bool]:
-    """Whether no host lives; while the context lasts, none begins. OSError if the filesystem has no file locks."""
+    """Whether no host lives; while the context lasts, none begins. OSError if the filesystem has no
+    file locks.
+    """
     try:
         descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -85,8 +90,12 @@ def _lock(descriptor: int, how: int) -> bool:
 
 
 def _in_place(descriptor: int, folder: str) -> bool:
-    """Whether the file is still the one of that name: who removes a session removes it under this lock."""
+    """Whether the file is still the one of that name: who removes a session removes it under this
+    lock.
+    """
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(os.path.join(folder, NAME), follow_symlinks=False))
+        return os.path.samestat(
+            os.fstat(descriptor), os.stat(os.path.join(folder, NAME), follow_symlinks=False)
+        )
     except OSError:
         return False

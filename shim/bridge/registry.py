@@ -1,10 +1,12 @@
-"""The sessions that live on their own, or did: a folder each in the state directory, its facts and its lock.
+"""The sessions that live on their own, or did: a folder each in the state directory, its facts and
+its lock.
 
-`<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host for its life),
-`socket`, `start.json` (what a next life needs), `settings.json` (what the host has read of Claude's), `flags.json`
-(settings that its flags say as JSON), `log/` and `stderr.log`. There is no process in the middle: whoever looks finds
-them, and tidies what a dead host left. Where others could have written there, nothing is found: a forged fact would
-name the process that `stop` ends.
+`<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host
+for its life), `socket`, `start.json` (what a next life needs), `settings.json` (what the host has
+read of Claude's), `flags.json` (settings that its flags say as JSON), `log/` and `stderr.log`.
+There is no process in the middle: whoever looks finds them, and tidies what a dead host left. Where
+others could have written there, nothing is found: a forged fact would name the process that `stop`
+ends.
 """
 
 import errno
@@ -25,7 +27,15 @@ from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
-from shim.state.files import explain_not_kept, foreign, open_regular, overwrite, private_directory, replace, write_all
+from shim.state.files import (
+    explain_not_kept,
+    foreign,
+    open_regular,
+    overwrite,
+    private_directory,
+    replace,
+    write_all,
+)
 
 FACTS, START, SETTINGS, FLAGS, LOG = "host.json", "start.json", "settings.json", "flags.json", "log"
 STDERR = "stderr.log"
@@ -42,7 +52,8 @@ UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
 class Registered(NamedTuple):
     """One session: its UUID, its folder, whether its host lives, and its facts as they hold now.
 
-    The facts of a dead host say no `status` and no `pid`; where it died at work, its `state` is `failed`.
+    The facts of a dead host say no `status` and no `pid`; where it died at work, its `state` is
+    `failed`.
     """
 
     session: str
@@ -72,7 +83,9 @@ def bridge_directory(environment: Mapping[str, str]) -> str:
 
 
 def folder_of(session: str, environment: Mapping[str, str]) -> str:
-    """The folder of a session, which need not be there. ValueError for what is no UUID: it never becomes a path."""
+    """The folder of a session, which need not be there. ValueError for what is no UUID: it never
+    becomes a path.
+    """
     canonical = parse_uuid(session)
     if canonical is None:
         raise ValueError(f"{session[:60]!r} is no UUID")
@@ -101,21 +114,26 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
     )
 
 
-# -- finding ------------------------------------------------------------------------------------------------------
+# -- finding ---------------------------------------------------------------------------------------
 
 
 def sessions(environment: Mapping[str, str]) -> list[Registered]:
-    """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied on the way."""
+    """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
+    on the way.
+    """
     living, others = _names(environment)
-    found = [one for name in living + others[:ENDED] if (one := glance(name, environment)) is not None]
+    found = [
+        one for name in living + others[:ENDED] if (one := glance(name, environment)) is not None
+    ]
     return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
 
 
 def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The UUIDs of the sessions that may live, and of the others, those first whose folder changed last.
+    """The UUIDs of the sessions that may live, and of the others, those first whose folder changed
+    last.
 
-    A host whose socket has lost its name ends, so a folder without one has no living session: only the names have to
-    be looked at to find those that live among any number.
+    A host whose socket has lost its name ends, so a folder without one has no living session: only
+    the names have to be looked at to find those that live among any number.
     """
     living, others = list[str](), list[tuple[float, str]]()
     top = bridge_directory(environment)
@@ -134,7 +152,8 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
 
 
 def glance(session: str, environment: Mapping[str, str]) -> Registered | None:
-    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in a moment.
+    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in
+    a moment.
 
     Its host may hold the lock a little longer, and nobody is let in.
     """
@@ -170,7 +189,8 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
 
 
 def _find_damaged(session: str, folder: str) -> Registered | None:
-    """Return a session whose facts cannot be read, for example after a crash of the machine or on a full disk.
+    """Return a session whose facts cannot be read, for example after a crash of the machine or on a
+    full disk.
 
     Return None if there was no session, or if its host is running: the host writes its facts again.
     """
@@ -183,7 +203,9 @@ def _find_damaged(session: str, folder: str) -> Registered | None:
 
 
 def restore_facts(folder: str) -> dict[str, Any] | None:
-    """Return facts from the other files of a session, in place of damaged facts. None if there was no session."""
+    """Return facts from the other files of a session, in place of damaged facts. None if there was
+    no session.
+    """
     files = [name for name in (FACTS, START, LOG) if os.path.lexists(os.path.join(folder, name))]
     if not files:
         return None
@@ -199,12 +221,20 @@ def restore_facts(folder: str) -> dict[str, Any] | None:
     }
     reason = "cannot be read" if FACTS in files else "is missing"
     detail = DAMAGED.format(reason)
-    return {**defaults, **known, "session": os.path.basename(folder), "protocol": None, "detail": detail}
+    return {
+        **defaults,
+        **known,
+        "session": os.path.basename(folder),
+        "protocol": None,
+        "detail": detail,
+    }
 
 
 def is_damaged(facts: Mapping[str, Any]) -> bool:
     """Return whether the facts of a session could not be read."""
-    return facts.get("protocol") is None and str(facts.get("detail")).startswith(DAMAGED.partition("{")[0])
+    return facts.get("protocol") is None and str(facts.get("detail")).startswith(
+        DAMAGED.partition("{")[0]
+    )
 
 
 def find(word: str, environment: Mapping[str, str]) -> list[Registered]:
@@ -223,7 +253,9 @@ def alive(session: str, environment: Mapping[str, str]) -> bool:
 
 
 def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a session whose host is dead, and the folder without what the host left. The lock is shared."""
+    """The facts of a session whose host is dead, and the folder without what the host left. The
+    lock is shared.
+    """
     sockets.remove(folder)
     if over(facts):
         return facts
@@ -236,20 +268,31 @@ def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
 def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a session whose host is dead."""
     died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
-    return {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}
+    return {
+        **facts,
+        "status": None,
+        "waitingFor": None,
+        "needs": None,
+        "driver": None,
+        "pid": None,
+        **died,
+    }
 
 
 def unanswered(facts: Mapping[str, Any]) -> str:
     """What is said of messages that waited when the session ended; "" where none did."""
     count = facts.get("unanswered") or 0
-    return f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
+    return (
+        f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
+    )
 
 
-# -- removing -----------------------------------------------------------------------------------------------------
+# -- removing --------------------------------------------------------------------------------------
 
 
 def tidy(environment: Mapping[str, str], days: float) -> int:
-    """Remove the sessions whose last life ended more than `days` ago, and all but the last ENDED; how many.
+    """Remove the sessions whose last life ended more than `days` ago, and all but the last ENDED;
+    how many.
 
     Those that live are left alone.
     """
@@ -268,7 +311,9 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
 
 
 def _last_change(folder: str) -> float:
-    """Return when the facts of a session were written, or when its folder changed if the facts are missing."""
+    """Return when the facts of a session were written, or when its folder changed if the facts are
+    missing.
+    """
     try:
         return os.stat(os.path.join(folder, FACTS)).st_mtime
     except FileNotFoundError:
@@ -276,7 +321,8 @@ def _last_change(folder: str) -> float:
 
 
 def remove(one: Registered) -> bool:
-    """Remove all that is kept of a session, also where another process does. False if its host lives, or it stays.
+    """Remove all that is kept of a session, also where another process does. False if its host
+    lives, or it stays.
 
     Raise NoLocksError if the filesystem has no file locks.
     """
@@ -297,7 +343,7 @@ def remove(one: Registered) -> bool:
     return False
 
 
-# -- the files ----------------------------------------------------------------------------------------------------
+# -- the files -------------------------------------------------------------------------------------
 
 # Key → the types of its value. What is missing or of another type is None, or what stands here.
 _TEXT, _NUMBER = (str,), (int, float)
@@ -306,7 +352,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "started": _NUMBER, "pid": (int,), "generation": (int,), "status": _TEXT, "waitingFor": _TEXT, "state": _TEXT,
     "needs": _TEXT, "detail": _TEXT, "driver": _TEXT, "version": _TEXT, "unanswered": (int,),
 }  # fmt: skip
-_USUAL: Mapping[str, Any] = {"created": 0, "started": 0, "generation": 0, "state": "failed", "cwd": "", "vendor": ""}
+_USUAL: Mapping[str, Any] = {
+    "created": 0,
+    "started": 0,
+    "generation": 0,
+    "state": "failed",
+    "cwd": "",
+    "vendor": "",
+}
 
 
 def read_facts(folder: str) -> dict[str, Any] | None:
@@ -314,7 +367,10 @@ def read_facts(folder: str) -> dict[str, Any] | None:
     read = _read(os.path.join(folder, FACTS))
     if read is None:
         return None
-    facts = {key: read.get(key) if isinstance(read.get(key), types) else None for key, types in _TYPES.items()}
+    facts = {
+        key: read.get(key) if isinstance(read.get(key), types) else None
+        for key, types in _TYPES.items()
+    }
     known = {key: _USUAL.get(key) if value is None else value for key, value in facts.items()}
     return {**known, "protocol": read.get("protocol"), "session": os.path.basename(folder)}
 
@@ -322,7 +378,8 @@ def read_facts(folder: str) -> dict[str, Any] | None:
 def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
     """Replace the facts of a session. Raise OSError if they cannot be written.
 
-    A full disk has no room for a new file, so the old file is overwritten: a failed session must not look finished.
+    A full disk has no room for a new file, so the old file is overwritten: a failed session must
+    not look finished.
     """
     path, data = os.path.join(folder, FACTS), dump(facts)
     try:
@@ -357,7 +414,11 @@ def read_settings(folder: str, generation: object) -> Settled | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
     known = _read(os.path.join(folder, SETTINGS)) or {}
     try:
-        return read_settings_text(str(known["settings"])) if known["generation"] == generation else None
+        return (
+            read_settings_text(str(known["settings"]))
+            if known["generation"] == generation
+            else None
+        )
     except (KeyError, ValueError):
         return None
 

@@ -1,4 +1,6 @@
-"""The socket of a session: a name in the session's folder, reached by paths of any length, by our own user alone."""
+"""The socket of a session: a name in the session's folder, reached by paths of any length, by our
+own user alone.
+"""
 
 import os
 import socket
@@ -10,13 +12,16 @@ from shim.channels.mcp.socket_folder import NAME as SHORT
 from shim.channels.mcp.socket_folder import PATH_BYTES, new_folder, same_user
 
 NAME = "socket"
-# Connections that wait to be taken while the host is busy, or is not up yet. The system may allow fewer.
+# Connections that wait to be taken while the host is busy, or is not up yet. The system may allow
+# fewer.
 BACKLOG = 128
 CONNECT_SECONDS = 5  # for a place in a full backlog
 
 
 def listen(folder: str) -> socket.socket:
-    """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead or alive."""
+    """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead
+    or alive.
+    """
     opened = socket.socket(socket.AF_UNIX)
     try:
         with _short(folder, new=True) as path:
@@ -30,10 +35,13 @@ def listen(folder: str) -> socket.socket:
 
 
 def connect(folder: str) -> socket.socket:
-    """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another user does."""
+    """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another
+    user does.
+    """
     opened = socket.socket(socket.AF_UNIX)
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))  # a timeout would not wait
+        # a timeout would not wait
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))
         with _short(folder) as path:
             opened.connect(path)
         if not same_user(opened):

@@ -1,7 +1,7 @@
 """Starts the host of a session: one process with our environment and folder, which outlives us.
 
-Nobody waits for the host to be up. Its lock is taken and its socket listens before it begins, and it inherits both:
-of two starts one wins, and who connects at once only waits for the first answer.
+Nobody waits for the host to be up. Its lock is taken and its socket listens before it begins, and
+it inherits both: of two starts one wins, and who connects at once only waits for the first answer.
 """
 
 import os
@@ -33,7 +33,8 @@ PROTOCOL = 1  # of the facts and the frames
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
-# For a host that has said its end to be gone: its agent may take a while to end, and a recording 10 s to be written.
+# For a host that has said its end to be gone: its agent may take a while to end, and a recording 10
+# s to be written.
 GOING_SECONDS = 15.0
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
@@ -52,7 +53,8 @@ class LivingError(FrontendError):
 class Wanted(NamedTuple):
     """What a host is started for.
 
-    arguments   the words of a `claude` command line, without the prompt and the flags of streams and session
+    arguments   the words of a `claude` command line, without the prompt and the flags of streams
+                and session
     installed   what `shim install` baked into the drop-in
     cwd         the session's folder
     vendor      its vendor's name, as far as it is known
@@ -62,7 +64,8 @@ class Wanted(NamedTuple):
     asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
     forked      the session that this one is a copy of, "" for none
     resumes     the UUID is that of a session that exists already, maybe as one without a host
-    beginning   the words for the message of `forked`, or else of the session, up to which this life goes on
+    beginning   the words for the message of `forked`, or else of the session, up to which this life
+                goes on
     """
 
     arguments: Sequence[str] = ()
@@ -79,9 +82,11 @@ class Wanted(NamedTuple):
 
 
 def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> Registered:
-    """Begin a host for a session, a fresh one without `session`. It is returned before the host is up.
+    """Begin a host for a session, a fresh one without `session`. It is returned before the host is
+    up.
 
-    LivingError where it has a host; FrontendError where none can be started, with what was found and what to do.
+    LivingError where it has a host; FrontendError where none can be started, with what was found
+    and what to do.
     """
     session = session or fresh_uuid()
     wanted = wanted._replace(cwd=wanted.cwd or working_directory())
@@ -103,7 +108,9 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         sockets.remove(folder)  # the lock is ours, so the name of another socket is a dead host's
         listening = sockets.listen(folder)
         facts = _facts(session, folder, wanted)
-        registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
+        registry.write_start(
+            folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]}
+        )
         registry.write_facts(folder, facts)
         facts = _start_process(folder, held, listening, environment, facts)
         _started.append(facts["pid"])
@@ -129,10 +136,14 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
 def _check_utf8(session: str, wanted: Wanted) -> None:
     """Raise FrontendError for a folder or an argument that is not UTF-8.
 
-    A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another folder or file.
+    A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another
+    folder or file.
     """
     for text in (wanted.cwd, *wanted.arguments):
-        if not text.isascii() and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text:
+        if (
+            not text.isascii()
+            and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text
+        ):
             subject = "its folder" if text is wanted.cwd else "the argument"
             raise FrontendError(
                 f"no host can be started for the session {session}: {subject} {printable(text)} is not UTF-8",
@@ -141,8 +152,14 @@ def _check_utf8(session: str, wanted: Wanted) -> None:
 
 
 def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
-    """The same, for a session that was begun as a copy: where it has said nothing yet, it is made again as then."""
-    saved = registry.read_start(folder) if wanted.resumes and not (wanted.forked or wanted.beginning) else None
+    """The same, for a session that was begun as a copy: where it has said nothing yet, it is made
+    again as then.
+    """
+    saved = (
+        registry.read_start(folder)
+        if wanted.resumes and not (wanted.forked or wanted.beginning)
+        else None
+    )
     forked, beginning = (saved or {}).get("forked"), (saved or {}).get("beginning")
     if not (isinstance(forked, str) and isinstance(beginning, list)):
         return wanted
@@ -150,12 +167,18 @@ def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
 
 
 def respawn(
-    one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None, prompt_id: str = ""
+    one: Registered,
+    environment: Mapping[str, str],
+    prompt: Mapping[str, Any] | None = None,
+    prompt_id: str = "",
 ) -> Registered:
-    """Begin the next life of a session, as it was started before. LivingError, FrontendError as `start`."""
+    """Begin the next life of a session, as it was started before. LivingError, FrontendError as
+    `start`.
+    """
     wanted = read_wanted(one.folder)
     check_files(one, parse(wanted.arguments))
-    beginning = wanted.beginning if wanted.forked else ()  # what was said since must not be dropped again
+    # what was said since must not be dropped again
+    beginning = wanted.beginning if wanted.forked else ()
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
     return start(again, environment, one.session)
 
@@ -170,10 +193,14 @@ def can_respawn(one: Registered) -> bool:
 
 
 def read_wanted(folder: str) -> Wanted:
-    """What a life of the session was started for. FrontendError where that cannot be read: without its flags a session
-    would run under other permissions than those that it was begun with."""
+    """What a life of the session was started for. FrontendError where that cannot be read: without
+    its flags a session would run under other permissions than those that it was begun with."""
     known = registry.read_start(folder)
-    if known is None or not isinstance(known.get("arguments"), list) or not isinstance(known.get("cwd"), str):
+    if (
+        known is None
+        or not isinstance(known.get("arguments"), list)
+        or not isinstance(known.get("cwd"), str)
+    ):
         session = os.path.basename(folder)
         raise FrontendError(
             f"what the session {session} was started with is not known any more",
@@ -184,13 +211,19 @@ def read_wanted(folder: str) -> Wanted:
 
 def begun_with(one: Registered) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
-    return parse([str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()])
+    return parse(
+        [str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()]
+    )
 
 
-def going_on_from(one: Registered, folder: str, asked: Invocation, *, copy: bool = False) -> Invocation:
-    """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what is asked now.
+def going_on_from(
+    one: Registered, folder: str, asked: Invocation, *, copy: bool = False
+) -> Invocation:
+    """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
+    is asked now.
 
-    Settings in a file are read where they are to be told apart or joined. FrontendError as `check_files`.
+    Settings in a file are read where they are to be told apart or joined. FrontendError as
+    `check_files`.
     """
     begun = begun_with(one)
     if not copy:
@@ -206,11 +239,14 @@ def _with_settings_read(invocation: Invocation) -> Invocation:
     from shim.state.claude_settings import flag_settings  # most starts read none
 
     said = invocation.configuration.settings
-    return invocation.with_flags(settings=dump(flag_settings(said)).decode()) if said else invocation
+    return (
+        invocation.with_flags(settings=dump(flag_settings(said)).decode()) if said else invocation
+    )
 
 
 def check_files(one: Registered, begun: Invocation, asked: Invocation | None = None) -> None:
-    """FrontendError for a file that a session was begun with and that is gone: it may have forbidden something.
+    """FrontendError for a file that a session was begun with and that is gone: it may have
+    forbidden something.
 
     What is `asked` now takes the place of it, except for servers, which are more of them.
     """
@@ -241,8 +277,8 @@ def reap() -> None:
 
 
 def _lock(folder: str) -> int | None:
-    """The lock for a host of ours; None while another one lives. One that has said its end is waited for: it is listed
-    as ended, and is gone in a moment."""
+    """The lock for a host of ours; None while another one lives. One that has said its end is
+    waited for: it is listed as ended, and is gone in a moment."""
     deadline = time.monotonic() + GOING_SECONDS
     while (held := lock.take(folder)) is None and time.monotonic() < deadline:
         facts = registry.read_facts(folder)
@@ -281,11 +317,16 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _start_process(
-    folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
+    folder: str,
+    held: int,
+    listening: socket.socket,
+    environment: Mapping[str, str],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Start the process of the host, write its pid to the facts, and return the facts.
 
-    The host waits for the end of its stdin before it reads the facts. So a session has a pid as soon as it is listed.
+    The host waits for the end of its stdin before it reads the facts. So a session has a pid as
+    soon as it is listed.
     """
     stdin, stdin_writer = os.pipe()
     try:
@@ -298,17 +339,24 @@ def _start_process(
     return facts
 
 
-def _spawn(folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
-    """Start the host in a session of its own, without our terminal, pipes and signals. Return its pid.
+def _spawn(
+    folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], stdin: int
+) -> int:
+    """Start the host in a session of its own, without our terminal, pipes and signals. Return its
+    pid.
 
-    Signals are blocked until the host handles them, because another process may read its pid and stop it at once.
+    Signals are blocked until the host handles them, because another process may read its pid and
+    stop it at once.
     """
     from shim.channels.early_signals import NAMES
-    from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
+
+    # not for whoever only reads what stands here
+    from shim.process.spawn import DEFAULT_SIGNALS, keep_own
 
     keep_own()
     log, ours = _stderr(os.path.join(folder, registry.STDERR)), (held, listening.fileno())
-    # In the host they have other numbers, so that ours are never inherited by what another thread starts.
+    # In the host they have other numbers, so that ours are never inherited by what another thread
+    # starts.
     theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
     words = [*command(), folder, *map(str, theirs)]
     try:
@@ -319,11 +367,15 @@ def _spawn(folder: str, held: int, listening: socket.socket, environment: Mappin
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, stdin, 0),
                 *((os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)),
-                *((os.POSIX_SPAWN_DUP2, one, number) for one, number in zip(ours, theirs, strict=True)),
+                *(
+                    (os.POSIX_SPAWN_DUP2, one, number)
+                    for one, number in zip(ours, theirs, strict=True)
+                ),
             ],
             setsid=True,
             setsigmask=[getattr(signal, name) for name in NAMES],
-            setsigdef=DEFAULT_SIGNALS,  # SIGHUP too: `nohup` is for the command that starts the host
+            # SIGHUP too: `nohup` is for the command that starts the host
+            setsigdef=DEFAULT_SIGNALS,
         )
     finally:
         os.close(log)
@@ -335,7 +387,9 @@ def command() -> list[str]:
 
 
 def _stderr(path: str) -> int:
-    """What a host says beside its lines, behind what former lives said; emptied where that is too much."""
+    """What a host says beside its lines, behind what former lives said; emptied where that is too
+    much.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_size > STDERR_BYTES:

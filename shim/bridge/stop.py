@@ -1,4 +1,6 @@
-"""Ends hosts: they are asked by a signal and, if they do not end, killed. Only the lock says whether one lives."""
+"""Ends hosts: they are asked by a signal and, if they do not end, killed. Only the lock says
+whether one lives.
+"""
 
 import os
 import signal
@@ -28,15 +30,22 @@ def stop(wanted: Sequence[Registered], environment: Mapping[str, str]) -> list[R
 
 
 def untaken(one: Registered, environment: Mapping[str, str]) -> str:
-    """What is said of the messages that a session which was ended had not taken; "" where there were none."""
+    """What is said of the messages that a session which was ended had not taken; "" where there
+    were none.
+    """
     now = registry.look_up(one.session, environment)
     return registry.unanswered(now.facts) if now is not None and one.alive else ""
 
 
 def _signalled(
-    wanted: Sequence[Registered], number: signal.Signals, seconds: float, environment: Mapping[str, str]
+    wanted: Sequence[Registered],
+    number: signal.Signals,
+    seconds: float,
+    environment: Mapping[str, str],
 ) -> list[Registered]:
-    """Send each host a signal once and wait until it is dead. Returns those that live, as they are now."""
+    """Send each host a signal once and wait until it is dead. Returns those that live, as they are
+    now.
+    """
     deadline, told = time.monotonic() + seconds, set[int]()
     left = list(wanted)
     while left:
@@ -44,7 +53,12 @@ def _signalled(
         left = [one for one in looked if one is not None and one.alive]
         for one in left:
             pid = one.facts.get("pid")  # a host that is not up yet has said none
-            if isinstance(pid, int) and pid > 1 and pid not in told and _tell(one, pid, number, environment):
+            if (
+                isinstance(pid, int)
+                and pid > 1
+                and pid not in told
+                and _tell(one, pid, number, environment)
+            ):
                 told.add(pid)
         if not left or time.monotonic() > deadline:
             break
@@ -52,7 +66,9 @@ def _signalled(
     return left
 
 
-def _tell(one: Registered, pid: int, number: signal.Signals, environment: Mapping[str, str]) -> bool:
+def _tell(
+    one: Registered, pid: int, number: signal.Signals, environment: Mapping[str, str]
+) -> bool:
     """Send the host a signal; never to another process that has got its number meanwhile."""
     if not hasattr(os, "pidfd_open"):
         with suppress(OSError):

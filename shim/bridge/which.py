@@ -1,4 +1,5 @@
-"""Which session a word means: the beginning of its short id, its UUID, its name, or a part of its name.
+"""Which session a word means: the beginning of its short id, its UUID, its name, or a part of its
+name.
 
 The texts are the real one's (background page, B23, B24), because people and programs know them.
 """
@@ -23,15 +24,20 @@ Known = Sequence[Registered] | None
 
 
 def which_by_id(word: str, unknown: str = UNKNOWN, *, known: Known = None) -> Registered:
-    """The one session whose short id begins so, or whose UUID this is. FrontendError for none or several."""
+    """The one session whose short id begins so, or whose UUID this is. FrontendError for none or
+    several.
+    """
     found = _by_id(_all(known), word)
     if len(found) == 1:
         return found[0]
-    raise FrontendError(_several(found, word) if found else unknown.format(word=word[:WORD_CHARACTERS]))
+    raise FrontendError(
+        _several(found, word) if found else unknown.format(word=word[:WORD_CHARACTERS])
+    )
 
 
 def which(word: str, *, known: Known = None, alone: bool = True) -> Registered:
-    """The one session that a word means by its id, else by its name; `alone`: nothing else was said beside it.
+    """The one session that a word means by its id, else by its name; `alone`: nothing else was said
+    beside it.
 
     `known` are those to choose from, None for all.
     """
@@ -47,13 +53,16 @@ def which(word: str, *, known: Known = None, alone: bool = True) -> Registered:
     elif not alone:
         hint = ALONE
     elif called:
-        whole = [one for one in known if called == name_of(one).lower()]  # another's name may begin with all of it
+        # another's name may begin with all of it
+        whole = [one for one in known if called == name_of(one).lower()]
         found = whole or [one for one in known if called in name_of(one).lower()]
         if len(found) == 1:
             return found[0]
         if found:
             raise FrontendError(_named(found, word))
-    raise FrontendError("\n".join(filter(None, (UNLISTED.format(word=word[:WORD_CHARACTERS]), hint))))
+    raise FrontendError(
+        "\n".join(filter(None, (UNLISTED.format(word=word[:WORD_CHARACTERS]), hint)))
+    )
 
 
 def name_of(one: Registered) -> str:
@@ -68,8 +77,11 @@ def _all(known: Known) -> Sequence[Registered]:
 def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:
     whole = parse_uuid(word)
     if whole:
-        one = next((one for one in known if one.session == whole), None) or look_up(whole, os.environ)
-        return [one] if one else []  # however many are kept, and whether it is among those that are listed
+        one = next((one for one in known if one.session == whole), None) or look_up(
+            whole, os.environ
+        )
+        # however many are kept, and whether it is among those that are listed
+        return [one] if one else []
     return [one for one in known if word and one.id.startswith(word)]
 
 
@@ -78,7 +90,9 @@ def _several(found: Sequence[Registered], word: str) -> str:
 
 
 def _named(found: Sequence[Registered], word: str) -> str:
-    listed = [f"  {one.id}  {name_of(one)}" for one in sorted(found, key=lambda one: one.id)[:LISTED]]
+    listed = [
+        f"  {one.id}  {name_of(one)}" for one in sorted(found, key=lambda one: one.id)[:LISTED]
+    ]
     more = [f"  … and {len(found) - LISTED} more"] if len(found) > LISTED else []
     head = f"{len(found)} sessions match '{word[:WORD_CHARACTERS]}':"
     return "\n".join((head, *listed, *more, "Use more of the name, or the id."))

@@ -1,6 +1,8 @@
-"""Signals that come while our modules are loaded are noted, and obeyed once a result can be written.
+"""Signals that come while our modules are loaded are noted, and obeyed once a result can be
+written.
 
-Left to Python, a SIGINT would raise in the middle of an import: a traceback, or a crash in a module written in C.
+Left to Python, a SIGINT would raise in the middle of an import: a traceback, or a crash in a module
+written in C.
 """
 
 import signal
@@ -30,7 +32,9 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """Let signals end the process as usual, a noted one at once: what follows is short and writes no result."""
+    """Let signals end the process as usual, a noted one at once: what follows is short and writes
+    no result.
+    """
     for name in NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is _note:

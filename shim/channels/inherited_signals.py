@@ -1,12 +1,15 @@
-"""Resets blocked and ignored signals that were inherited from the parent, before any child is started or waited for.
+"""Resets blocked and ignored signals that were inherited from the parent, before any child is
+started or waited for.
 
-Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without job control ignores
-SIGINT in background jobs. The kernel keeps both states across `execve`. The real claude resets them, too.
+Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without
+job control ignores SIGINT in background jobs. The kernel keeps both states across `execve`. The
+real claude resets them, too.
 """
 
 import signal
 
-# If SIGCHLD is ignored, the kernel reaps our children, and their exit statuses are lost. SIGALRM bounds a hook.
+# If SIGCHLD is ignored, the kernel reaps our children, and their exit statuses are lost. SIGALRM
+# bounds a hook.
 RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 

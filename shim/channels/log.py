@@ -1,4 +1,6 @@
-"""The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file, never to stdout."""
+"""The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file,
+never to stdout.
+"""
 
 import os
 from collections.abc import Callable
@@ -17,16 +19,20 @@ Log = Callable[..., None]
 
 
 def open_log(setting: str | None, *, redact: bool = True) -> Log:
-    """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's name and its facts.
+    """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
+    name and its facts.
 
-    `level` among the facts is that of the event, "info" without it. SILENT is what a log is that nobody asked for.
-    Secrets are blanked, unless `redact` is False. FrontendError for an unknown level or a file that cannot be opened.
+    `level` among the facts is that of the event, "info" without it. SILENT is what a log is that
+    nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an unknown
+    level or a file that cannot be opened.
     """
     if not setting:
         return SILENT
     level, _, path = setting.partition(":")
     if level not in LEVELS:
-        raise FrontendError(f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE")
+        raise FrontendError(
+            f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE"
+        )
     import logging
 
     import structlog
@@ -65,7 +71,9 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
 
 
 def _file(path: str) -> "TextIO":
-    """A log file, which only its owner may read. A pipe that has no reader is an error; nothing waits for one."""
+    """A log file, which only its owner may read. A pipe that has no reader is an error; nothing
+    waits for one.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
     return open(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1)
 

@@ -1,4 +1,6 @@
-"""The prompt of a turn: the first positional argument, then the text on stdin (contract P7, P20, F4)."""
+"""The prompt of a turn: the first positional argument, then the text on stdin (contract P7, P20,
+F4).
+"""
 
 import os
 import select
@@ -18,7 +20,9 @@ CHUNK_BYTES = 256 * 1024
 LARGER = "raise max_inbound_bytes in config.toml"
 SYSTEM_PROMPT_BYTES = 1024 * 1024
 
-NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+NO_PROMPT = (
+    "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+)
 SLOW_STDIN = (
     "Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
     "explicitly: < /dev/null to skip, or wait longer.\n"
@@ -26,9 +30,14 @@ SLOW_STDIN = (
 
 
 def read_prompt(
-    invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None
+    invocation: Invocation,
+    descriptor: int = 0,
+    limit: int = INBOUND_BYTES,
+    recorder: "Tap | None" = None,
 ) -> str:
-    """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any program."""
+    """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
+    program.
+    """
     given = invocation.prompt or ""
     piped = _piped(descriptor, bool(given), limit, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
@@ -46,11 +55,15 @@ def read_prompt(
 
 def _check_text(prompt: str) -> None:
     if "\0" in prompt:
-        raise FrontendError("the prompt contains a NUL character, which cannot be passed to a program")
+        raise FrontendError(
+            "the prompt contains a NUL character, which cannot be passed to a program"
+        )
 
 
 def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) -> str:
-    """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only shortly."""
+    """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only
+    shortly.
+    """
     given = invocation.prompt or ""
     piped = _piped(descriptor, True, limit, None).rstrip("\r\n")
     prompt = "\n".join(part for part in (given, piped) if part.strip())
@@ -59,14 +72,18 @@ def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) 
 
 
 def read_file_option(invocation: Invocation) -> Invocation:
-    """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in their places."""
+    """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
+    their places.
+    """
     if invocation.system.system_prompt_file is not None:
         invocation = invocation.with_flags(
             system_prompt=_read(invocation.system.system_prompt_file), system_prompt_file=None
         )
     if invocation.system.append_system_prompt_file is not None:
         text = _read(invocation.system.append_system_prompt_file)
-        invocation = invocation.with_flags(append_system_prompt=text, append_system_prompt_file=None)
+        invocation = invocation.with_flags(
+            append_system_prompt=text, append_system_prompt_file=None
+        )
     return invocation
 
 
@@ -96,7 +113,9 @@ def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None
         ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
             if parts:
-                raise FrontendError(f"stdin said nothing for {patience:g} s in the middle of the prompt")
+                raise FrontendError(
+                    f"stdin said nothing for {patience:g} s in the middle of the prompt"
+                )
             tell(SLOW_STDIN)
             break
         try:

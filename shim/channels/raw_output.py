@@ -1,7 +1,8 @@
-"""Writes without an event loop: before the loop, instead of it, and to stderr beside it. None waits for ever.
+"""Writes without an event loop: before the loop, instead of it, and to stderr beside it. None waits
+for ever.
 
-A descriptor that `select` calls writable takes SAFE_BYTES without blocking. Its blocking mode stays as it is, because
-other processes may hold the same descriptor.
+A descriptor that `select` calls writable takes SAFE_BYTES without blocking. Its blocking mode stays
+as it is, because other processes may hold the same descriptor.
 """
 
 import errno
@@ -9,8 +10,9 @@ import os
 import select
 from collections.abc import Callable
 
-# The errors of a write to a reader that has gone: a closed pipe, socket or terminal, or a stdout that was never open.
-# Any other error is a fault of the place that should hold the bytes, such as a full disk.
+# The errors of a write to a reader that has gone: a closed pipe, socket or terminal, or a stdout
+# that was never open. Any other error is a fault of the place that should hold the bytes, such as a
+# full disk.
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
 LOOK_SECONDS = 0.2  # between two looks at whether we were told to end
@@ -18,14 +20,18 @@ COURTESY_SECONDS = 0.2  # for stderr, which may be a pipe without a reader
 
 
 def offer(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
-    """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write` raises it."""
+    """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write`
+    raises it.
+    """
     while data and select.select([], [descriptor], [], seconds)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
     return data
 
 
 def insist(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
-    """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not read."""
+    """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not
+    read.
+    """
     while data := offer(descriptor, data, LOOK_SECONDS):
         if stopped():
             return
@@ -35,9 +41,13 @@ _unread = False
 
 
 def tell(text: str) -> None:
-    """Write lines to stderr. A reader that was too slow once is not waited for again until it reads."""
+    """Write lines to stderr. A reader that was too slow once is not waited for again until it
+    reads.
+    """
     global _unread
     try:
-        _unread = bool(offer(2, text.encode("utf-8", "replace"), 0.0 if _unread else COURTESY_SECONDS))
+        _unread = bool(
+            offer(2, text.encode("utf-8", "replace"), 0.0 if _unread else COURTESY_SECONDS)
+        )
     except (OSError, ValueError):
         pass

@@ -1,4 +1,6 @@
-"""Signals from our first moment to the loop: without a child they end the start, with one they wait for the loop."""
+"""Signals from our first moment to the loop: without a child they end the start, with one they wait
+for the loop.
+"""
 
 import signal
 from types import FrameType
@@ -18,9 +20,11 @@ class StoppedError(ShimError):
 
 
 class Signals:
-    """`pending` are the signals that wait for the loop; `started` is set when a signal must not end the start any more.
+    """`pending` are the signals that wait for the loop; `started` is set when a signal must not end
+    the start any more.
 
-    A signal in the middle of an import waits for `check`: modules written in C may crash when they are interrupted.
+    A signal in the middle of an import waits for `check`: modules written in C may crash when they
+    are interrupted.
     """
 
     def __init__(self) -> None:

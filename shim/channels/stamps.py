@@ -1,4 +1,6 @@
-"""Fresh ids and the time of day, as our lines have them. `uuid` is not imported: that costs 2 ms before every child."""
+"""Fresh ids and the time of day, as our lines have them. `uuid` is not imported: that costs 2 ms
+before every child.
+"""
 
 import os
 import time
@@ -21,4 +23,7 @@ def fresh_identity() -> tuple[str, str]:
 def now() -> str:
     """The time, as Claude writes it."""
     seconds = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+    return (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        + f".{int(seconds * 1000) % 1000:03d}Z"
+    )

@@ -1,6 +1,7 @@
 """Our stdin while a conversation runs: lines that are read as they come, without blocking the loop.
 
-anyio is imported by the first read of the loop. Lines that are there before that are heard and answered without it.
+anyio is imported by the first read of the loop. Lines that are there before that are heard and
+answered without it.
 """
 
 import os
@@ -17,7 +18,8 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Inbound(Protocol):
-    """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its own.
+    """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
+    own.
 
     limit  the most bytes of a line, and of lines that wait for their turn
     lines  splits what `read` gives
@@ -33,7 +35,9 @@ class Inbound(Protocol):
 
 
 def waits(descriptor: int) -> bool:
-    """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes them."""
+    """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
+    them.
+    """
     mode = os.fstat(descriptor).st_mode
     device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
     return not (stat.S_ISREG(mode) or device)
@@ -42,8 +46,12 @@ def waits(descriptor: int) -> bool:
 class Source:
     """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
-    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None) -> None:
-        """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their turn."""
+    def __init__(
+        self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None
+    ) -> None:
+        """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their
+        turn.
+        """
         self.limit = limit
         self._recorder = recorder
         self.lines = LineSplitter(limit)

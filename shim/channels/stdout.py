@@ -1,4 +1,6 @@
-"""Our stdout: whole lines, written without ever blocking the loop, in the format that was asked for."""
+"""Our stdout: whole lines, written without ever blocking the loop, in the format that was asked
+for.
+"""
 
 import os
 import select
@@ -42,9 +44,10 @@ class Outbound(Protocol):
 class Stdout:
     """File descriptor 1, written so that a slow reader slows us down and breaks nothing.
 
-    A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time, so that its other
-    holders keep their blocking mode. A regular file never blocks for long. Anything else is written in pieces that fit.
-    `broken` says that a write failed although the reader has not gone: the disk is full.
+    A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time,
+    so that its other holders keep their blocking mode. A regular file never blocks for long.
+    Anything else is written in pieces that fit. `broken` says that a write failed although the
+    reader has not gone: the disk is full.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "Tap | None" = None) -> None:
@@ -53,7 +56,9 @@ class Stdout:
         self._descriptor = descriptor
         self._unwritten = b""
         self._socket: socket.socket | None = None
-        self._write: Callable[[memoryview], int] = lambda view: os.write(descriptor, view[:SAFE_BYTES])
+        self._write: Callable[[memoryview], int] = lambda view: os.write(
+            descriptor, view[:SAFE_BYTES]
+        )
         self._wait_first = True
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISSOCK(mode):
@@ -69,7 +74,9 @@ class Stdout:
 
     def _reopen(self) -> None:
         try:
-            opened = os.open(f"/proc/self/fd/{self._descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = os.open(
+                f"/proc/self/fd/{self._descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            )
         except OSError:
             return
         self._descriptor = opened
@@ -79,7 +86,8 @@ class Stdout:
     async def gone(self) -> None:
         """Wait until the reader has gone; for ever if only a write can show that.
 
-        The end of a pipe or a socket that we write to becomes readable when its other end is closed.
+        The end of a pipe or a socket that we write to becomes readable when its other end is
+        closed.
         """
         mode = os.fstat(self._descriptor).st_mode
         if not (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
@@ -128,7 +136,9 @@ WHOSE = "the error comes from {name}, or from the API that it asks; `shim doctor
 
 
 class Output:
-    """What of the stream is printed: all of it, one object, an array of all, or the answer alone (contract F1)."""
+    """What of the stream is printed: all of it, one object, an array of all, or the answer alone
+    (contract F1).
+    """
 
     def __init__(
         self,
@@ -139,7 +149,9 @@ class Output:
         transcript: Transcript | None = None,
         history: "Pen | None" = None,
     ) -> None:
-        """`history` gives Claude's lines for the transcript, if the lines that go out are in another dialect."""
+        """`history` gives Claude's lines for the transcript, if the lines that go out are in
+        another dialect.
+        """
         self._transcript = transcript
         self._history = history
         self._stdout = stdout
@@ -179,14 +191,20 @@ class Output:
             await self._stdout.write(data)
         elif self._array and not self._ended:  # behind its end an array holds nothing
             items = data.rstrip(b"\n").replace(b"\n", b",")
-            before, self._begun = b"," if self._begun else b"[", True  # a write that is cancelled goes on with the next
+            # a write that is cancelled goes on with the next
+            before, self._begun = b"," if self._begun else b"[", True
             await self._stdout.write(before + items)
 
     async def end(self, turn: Turn) -> None:
         """The turn is over; said once."""
         told = self._ended
         await self.close(turn.final_text, turn.pen.last_result)
-        if self._text and not told and turn.cause in THEIRS and turn.terms.vendor.name not in turn.final_text:
+        if (
+            self._text
+            and not told
+            and turn.cause in THEIRS
+            and turn.terms.vendor.name not in turn.final_text
+        ):
             tell(WHOSE.format(name=turn.terms.vendor.name))
 
     async def close(self, text: str, result: bytes) -> None:

@@ -10,7 +10,9 @@ class Tap(Protocol):
     """The recorder of one run. No call waits."""
 
     def stream(self, letter: str, data: bytes) -> None:
-        """Bytes of one of `core.cast.records.STREAMS`, as they came. No bytes: the stream ends, or pauses in a line."""
+        """Bytes of one of `core.cast.records.STREAMS`, as they came. No bytes: the stream ends, or
+        pauses in a line.
+        """
 
     def note(self, kind: str, **facts: Any) -> None:
         """An event that is in no stream."""

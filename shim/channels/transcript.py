@@ -1,11 +1,14 @@
-"""The transcript of a session: the file that history views and the SDKs' `list_sessions` read (contract F12).
+"""The transcript of a session: the file that history views and the SDKs' `list_sessions` read
+(contract F12).
 
-A line of the transcript is the line of the stream with more members in front. So nothing is parsed: finished lines are
-found by how they begin, and copied (`transcript_lines`). Members of the stream that a transcript does not have disturb
-no reader. Each message names the one before it. A resumed session reads that name from the end of its file.
+A line of the transcript is the line of the stream with more members in front. So nothing is parsed:
+finished lines are found by how they begin, and copied (`transcript_lines`). Members of the stream
+that a transcript does not have disturb no reader. Each message names the one before it. A resumed
+session reads that name from the end of its file.
 
-Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no link is followed,
-and files that we did not make are left alone. A failure ends the transcript with a sentence on stderr, never the turn.
+Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no
+link is followed, and files that we did not make are left alone. A failure ends the transcript with
+a sentence on stderr, never the turn.
 """
 
 import os
@@ -38,7 +41,8 @@ MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 _INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
 
 
-MAX_RESUMED_BYTES = 16 * 1024 * 1024  # only so much of a transcript's end is searched for repeated messages
+# only so much of a transcript's end is searched for repeated messages
+MAX_RESUMED_BYTES = 16 * 1024 * 1024
 
 
 def read_user_uuids(path: str) -> list[str]:
@@ -62,7 +66,9 @@ def _read_end(path: str) -> bytes:
 
 
 class Transcript:
-    """Appends the messages of one session to its file. Nothing is written before the session's id is known."""
+    """Appends the messages of one session to its file. Nothing is written before the session's id
+    is known.
+    """
 
     def __init__(
         self,
@@ -72,7 +78,8 @@ class Transcript:
         clean: Callable[[object], object] | None = None,
         tally: Tally | None = None,
     ) -> None:
-        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream come here blanked.
+        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
+        come here blanked.
 
         `tally` knows what the messages used.
         """
@@ -83,7 +90,8 @@ class Transcript:
         # History lists leave out sessions of programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._name: str | None = None
-        self.forked_from = ""  # path of the transcript of the original session, which is copied for a fork
+        # path of the transcript of the original session, which is copied for a fork
+        self.forked_from = ""
         self._descriptor: int | None = None
         self._ended = not self._projects
         self._size = 0
@@ -95,7 +103,8 @@ class Transcript:
         self._usages = Usages(tally)
 
     def open(self, session_id: str) -> None:
-        """Take the session's id, and write a prompt that came before it. A second call does nothing.
+        """Take the session's id, and write a prompt that came before it. A second call does
+        nothing.
 
         The file is made with its first line. A file that we made earlier is continued.
         """
@@ -119,10 +128,14 @@ class Transcript:
 
     def path(self, session_id: str) -> str:
         """The path of a session's transcript; "" if none is written."""
-        return "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+        return (
+            "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+        )
 
     def prompt(self, content: object, uuid: str | None = None) -> None:
-        """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's own id of it."""
+        """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's
+        own id of it.
+        """
         if self._name is None:
             self._waiting = (content, uuid)
             return
@@ -132,7 +145,17 @@ class Transcript:
             content = self._clean(content)
         identity = dump(uuid if parse_uuid(uuid or "") else fresh_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump(content)
-        self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])
+        self._write(
+            [
+                b'{"parentUuid":',
+                self._parent,
+                self._front(),
+                message,
+                b'},"uuid":',
+                identity,
+                b"}\n",
+            ]
+        )
         self._parent = identity
         self._last_prompt = title(content) or self._last_prompt
 
@@ -181,8 +204,14 @@ class Transcript:
     def close(self) -> None:
         """Close the file, with the last prompt at its end, where history lists look for a title."""
         if self._descriptor is not None and self._last_prompt:
-            said = dump(self._last_prompt), self._parent, dump(str(self._name).removesuffix(".jsonl"))
-            self._write([b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said])
+            said = (
+                dump(self._last_prompt),
+                self._parent,
+                dump(str(self._name).removesuffix(".jsonl")),
+            )
+            self._write(
+                [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said]
+            )
         self._end()
 
     def _front(self) -> bytes:
@@ -214,7 +243,9 @@ class Transcript:
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
-                self._descriptor = os.open(str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+                self._descriptor = os.open(
+                    str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder
+                )
                 self._copy_history(self._descriptor)
             except FileExistsError:
                 self._descriptor = os.open(str(self._name), flags, dir_fd=folder)
@@ -223,10 +254,13 @@ class Transcript:
             os.close(folder)
 
     def _copy_history(self, descriptor: int) -> None:
-        """Copy the lines of the original session into the transcript of a fork, with the fork's session id."""
+        """Copy the lines of the original session into the transcript of a fork, with the fork's
+        session id.
+        """
         original = os.path.basename(self.forked_from).removesuffix(".jsonl")
         data = _read_end(self.forked_from) if original else b""
-        if not data.startswith(MARK):  # the original is missing, not written by the shim, or too long to be copied
+        # the original is missing, not written by the shim, or too long to be copied
+        if not data.startswith(MARK):
             return
         data = data[: data.rfind(b"\n") + 1]
         session = str(self._name).removesuffix(".jsonl")
@@ -241,7 +275,9 @@ class Transcript:
     def _continue(self, descriptor: int) -> None:
         """Continue at the end of the file. OSError if we did not make it."""
         status = os.fstat(descriptor)
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+        ours = (
+            stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+        )
         if not ours or os.pread(descriptor, len(MARK), 0) != MARK:
             raise OSError("it exists and was not made by the shim")
         self._size = status.st_size
@@ -273,7 +309,9 @@ class Transcript:
             return 0
 
     def _fail(self, reason: str) -> None:
-        tell(f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n")
+        tell(
+            f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n"
+        )
         self._end()
 
     def _end(self) -> None:
@@ -286,12 +324,16 @@ class Transcript:
 def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
     """The folder of all transcripts; "" if no home folder is known."""
     home = environment.get("HOME") or os.path.expanduser("~")
-    claude = environment.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if os.path.isabs(home) else "")
+    claude = environment.get("CLAUDE_CONFIG_DIR") or (
+        os.path.join(home, ".claude") if os.path.isabs(home) else ""
+    )
     return os.path.join(cwd, claude, "projects") if claude else ""
 
 
 def _open_folder(path: str, parent: int | None) -> int:
-    """A folder that is ours and that not everybody may write to; below `parent` it may not be a link."""
+    """A folder that is ours and that not everybody may write to; below `parent` it may not be a
+    link.
+    """
     follow = 0 if parent is None else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
     status = os.fstat(descriptor)

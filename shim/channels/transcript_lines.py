@@ -1,9 +1,11 @@
-"""The lines of a transcript: the name of the file's folder, and how a line of the stream is written into the file.
+"""The lines of a transcript: the name of the file's folder, and how a line of the stream is written
+into the file.
 
-The real claude writes the final usage of a message on each of its lines. Of the lines with the same message and
-request, ccusage, claude-monitor and claude-code-log take the first one that says a usage; sniffly adds up all. So here
-the first line of a message has its usage, and the others have zeros. A vendor may say the usage later, or for the whole
-turn: the numbers of the first line have room to grow and are written over.
+The real claude writes the final usage of a message on each of its lines. Of the lines with the same
+message and request, ccusage, claude-monitor and claude-code-log take the first one that says a
+usage; sniffly adds up all. So here the first line of a message has its usage, and the others have
+zeros. A vendor may say the usage later, or for the whole turn: the numbers of the first line have
+room to grow and are written over.
 """
 
 import os
@@ -33,18 +35,26 @@ _DIGITS = len(str(LARGEST))
 
 
 class Line(NamedTuple):
-    """A line of the stream that is written: where it begins and ends, and the id of a message of the model's."""
+    """A line of the stream that is written: where it begins and ends, and the id of a message of
+    the model's.
+    """
 
     start: int
     end: int
     message: bytes = b""
 
     def pieces(self, data: bytes, *, first: bool) -> tuple[bytes, bytes, bytes]:
-        """What is written of it, in three pieces of which the second is its usage; `first` of its message or not."""
+        """What is written of it, in three pieces of which the second is its usage; `first` of its
+        message or not.
+        """
         start, end = self.start, self.end
         if not self.message:
             renamed = data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":')
-            return renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'), b"", b""
+            return (
+                renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'),
+                b"",
+                b"",
+            )
         at = data.rindex(_USAGE, start, end) + len(_USAGE)
         request = b'"requestId":"req_%b",' % self.message[len(_REPLY) :]
         usage = _numbers(NO_USAGE) if first else UNUSED
@@ -52,7 +62,9 @@ class Line(NamedTuple):
 
 
 class Usages:
-    """The usage of the messages that were written last: where it stands in the file, and how much it is."""
+    """The usage of the messages that were written last: where it stands in the file, and how much
+    it is.
+    """
 
     def __init__(self, tally: Tally | None) -> None:
         self.places: dict[bytes, int] = {}
@@ -70,7 +82,9 @@ class Usages:
         for table in (self.places, self._used, self._due):
             while len(table) > MESSAGES:
                 del table[next(iter(table))]
-        ready = [message for message in self._due if message in self.places and message in self._used]
+        ready = [
+            message for message in self._due if message in self.places and message in self._used
+        ]
         if not ready:
             return
         flags = fcntl(descriptor, F_GETFL)
@@ -92,7 +106,8 @@ def _numbers(usage: Usage) -> bytes:
 def messages(data: bytes) -> Iterator[Line]:
     """The messages of the main conversation in `data`, which is whole lines.
 
-    Most lines are fragments: one byte of each is looked at, which is faster than to search for the others.
+    Most lines are fragments: one byte of each is looked at, which is faster than to search for the
+    others.
     """
     position, size = 0, len(data)
     while position < size - _KIND:
@@ -119,7 +134,9 @@ def folder_name(cwd: str) -> str:
     """
     units = cwd.encode("utf-16-le", "surrogatepass")
     numbers = [units[at] | units[at + 1] << 8 for at in range(0, len(units), 2)]
-    name = "".join(chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers)
+    name = "".join(
+        chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers
+    )
     if len(name) <= FOLDER_CHARACTERS:
         return name
     return f"{name[:FOLDER_CHARACTERS]}-{_hash(numbers)}"
@@ -149,7 +166,11 @@ def list_message_uuids(data: bytes) -> list[str]:
 
 
 def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
-    lines = (line for line in data.split(b"\n") if line.endswith(b'"}') and any(kind in line for kind in kinds))
+    lines = (
+        line
+        for line in data.split(b"\n")
+        if line.endswith(b'"}') and any(kind in line for kind in kinds)
+    )
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 
 

@@ -66,7 +66,8 @@ def run(arguments: list[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)  # a reader that has seen enough is not a failure
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter writes to stdout again, and complains
+        # or the interpreter writes to stdout again, and complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.ENOENT and error.filename is None and not working_directory():
             _complain("the working directory does not exist any more", "start from another one")
         _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
@@ -85,7 +86,9 @@ def _open_standard_files() -> None:
     fill_standard_files(os.O_RDWR)
     sys.stdin, sys.stdout, sys.stderr = (
         stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
-        for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+        for descriptor, (stream, mode) in enumerate(
+            ((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w"))
+        )
     )
 
 
@@ -97,9 +100,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
-        False
-    ),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = (False),
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
     learn(os.environ)
@@ -109,17 +112,23 @@ def translate_file(
     vendor: Annotated[str, typer.Argument(help="The vendor that printed it.")],
     file: Annotated[str, typer.Argument(help="The recorded stdout; - reads stdin.")] = "-",
     partial: Annotated[bool, typer.Option("--partial", help="Write partial messages too.")] = False,
-    dialect: Annotated[str, typer.Option(help="The format of the output: claude or yume.")] = "claude",
+    dialect: Annotated[
+        str, typer.Option(help="The format of the output: claude or yume.")
+    ] = "claude",
     terminator: Annotated[
         str, typer.Option(help="The line after each result: message_stop, dollar or none.")
     ] = "message_stop",
     child_exit: Annotated[
-        str, typer.Option("--exit", help="The exit code of the vendor, or the signal that ended it.")
+        str,
+        typer.Option("--exit", help="The exit code of the vendor, or the signal that ended it."),
     ] = "0",
     stderr: Annotated[str | None, typer.Option(help="A file with the recorded stderr.")] = None,
     session_id: Annotated[str | None, typer.Option(help="The session id to write.")] = None,
     stable_ids: Annotated[
-        bool, typer.Option("--stable-ids", help="Count the ids and stop the clock: each run gives the same bytes.")
+        bool,
+        typer.Option(
+            "--stable-ids", help="Count the ids and stop the clock: each run gives the same bytes."
+        ),
     ] = False,
     account: Annotated[
         bool, typer.Option("--account", help="Write the account of repairs to stderr, as JSON.")
@@ -182,8 +191,12 @@ for name, command in (
     ("translate", translate_file),
 ):
     app.command(name, cls=PlainCommand)(command)
-app.command("explain", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(explain_turn)
-app.command("conform", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(check_conformance)
+app.command("explain", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(
+    explain_turn
+)
+app.command("conform", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(
+    check_conformance
+)
 app.command("help", cls=PlainCommand)(show_help)
 app.add_typer(sessions_app)
 app.add_typer(bridge_app)

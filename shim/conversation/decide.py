@@ -1,7 +1,7 @@
 """From an invocation to a running conversation: everything that is decided before the loop runs.
 
-The child of a single message is started before anyio is imported: it gets going while we do. In a conversation the
-frontend is answered first, and no child exists before its first message.
+The child of a single message is started before anyio is imported: it gets going while we do. In a
+conversation the frontend is answered first, and no child exists before its first message.
 """
 
 import os
@@ -74,8 +74,8 @@ class Asked(NamedTuple):
 class Start:
     """One conversation, from its invocation.
 
-    `shown` is the frontend's own name for the session, where that is no UUID. `hear` reads from stdin what is asked,
-    for a frontend that does not ask as Claude's do.
+    `shown` is the frontend's own name for the session, where that is no UUID. `hear` reads from
+    stdin what is asked, for a frontend that does not ask as Claude's do.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class Start:
         launches: type[Launcher] = Launcher,
         settings: "config.Settings | None" = None,
     ) -> None:
-        """`arguments` are the words that the invocation was read from, for the recording of the run.
+        """`arguments` are the words that the invocation was read from, for the recording of the
+        run.
 
         `settings` where they were read already.
         """
@@ -102,11 +103,15 @@ class Start:
         self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
         if not self.cwd:
-            raise FrontendError("the working directory does not exist any more", hint="start from another one")
+            raise FrontendError(
+                "the working directory does not exist any more", hint="start from another one"
+            )
         self.settings = settings or config.load(invocation, self.environment, installed)
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
-        self.log = open_log(None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none")
+        self.log = open_log(
+            None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none"
+        )
         flat = DIALECTS[self.settings.dialect].flat
         if flat:
             invocation = yume_mode_of(invocation)
@@ -127,16 +132,21 @@ class Start:
         if self.listing.several:
             invocation = self._settle(invocation)
         self.vendor = (
-            self.listing.first("" if can_change_mode(invocation) and not launches.dry else mode_of(invocation))
+            self.listing.first(
+                "" if can_change_mode(invocation) and not launches.dry else mode_of(invocation)
+            )
             if self._played is None
             else self._stand_in(self._played, invocation)
         )
         named = self.vendor.name
         self.vendor = self._find_installed(self.vendor, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
-        invocation = invocation.with_flags(model=self.listing.model(named, self.choice.model), partial=partial)
+        invocation = invocation.with_flags(
+            model=self.listing.model(named, self.choice.model), partial=partial
+        )
         self._servers: Mapping[str, Any] = {}
-        if self.listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
+        # a real claude reads its files itself
+        if self.listing.translated or not self.vendor.passthrough:
             invocation = read_file_option(invocation)
             self._servers = named_servers(invocation, self.cwd)
         if not (self.listing.several or self.vendor.passthrough):
@@ -152,7 +162,9 @@ class Start:
                 path,
                 self.vendor.shown,
                 self.settings,
-                version=known_version(self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd),
+                version=known_version(
+                    self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd
+                ),
                 arguments=arguments,
                 environment=self.environment,
                 cwd=self.cwd,
@@ -171,7 +183,9 @@ class Start:
         from shim.recording.choice import Recordings
 
         self.recordings = Recordings(path, self.cwd, self.environment)
-        place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
+        place = (
+            self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
+        )
         return self.recordings.vendor(invocation.prompt, place, flat=self.listing.translated)
 
     def _choice(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
@@ -180,10 +194,19 @@ class Start:
             place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
             return Choice((REPLAY,), routed(invocation.model, VENDORS).model, place)
         session = self.resumed.vendor if self.resumed else None
-        return choose(invocation, installed, self.environment, self.settings.vendor, session=session, cwd=self.cwd)
+        return choose(
+            invocation,
+            installed,
+            self.environment,
+            self.settings.vendor,
+            session=session,
+            cwd=self.cwd,
+        )
 
     def run(self, signals: "Signals", ends: "Ends | None" = None) -> int:
-        """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin and stdout."""
+        """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
+        and stdout.
+        """
         if self._hear is not None:
             self._asked = asked = self._hear(self)
             if asked.source is not None:
@@ -195,17 +218,24 @@ class Start:
             raise
 
     def plan(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
-        """Return the launcher of the first child and what would start it. Raise ShimError if no turn can begin.
+        """Return the launcher of the first child and what would start it. Raise ShimError if no
+        turn can begin.
 
-        With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose another mode before
-        its first message.
+        With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose
+        another mode before its first message.
         """
         launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
-        stays = self._listens(self.vendor) if streams or self._questions(launcher.policy.ruled) else False
+        stays = (
+            self._listens(self.vendor)
+            if streams or self._questions(launcher.policy.ruled)
+            else False
+        )
         passes = streams and self.vendor.passthrough and not self.listing.translated
         if allow_mode_change and self.mode not in self.vendor.modes:
             launcher.facts.mode = "default"
-        return launcher, launcher.plan(self.invocation.prompt or "(the prompt)", listens=stays or passes)
+        return launcher, launcher.plan(
+            self.invocation.prompt or "(the prompt)", listens=stays or passes
+        )
 
     def _prepared(self) -> Launcher:
         """What starts the children, once it is certain that there may be one."""
@@ -213,10 +243,20 @@ class Start:
         if not can_change_mode(self.invocation):
             self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
-            raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
+            raise FrontendError(
+                f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
+            )
         if self.listing.several or not self.vendor.passthrough:
-            replayed = self.recordings is not None and self.recordings.knows(self.invocation.session.resume or "")
-            check_session(self.invocation.session, self.vendor, self.resumed, self.environment, replayed=replayed)
+            replayed = self.recordings is not None and self.recordings.knows(
+                self.invocation.session.resume or ""
+            )
+            check_session(
+                self.invocation.session,
+                self.vendor,
+                self.resumed,
+                self.environment,
+                replayed=replayed,
+            )
             check_resume_point(self.invocation.session, self.vendor, self._load_resumed_uuids)
         model = model_told(self.invocation.model or "", self.vendor, self.settings)
         for warning in self.vendor.unheeded(self.invocation.with_flags(model=model)):
@@ -241,29 +281,50 @@ class Start:
 
     def _run(self, signals: "Signals", ends: "Ends | None") -> int:
         launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
-        self.log("vendor chosen", level="debug", vendor=self.vendor.name, place=self.choice.place, skipped=skipped)
+        self.log(
+            "vendor chosen",
+            level="debug",
+            vendor=self.vendor.name,
+            place=self.choice.place,
+            skipped=skipped,
+        )
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import Run
 
         first = Candidate(launcher, self._listens(self.vendor))
         launcher.standing.tried = tuple(self.listing.skipped)
         candidates = self._candidates(first)
-        run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=candidates, ends=ends)
+        run = Run(
+            first,
+            self.invocation,
+            signals,
+            transcript=self._transcript(),
+            candidates=candidates,
+            ends=ends,
+        )
         signals.check()
         return self._serve(run)
 
     def _find_installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
-        """Return the vendor whose program is installed, if two vendors have programs of the same name."""
+        """Return the vendor whose program is installed, if two vendors have programs of the same
+        name.
+        """
         settings = self.settings.of(vendor.name)
         flat = self.listing.translated
         remembered = self._launches.remembers_only
-        return find_installed_vendor(vendor, settings, environment, self.cwd, flat=flat, remembered=remembered)
+        return find_installed_vendor(
+            vendor, settings, environment, self.cwd, flat=flat, remembered=remembered
+        )
 
     def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
-        return driven(vendor, self.invocation, self.settings, environment or self.environment, self.cwd).vendor
+        return driven(
+            vendor, self.invocation, self.settings, environment or self.environment, self.cwd
+        ).vendor
 
     def _candidates(self, first: "Candidate") -> "Candidates | None":
-        """The vendors that may answer in each other's place, where there are several, or the ways of the one."""
+        """The vendors that may answer in each other's place, where there are several, or the ways
+        of the one.
+        """
         if len(self.listing.left) == 1:
             return self._ways(first)
         from shim.conversation.fallback.candidates import Candidates
@@ -279,9 +340,16 @@ class Start:
         return Candidates(self.listing.left, self.listing.skipped, prepare)
 
     def _ways(self, first: "Candidate") -> "Candidates | None":
-        """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or lets more run."""
+        """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
+        lets more run.
+        """
         name = self.vendor.name
-        if name not in VENDORS or self._asks or self.settings.of(name).driver or self.vendor.program.two_way:
+        if (
+            name not in VENDORS
+            or self._asks
+            or self.settings.of(name).driver
+            or self.vendor.program.two_way
+        ):
             return None
         vendor = find(name, flat=self.listing.translated)
         wider = vendor.unattended and self.mode != BYPASS
@@ -297,7 +365,9 @@ class Start:
         from shim.conversation.fallback.candidates import Candidate
 
         environment = self.listing.environment(name)
-        vendor = self._driven(self._find_installed(find(name, flat=True), environment), environment=environment)
+        vendor = self._driven(
+            self._find_installed(find(name, flat=True), environment), environment=environment
+        )
         launcher = first.another(vendor, self.listing.environment(name))
         try:
             self.listing.interactive(vendor)
@@ -315,7 +385,8 @@ class Start:
                 return run.pass_through()
             return run.conversation()
         if self._questions(run.ruled):
-            # stdin carries the answers if the frontend can see the prompts; otherwise it is a part of the message
+            # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
+            # of the message
             answers = bool(self.invocation.prompt) and prompts(self.invocation)
             message = self.invocation.prompt if answers else self._prompt()
             return run.conversation(message, answers=answers)
@@ -327,26 +398,35 @@ class Start:
         return self.invocation.permissions.permission_prompt_tool == "stdio"
 
     def _questions(self, ruled: bool) -> bool:
-        """Whether a single message needs a child that asks: to ask the frontend, or to be judged by the rules."""
+        """Whether a single message needs a child that asks: to ask the frontend, or to be judged by
+        the rules.
+        """
         names = self.listing.left[1:] if self.listing.several else ()
         vendors = [self.vendor, *(find(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        return (self._asks or judged or self.vendor.program.stays) and any(map(self._listens, vendors))
+        return (self._asks or judged or self.vendor.program.stays) and any(
+            map(self._listens, vendors)
+        )
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
             if self._questions(run.ruled):
                 return run.conversation(asked.text, answers=False)
             return run.one_message(asked.text)
-        return run.conversation(None if asked.source is not None else asked.text, source=asked.source)
+        return run.conversation(
+            None if asked.source is not None else asked.text, source=asked.source
+        )
 
     def _prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
     def _launcher(self, fresh: str, identity: str) -> Launcher:
-        vendor, resumed = self.vendor, "" if self.invocation.session.fork_session else self.resumed_id
+        vendor, resumed = (
+            self.vendor,
+            "" if self.invocation.session.fork_session else self.resumed_id,
+        )
         name = vendor.shown if self.recordings is None else self.recordings.asked
         setup = Setup(
             vendor,
@@ -372,21 +452,30 @@ class Start:
             called=self._serving,
             reached=self.listing.environment,
         )
-        launcher = self._launches(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
+        launcher = self._launches(
+            setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed
+        )
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()
         if self.invocation.session.fork_session and self._transcript():
             launcher.forked_transcript = self._resumed_transcript()
         facts.output_style = self.settled.output_style or facts.output_style
-        if self.settled.hooks and self._transcript():  # a hook is told the path, also of the first child
+        # a hook is told the path, also of the first child
+        if self.settled.hooks and self._transcript():
             from shim.channels.transcript import Transcript
 
-            facts.transcript = Transcript(self.environment, self.cwd, "").path(facts.rules.session_id)
+            facts.transcript = Transcript(self.environment, self.cwd, "").path(
+                facts.rules.session_id
+            )
         return launcher
 
     def _serving(self, name: str) -> "Vendor":
-        return self.vendor if name == self.vendor.shown or name not in VENDORS else find(name, flat=True)
+        return (
+            self.vendor
+            if name == self.vendor.shown or name not in VENDORS
+            else find(name, flat=True)
+        )
 
     def _pen(self, identity: str) -> "Pen":
         from shim.conversation.drivers.open_translation import open_pen
@@ -402,9 +491,12 @@ class Start:
         )
 
     def _listens(self, vendor: "Vendor") -> bool:
-        """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
+        """Whether one child serves the conversation: the vendor can, and the settings do not say
+        otherwise.
+        """
         driver = self.settings.of(vendor.name).driver or config.TWO_WAY
-        edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
+        # only its questions keep them in the folder
+        edits = self.mode == "acceptEdits" and vendor.judged(self.mode)
         wanted = self._asked is None or self._asked.listens or edits or self._has_rules
         return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 

@@ -1,4 +1,6 @@
-"""Who waits for whom between a frontend and a real claude that talk through us: read off their lines, as they pass."""
+"""Who waits for whom between a frontend and a real claude that talk through us: read off their
+lines, as they pass.
+"""
 
 import re
 
@@ -14,7 +16,8 @@ QUESTIONS = 1000  # that wait for their answers and are told apart
 class Exchange:
     """What was said and not answered.
 
-    `awaited`: the frontend waits for the answer to a message. `asking`: the frontend was asked and has not answered.
+    `awaited`: the frontend waits for the answer to a message. `asking`: the frontend was asked and
+    has not answered.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""What an invocation means together with the environment and the settings: mode, terminator, recordings."""
+"""What an invocation means together with the environment and the settings: mode, terminator,
+recordings.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -6,7 +8,13 @@ from collections.abc import Callable, Mapping
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
-from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownMessageError, UnknownSessionError
+from shim.core.errors import (
+    ArgumentError,
+    FrontendError,
+    ModeError,
+    UnknownMessageError,
+    UnknownSessionError,
+)
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
@@ -28,9 +36,11 @@ class Way(NamedTuple):
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
-    """The path of the recordings to play instead of a vendor; None where neither flag nor environment names one.
+    """The path of the recordings to play instead of a vendor; None where neither flag nor
+    environment names one.
 
-    Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
+    Said in the environment it stands above a session's vendor and above a model's: then no vendor
+    is to run at all.
     """
     named = invocation.own.shim_vendor or environment.get("SHIM_VENDOR") or ""
     return named[len(PLAYS) :] if named.startswith(PLAYS) else None
@@ -43,18 +53,30 @@ def terminator(invocation: Invocation, setting: str) -> str:
     if setting != "auto":
         return setting
     sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-    return "message_stop" if invocation.print_mode and invocation.streams.input_format == "text" and not sdk else "none"
+    return (
+        "message_stop"
+        if invocation.print_mode and invocation.streams.input_format == "text" and not sdk
+        else "none"
+    )
 
 
-def driven(vendor: Vendor, invocation: Invocation, settings: Settings, environment: Mapping[str, str], cwd: str) -> Way:
-    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation, and it has a way.
+def driven(
+    vendor: Vendor,
+    invocation: Invocation,
+    settings: Settings,
+    environment: Mapping[str, str],
+    cwd: str,
+) -> Way:
+    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation,
+    and it has a way.
 
-    No program is started to find out what it knows: an installed version counts as one that has the way, unless the
-    help that is remembered of it says otherwise.
+    No program is started to find out what it knows: an installed version counts as one that has the
+    way, unless the help that is remembered of it says otherwise.
     """
     own, two_way = settings.of(vendor.name), vendor.program.two_way
     asked = invocation.streams.input_format == "stream-json" or prompts(invocation)
-    # One message too, where only then its text comes in pieces, and no less runs than the other way.
+    # One message too, where only then its text comes in pieces, and no less runs than the other
+    # way.
     pieces = invocation.streams.partial and not (vendor.abilities.streams or vendor.unattended)
     if two_way is None:
         return Way(vendor, "it has one way only")
@@ -84,20 +106,24 @@ def _staying(vendor: Vendor) -> Vendor:
 
 
 def mode_of(invocation: Invocation) -> str:
-    return permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
+    return permission_mode(
+        invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
+    )
 
 
 def can_change_mode(invocation: Invocation) -> bool:
     """Return whether the frontend can choose another permission mode before its first message.
 
-    claude-agent-acp starts every session with `--permission-mode=auto`. It learns from the answer to `initialize` that
-    the vendor does not have this mode, and sets `default`. If the mode is not changed, the first turn refuses it.
+    claude-agent-acp starts every session with `--permission-mode=auto`. It learns from the answer
+    to `initialize` that the vendor does not have this mode, and sets `default`. If the mode is not
+    changed, the first turn refuses it.
     """
     return invocation.streams.input_format == "stream-json"
 
 
 def under(invocation: Invocation, settled: Settled) -> Invocation:
-    """The invocation under what Claude's settings files say of the mode and of folders. A flag goes before them.
+    """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
+    before them.
 
     ModeError for a mode that a file forbids.
     """
@@ -127,19 +153,23 @@ def yume_mode_of(invocation: Invocation) -> Invocation:
     if not known:
         tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
     return invocation.with_flags(
-        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permissions.permission_prompt_tool
+        permission_mode=mode,
+        permission_prompt_tool="stdio" if asks else invocation.permissions.permission_prompt_tool,
     )
 
 
 def prompts(invocation: Invocation) -> bool:
     """Whether the frontend is asked for permissions: it can read a question in a stream only."""
     return (
-        invocation.permissions.permission_prompt_tool == "stdio" and invocation.streams.output_format == "stream-json"
+        invocation.permissions.permission_prompt_tool == "stdio"
+        and invocation.streams.output_format == "stream-json"
     )
 
 
 def checked(invocation: Invocation) -> Invocation:
-    """The same invocation. FrontendError if a vendor could take a value for a flag or a path (threats: frontend)."""
+    """The same invocation. FrontendError if a vendor could take a value for a flag or a path
+    (threats: frontend).
+    """
     model, resume = invocation.model, invocation.session.resume
     if model:
         try:
@@ -148,14 +178,19 @@ def checked(invocation: Invocation) -> Invocation:
             raise FrontendError(str(error)) from None
     if resume == "":
         raise FrontendError(
-            "--resume needs a session id when the prompt is given", hint="use --resume ID or --continue"
+            "--resume needs a session id when the prompt is given",
+            hint="use --resume ID or --continue",
         )
     if resume and vendor_id(resume) is None:
-        raise FrontendError(f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor")
+        raise FrontendError(
+            f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor"
+        )
     if (effort := invocation.limits.effort) is not None:
         invocation = invocation.with_flags(effort=level(effort))
         if level(effort) is None:
-            tell(f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(LEVELS)}\n")
+            tell(
+                f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(LEVELS)}\n"
+            )
     for directory in invocation.add_dirs:
         if directory.startswith("-"):
             raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
@@ -165,7 +200,8 @@ def checked(invocation: Invocation) -> Invocation:
 def going_on(
     invocation: Invocation, vendor: str | None, cwd: str, environment: Mapping[str, str]
 ) -> "tuple[str | None, Session | None]":
-    """The id of the session that goes on, and what is kept of it: the one that is named, or this folder's last one.
+    """The id of the session that goes on, and what is kept of it: the one that is named, or this
+    folder's last one.
 
     `vendor`: whose last one, where the frontend says so.
     """
@@ -187,9 +223,15 @@ def going_on(
 
 
 def check_session(
-    session: SessionFlags, vendor: Vendor, known: "Session | None", environment: Mapping[str, str], *, replayed: bool
+    session: SessionFlags,
+    vendor: Vendor,
+    known: "Session | None",
+    environment: Mapping[str, str],
+    *,
+    replayed: bool,
 ) -> None:
-    """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7).
+    """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6,
+    F7).
 
     `known` is the session that goes on, `replayed` whether a recording of it is played.
     """
@@ -216,14 +258,18 @@ def check_session(
 
 def _replaces_itself(session: SessionFlags) -> bool:
     """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
-    return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(session.resume or "")
+    return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(
+        session.resume or ""
+    )
 
 
-def check_resume_point(session: SessionFlags, vendor: Vendor, load_uuids: Callable[[], list[str]]) -> None:
+def check_resume_point(
+    session: SessionFlags, vendor: Vendor, load_uuids: Callable[[], list[str]]
+) -> None:
     """Raise FrontendError if a session is to be resumed at another message than its last one.
 
-    Only the real claude can drop the later messages of a session. `load_uuids` returns the message ids in the session's
-    transcript, in order.
+    Only the real claude can drop the later messages of a session. `load_uuids` returns the message
+    ids in the session's transcript, in order.
     """
     if session.resume_session_at is None:
         return

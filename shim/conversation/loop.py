@@ -1,4 +1,6 @@
-"""What all loops have in common: signals, a frontend that leaves, work beside the wait for the end, an exit status."""
+"""What all loops have in common: signals, a frontend that leaves, work beside the wait for the end,
+an exit status.
+"""
 
 import gc
 import signal
@@ -22,7 +24,8 @@ STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class Loop:
-    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed our stdout.
+    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed
+    our stdout.
 
     `_fault` is what `_work` has to raise behind that.
     """
@@ -38,7 +41,9 @@ class Loop:
         self._gone = False
 
     async def run(self, pending: list[int]) -> int:
-        """Run to the end; our exit status. `pending` are the numbers of signals that came before the loop ran."""
+        """Run to the end; our exit status. `pending` are the numbers of signals that came before
+        the loop ran.
+        """
         gc.freeze()
         gc.enable()
         async with anyio.create_task_group() as tasks:
@@ -59,7 +64,9 @@ class Loop:
         raise NotImplementedError
 
     async def _beside(self, work: Callable[..., Awaitable[None]], *given: object) -> None:
-        """What runs beside the wait for the end; a mistake in it, or a frontend that has gone, ends the loop."""
+        """What runs beside the wait for the end; a mistake in it, or a frontend that has gone, ends
+        the loop.
+        """
         try:
             await work(*given)
         except Exception as error:
@@ -111,5 +118,7 @@ class Loop:
 
 
 def said_of(error: Exception) -> str:
-    """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of ours."""
+    """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of
+    ours.
+    """
     return str(error) if isinstance(error, MachineError) else f"the shim failed: {error!r}"

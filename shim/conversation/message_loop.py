@@ -1,7 +1,8 @@
-"""The loop of a conversation: messages in, turns out, until stdin ends, a signal comes or the frontend leaves.
+"""The loop of a conversation: messages in, turns out, until stdin ends, a signal comes or the
+frontend leaves.
 
-The message may come from the command line, or many may come through stdin. The driver decides whether each gets a child
-of its own.
+The message may come from the command line, or many may come through stdin. The driver decides
+whether each gets a child of its own.
 """
 
 from collections import deque
@@ -28,19 +29,22 @@ if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.recording.recorder import Recorder
 
-# Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
-# nor an interrupt is heard. A frontend that writes a few messages ahead never comes there.
+# Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
+# then neither an answer nor an interrupt is heard. A frontend that writes a few messages ahead
+# never comes there.
 QUEUE_MESSAGES = 64  # from here on their bytes count too
 MOST_MESSAGES = 10_000
 PROMPT_HOOK_SECONDS = 60.0  # the real claude waits for a hook as long; then the message is sent
-MAX_CONTEXT_BYTES = INBOUND_BYTES  # messages that wait for the next message may be as large as one message
+# messages that wait for the next message may be as large as one message
+MAX_CONTEXT_BYTES = INBOUND_BYTES
 
 
 class MessageLoop(Loop):
     """A conversation from its first message to its end.
 
-    `first` is the message of the command line; without a `source` of others it is the only one. `control` answers the
-    frontend's requests; where there are none, `states` says when the turn runs.
+    `first` is the message of the command line; without a `source` of others it is the only one.
+    `control` answers the frontend's requests; where there are none, `states` says when the turn
+    runs.
     """
 
     def __init__(
@@ -72,7 +76,9 @@ class MessageLoop(Loop):
         self._stopped_early = False  # an interrupt came before they answered
 
     async def _work(self, tasks: TaskGroup) -> int:
-        """Run the turns, then make sure that the child is gone, whatever ended them; our exit status."""
+        """Run the turns, then make sure that the child is gone, whatever ended them; our exit
+        status.
+        """
         if self._source is not None:
             tasks.start_soon(self._beside, self._read, self._source)
         try:
@@ -91,7 +97,8 @@ class MessageLoop(Loop):
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         await self._driver.stop()
         if self._control is not None:
-            strays.end_orphans()  # a conversation is over for good; one message may leave a server running
+            # a conversation is over for good; one message may leave a server running
+            strays.end_orphans()
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
         if self._control is not None and self._control.has_read_nothing:
@@ -118,7 +125,9 @@ class MessageLoop(Loop):
                 await self._output.end(self._driver.pump.turn)
 
     async def _answer(self, message: Message) -> None:
-        """Run the turn of a message, unless a hook refuses the message or it is only context for the next one."""
+        """Run the turn of a message, unless a hook refuses the message or it is only context for
+        the next one.
+        """
         refusal = await self._ask_prompt_hooks()
         if self._ending or self._stopped_early:  # there was no turn to interrupt yet
             await self._driver.never_begin(message)
@@ -138,7 +147,9 @@ class MessageLoop(Loop):
             self._driver.reap()
 
     async def _ask_prompt_hooks(self) -> "PromptRefusal | None":
-        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal, or None."""
+        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
+        or None.
+        """
         self._stopped_early = False
         control = self._control
         if control is None or not control.is_asking_prompt_hooks:
@@ -154,7 +165,9 @@ class MessageLoop(Loop):
         """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
         self._context.append(message)
         dropped = 0
-        while sum(kept.size for kept in self._context) > MAX_CONTEXT_BYTES and len(self._context) > 1:
+        while (
+            sum(kept.size for kept in self._context) > MAX_CONTEXT_BYTES and len(self._context) > 1
+        ):
             self._context.popleft()
             dropped += 1
         if dropped:
@@ -185,7 +198,7 @@ class MessageLoop(Loop):
             await self._news.wait()
         return None
 
-    # -- the frontend's lines -----------------------------------------------------------------------------
+    # -- the frontend's lines ----------------------------------------------------------------------
 
     async def _read(self, source: "Inbound") -> None:
         """Read stdin to its end, beside the turns."""
@@ -212,13 +225,17 @@ class MessageLoop(Loop):
         await self._in_order(control)
 
     async def _obey(self, wishes: "list[Wish]") -> None:
-        """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
+        """Do what a line asked for, once its answer was written. A wish about one turn is never
+        done to the next.
+        """
         from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt
 
         number = self._number
         await self._control_lines()
         for wish in wishes:
-            if isinstance(wish, Interrupt | Decided | Forbidden) and not (self._running and number == self._number):
+            if isinstance(wish, Interrupt | Decided | Forbidden) and not (
+                self._running and number == self._number
+            ):
                 continue
             if isinstance(wish, Interrupt) and self._asking_hooks:
                 self._stopped_early = True
@@ -233,7 +250,9 @@ class MessageLoop(Loop):
         self._tell_news()
 
     async def _in_order(self, control: "Control") -> None:
-        """Wait until the turn of the last message has begun, if it can begin, and until the queue has room."""
+        """Wait until the turn of the last message has begun, if it can begin, and until the queue
+        has room.
+        """
         while self._taking or (control.messages and not control.running) or self._full(control):
             await self._news.wait()
 
@@ -241,7 +260,10 @@ class MessageLoop(Loop):
         if len(control.messages) < QUEUE_MESSAGES:
             return False
         most = INBOUND_BYTES if self._source is None else self._source.limit
-        return sum(message.size for message in control.messages) >= most or len(control.messages) >= MOST_MESSAGES
+        return (
+            sum(message.size for message in control.messages) >= most
+            or len(control.messages) >= MOST_MESSAGES
+        )
 
     async def _control_lines(self) -> None:
         if self._told is None:
@@ -252,7 +274,7 @@ class MessageLoop(Loop):
         if data := self._told.take():
             await self._output.lines(data)
 
-    # -- ends ---------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     async def _failed(self, error: Exception) -> None:
         """A mistake of ours: the frontend still gets its one result."""
@@ -262,7 +284,9 @@ class MessageLoop(Loop):
             tell(f"the shim failed: {another!r}\n")
 
     async def _last_words(self, reason: str, cause: Cause) -> None:
-        """End the turn that runs with an error result, if it has none and stdout takes the lines in time."""
+        """End the turn that runs with an error result, if it has none and stdout takes the lines in
+        time.
+        """
         pump, said = self._driver.pump, b""
         if pump is None or not self._running:
             return

@@ -1,7 +1,9 @@
-"""A conversation that a real claude holds itself, in Claude's own protocol: its lines pass, and its end is certain.
+"""A conversation that a real claude holds itself, in Claude's own protocol: its lines pass, and its
+end is certain.
 
-The frontend's bytes go to the child as they come. The child's lines go through the pump like any vendor's: they are
-written as they came where they are sound, and a turn that the child leaves unfinished still gets its result.
+The frontend's bytes go to the child as they come. The child's lines go through the pump like any
+vendor's: they are written as they came where they are sound, and a turn that the child leaves
+unfinished still gets its result.
 """
 
 from typing import TYPE_CHECKING
@@ -37,7 +39,9 @@ class StderrCopy:
         self._deaf = False  # it was not read for a moment
 
     def __call__(self, chunk: bytes) -> None:
-        """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for once."""
+        """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for
+        once.
+        """
         text = chunk.decode("utf-8", "replace")
         data = printable(text if self._stream is None else self._stream.feed(text)).encode()
         try:
@@ -55,7 +59,12 @@ class PassthroughLoop(Loop):
     """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
 
     def __init__(
-        self, launcher: Launcher, child: Child, output: Output, source: Inbound, stream: "Stream | None" = None
+        self,
+        launcher: Launcher,
+        child: Child,
+        output: Output,
+        source: Inbound,
+        stream: "Stream | None" = None,
     ) -> None:
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
@@ -106,7 +115,7 @@ class PassthroughLoop(Loop):
             return failed if self._pump.finished else 1
         return 1 if ended.code is None else ended.code or failed
 
-    # -- the frontend's bytes ------------------------------------------------------------------------------
+    # -- the frontend's bytes ----------------------------------------------------------------------
 
     async def _copy(self) -> None:
         """Copy the frontend's bytes to the child; close the child's stdin where they end."""
@@ -128,10 +137,12 @@ class PassthroughLoop(Loop):
         while self._answers and self._between:
             await self._child.say(self._answers.pop(0))
 
-    # -- the child's lines ---------------------------------------------------------------------------------
+    # -- the child's lines -------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """Pump until the child's stdout is at its end, or the child is silent although an answer is due, or is done."""
+        """Pump until the child's stdout is at its end, or the child is silent although an answer is
+        due, or is done.
+        """
         pump, exchange = self._pump, self._exchange
         while True:
             with self._deadlines.reading(patient=self._patient) as reading:
@@ -186,25 +197,31 @@ class PassthroughLoop(Loop):
         finally:
             self._stderr.end()
 
-    # -- silence, and the end ------------------------------------------------------------------------------
+    # -- silence, and the end ----------------------------------------------------------------------
 
     @property
     def _patient(self) -> bool:
-        """Whether the child may be silent for any time: between two turns, and while a person is asked."""
+        """Whether the child may be silent for any time: between two turns, and while a person is
+        asked.
+        """
         return self._exchange.asking or not (self._pump.begun or self._exchange.awaited)
 
     def _look_again(self) -> None:
         self._deadlines.look_again(patient=self._patient)
 
     def _expect_end(self) -> None:
-        """Once its stdin is closed, a child that has answered every message gets a moment to end by itself."""
+        """Once its stdin is closed, a child that has answered every message gets a moment to end by
+        itself.
+        """
         self._deadlines.go_on()
         if self._hung_up and not self._exchange.awaited and not self._pump.begun:
             self._deadlines.rest(self._launcher.end_grace)
         self._look_again()
 
     async def _watch(self) -> None:
-        """Give a child that has ended a moment for its last bytes: another process may still hold its stdout."""
+        """Give a child that has ended a moment for its last bytes: another process may still hold
+        its stdout.
+        """
         await self._child.ended()
         self._deadlines.hurry(self._launcher.end_grace)
 

@@ -1,7 +1,9 @@
-"""Imports of everything that a long-running process may need later, because an upgrade may replace the files meanwhile.
+"""Imports of everything that a long-running process may need later, because an upgrade may replace
+the files meanwhile.
 
-The start of a turn imports as little as possible, so many functions import a module when they first need it. In a
-process that runs for weeks, such an import would find the files of another version, or no file.
+The start of a turn imports as little as possible, so many functions import a module when they first
+need it. In a process that runs for weeks, such an import would find the files of another version,
+or no file.
 """
 
 import pkgutil
@@ -16,15 +18,25 @@ import shim
 from shim.core.errors import ShimError
 from shim.state import profile_files
 
-# Modules that functions of this package, of libraries and of Python import when they run. `jsonschema`, `structlog`
-# and `opentelemetry` are not listed: a process needs them from its start, or never.
+# Modules that functions of this package, of libraries and of Python import when they run.
+# `jsonschema`, `structlog` and `opentelemetry` are not listed: a process needs them from its start,
+# or never.
 LAZY_MODULES = (
     "_ctypes", "_json", "anyio._backends._asyncio", "anyio.to_thread", "ast", "compileall", "copy", "datetime",
     "difflib", "encodings.ascii", "encodings.idna", "encodings.latin_1", "fcntl", "fnmatch", "hashlib",
     "importlib.util", "ipaddress", "json", "logging", "orjson", "pathspec", "platformdirs", "resource", "shlex",
     "signal", "tempfile", "tomllib", "traceback", "tree_sitter", "tree_sitter_bash", "uuid",
 )  # fmt: skip
-CONVERSATION = ("core", "profiles", "vendors", "channels", "state", "process", "recording", "conversation")
+CONVERSATION = (
+    "core",
+    "profiles",
+    "vendors",
+    "channels",
+    "state",
+    "process",
+    "recording",
+    "conversation",
+)
 HOST = (*CONVERSATION, "bridge")
 SERVER = (*HOST, "story")
 NOT_IN_A_CONVERSATION = ("shim.bridge.gateway", "shim.bridge.host")
@@ -32,11 +44,16 @@ NOT_IN_A_HOST = ("shim.bridge.gateway", "shim.bridge.attach")
 
 
 def preload(
-    folders: Sequence[str], environment: Mapping[str, str], leave_out: tuple[str, ...] = (), also: Sequence[str] = ()
+    folders: Sequence[str],
+    environment: Mapping[str, str],
+    leave_out: tuple[str, ...] = (),
+    also: Sequence[str] = (),
 ) -> None:
-    """Import all modules in these folders of the package and LAZY_MODULES, and load the bundled profiles.
+    """Import all modules in these folders of the package and LAZY_MODULES, and load the bundled
+    profiles.
 
-    Modules whose name begins with one of `leave_out` are not imported. `also` names further modules.
+    Modules whose name begins with one of `leave_out` are not imported. `also` names further
+    modules.
     """
     for _ in _import_all(folders, leave_out, also):
         pass
@@ -45,15 +62,20 @@ def preload(
 
 
 async def preload_slowly() -> None:
-    """Import what a conversation may need, one module at a time, so that the conversation is not blocked."""
+    """Import what a conversation may need, one module at a time, so that the conversation is not
+    blocked.
+    """
     for _ in _import_all(HOST, NOT_IN_A_CONVERSATION):
         await anyio.sleep(0)
 
 
-def _import_all(folders: Sequence[str], leave_out: tuple[str, ...], also: Sequence[str] = ()) -> Iterator[None]:
+def _import_all(
+    folders: Sequence[str], leave_out: tuple[str, ...], also: Sequence[str] = ()
+) -> Iterator[None]:
     """Import the modules, and yield after each.
 
-    A module that cannot be imported is skipped: it may be missing on this system, or its file is being replaced.
+    A module that cannot be imported is skipped: it may be missing on this system, or its file is
+    being replaced.
     """
     for folder in folders:
         for module in pkgutil.walk_packages([f"{shim.__path__[0]}/{folder}"], f"shim.{folder}."):

@@ -1,4 +1,6 @@
-"""What the answers to a frontend are made of when its session begins: its models, its mode, its MCP servers."""
+"""What the answers to a frontend are made of when its session begins: its models, its mode, its MCP
+servers.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -31,8 +33,8 @@ def session_facts(
 ) -> Facts:
     """The facts of a session that `serving` begins, with the MCP `servers` of the command line.
 
-    `called` gives the vendor of a name, and `reached` the environment in which that vendor is started: another one of
-    a list may serve later.
+    `called` gives the vendor of a name, and `reached` the environment in which that vendor is
+    started: another one of a list may serve later.
     """
     flags = invocation.permissions
     rules = SessionRules(
@@ -70,14 +72,18 @@ def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
 
 def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any]) -> None:
     """Those of the frontend's own process are reached through its stdin only."""
-    inside = [name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"]
+    inside = [
+        name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"
+    ]
     facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
     if not inside:
         return
     if invocation.streams.input_format == "stream-json" or prompts(invocation):
         facts.add_servers(inside)
     else:
-        tell(f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n")
+        tell(
+            f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n"
+        )
 
 
 def state_events(environment: Mapping[str, str]) -> str:
@@ -88,7 +94,9 @@ def state_events(environment: Mapping[str, str]) -> str:
 
 
 def _own_model(model: str, vendor: str) -> str | None:
-    """The model for the rest of a conversation. ValueError for another vendor's model, or for a flag."""
+    """The model for the rest of a conversation. ValueError for another vendor's model, or for a
+    flag.
+    """
     own = chosen(model, vendor, VENDORS)
     if own is not None:
         check_model(own)

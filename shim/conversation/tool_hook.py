@@ -1,10 +1,12 @@
-"""The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY WORD…`.
+"""The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE
+POLICY WORD…`.
 
-MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are for it alone. Where
-it has a function `asks`, that says whether the vendor puts a question about these calls before it runs them. POLICY
-is a text of `core.policy.carried`. The hooks of Claude's settings files run first. Exit code 0 lets the call run; 2
-refuses it, with a sentence for the model on stderr. Every other end is a failure, which the line that starts this takes
-for a refusal (`core.vendor.hook`).
+MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are
+for it alone. Where it has a function `asks`, that says whether the vendor puts a question about
+these calls before it runs them. POLICY is a text of `core.policy.carried`. The hooks of Claude's
+settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
+on stderr. Every other end is a failure, which the line that starts this takes for a refusal
+(`core.vendor.hook`).
 """
 
 import json
@@ -25,8 +27,11 @@ from shim.core.policy.rules import claude_tool_name
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MODE_CHARACTERS = 40
 REFUSED = 2
-SECONDS = 30  # for one call, without its hooks; a vendor may run a call whose hook takes much longer
-CHANGED = "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
+# for one call, without its hooks; a vendor may run a call whose hook takes much longer
+SECONDS = 30
+CHANGED = (
+    "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
+)
 
 Call = tuple[str, dict[str, Any]]
 
@@ -56,7 +61,9 @@ def main() -> int:
 
 
 def _mode_now(path: str) -> str:
-    """The permission mode in a file of ours, which the conversation keeps up to date. OSError, ValueError: none."""
+    """The permission mode in a file of ours, which the conversation keeps up to date. OSError,
+    ValueError: none.
+    """
     with open(path, encoding="ascii") as file:
         mode = file.read(MODE_CHARACTERS)
     if mode not in MODES:
@@ -73,12 +80,19 @@ def _event() -> Any:
 
 
 def _refusal(
-    event: dict[str, Any], calls: list[Call], policy: Policy, told: Told, asked: str, *, asks: bool = False
+    event: dict[str, Any],
+    calls: list[Call],
+    policy: Policy,
+    told: Told,
+    asked: str,
+    *,
+    asks: bool = False,
 ) -> str:
     """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
 
-    `asked` are the tools about which it asks: hooks and questions are run there. About others it asks by its own mode,
-    and no rule decides that. `asks`: it puts a question about each of these calls, and its answer decides.
+    `asked` are the tools about which it asks: hooks and questions are run there. About others it
+    asks by its own mode, and no rule decides that. `asks`: it puts a question about each of these
+    calls, and its answer decides.
     """
     judge = Judge(policy)
     for vendor_name, arguments in calls:
@@ -89,7 +103,9 @@ def _refusal(
             return hook.reason
         if hook.changed not in (None, arguments):
             return CHANGED.format(tool=name, input=json.dumps(hook.changed))
-        verdict = judge.verdict(name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks)
+        verdict = judge.verdict(
+            name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks
+        )
         if verdict.decided == "ask" and (puts or (asked and not (verdict.ruled or hook.asks))):
             continue
         if verdict.decided != "allow":
@@ -98,7 +114,9 @@ def _refusal(
     return ""
 
 
-def _hooked(policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: Told) -> Verdict:
+def _hooked(
+    policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: Told
+) -> Verdict:
     """The verdict of the hooks of Claude's settings about a call of an event."""
     if not policy.hooks:
         return Verdict()
@@ -109,7 +127,9 @@ def _hooked(policy: Policy, event: dict[str, Any], name: str, arguments: dict[st
     signal.alarm(SECONDS + int(LONGEST_SECONDS))
     session = told.session or str(event.get("session_id") or event.get("sessionId") or "")
     if told.transcript:
-        told = told._replace(transcript=os.path.join(os.path.dirname(told.transcript), f"{session}.jsonl"))
+        told = told._replace(
+            transcript=os.path.join(os.path.dirname(told.transcript), f"{session}.jsonl")
+        )
     call, told = str(event.get("tool_use_id", "")), told._replace(session=session)
     return anyio.run(judged_by_hooks, policy, call, name, arguments, told, os.environ)
 

@@ -1,7 +1,8 @@
-"""The three ways in which a conversation is run: one message, many, or by a child that holds it itself.
+"""The three ways in which a conversation is run: one message, many, or by a child that holds it
+itself.
 
-Neither the child of a single message nor the answer to a frontend's first questions waits for an import: all that only
-the loop needs, such as anyio, is imported behind them.
+Neither the child of a single message nor the answer to a frontend's first questions waits for an
+import: all that only the loop needs, such as anyio, is imported behind them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 
 class Ends(Protocol):
-    """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives on its own."""
+    """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives
+    on its own.
+    """
 
     @property
     def source(self) -> "Inbound":
@@ -51,7 +54,8 @@ class Ends(Protocol):
 
 
 class Run:
-    """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each other's place.
+    """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each
+    other's place.
 
     `transcript`: history lists will find it. `ends` stand in the place of our stdin and stdout.
     """
@@ -96,7 +100,9 @@ class Run:
                 first = ChildPerTurn(self._launcher, output, started=started)
                 driver = self._one_of(first, lambda another: ChildPerTurn(another.launcher, output))
                 recorder, states = self._launcher.recorder, self._states()
-                loop = MessageLoop(driver, output, first=Message(prompt), states=states, recorder=recorder)
+                loop = MessageLoop(
+                    driver, output, first=Message(prompt), states=states, recorder=recorder
+                )
                 return await loop.run(self._signals.pending)
 
             return anyio.run(turn)
@@ -107,13 +113,17 @@ class Run:
         finally:
             self._close()
 
-    def conversation(self, prompt: str | None = None, *, answers: bool = True, source: "Source | None" = None) -> int:
-        """Many messages, or only `prompt` with questions in between; without `answers` the frontend cannot answer.
+    def conversation(
+        self, prompt: str | None = None, *, answers: bool = True, source: "Source | None" = None
+    ) -> int:
+        """Many messages, or only `prompt` with questions in between; without `answers` the frontend
+        cannot answer.
 
         `source` is our stdin when something of it was read already.
         """
         self._signals.started = True
-        if prompt is not None and self._first.listens and not answers:  # nothing can change how it is started
+        # nothing can change how it is started
+        if prompt is not None and self._first.listens and not answers:
             self._launcher.ahead = self._start(prompt, listens=True)
         try:
             control = self._control()
@@ -125,7 +135,9 @@ class Run:
                 from shim.channels.stdin import Source
 
                 recorder = self._launcher.recorder
-                source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
+                source = Source(
+                    limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder
+                )
                 _answer_at_once(control, source, recorder)
             return self._converse(control, prompt, source)
         except BaseException:
@@ -158,7 +170,9 @@ class Run:
 
                 driver = self._one_of(drive(self._first), drive)
                 recorder = self._launcher.recorder
-                loop = MessageLoop(driver, output, first=first, control=control, source=source, recorder=recorder)
+                loop = MessageLoop(
+                    driver, output, first=first, control=control, source=source, recorder=recorder
+                )
                 async with nullcontext() if self._ends is None else self._ends.serving():
                     status = await loop.run(self._signals.pending)
                 tasks.cancel_scope.cancel()
@@ -167,7 +181,9 @@ class Run:
         return anyio.run(conversation)
 
     def _start(self, prompt: str, *, listens: bool = False) -> "Started | None":
-        """The first child; None if it cannot be started and another vendor may answer, which the loop asks then."""
+        """The first child; None if it cannot be started and another vendor may answer, which the
+        loop asks then.
+        """
         try:
             return self._launcher.start(prompt, listens=listens)
         except (VendorError, ModeError):
@@ -175,7 +191,9 @@ class Run:
                 raise
             return None
 
-    def _one_of(self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]") -> "ChildDriver | Fallback":
+    def _one_of(
+        self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]"
+    ) -> "ChildDriver | Fallback":
         """The driver of the one vendor, or of a list of vendors."""
         if self._candidates is None:
             return driver
@@ -190,7 +208,9 @@ class Run:
             from shim.core.yume.pen import YumePen
 
             assert isinstance(pen, YumePen)
-            return YumeControl(facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended)
+            return YumeControl(
+                facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended
+            )
         from shim.core.claude.control import Control
 
         control = Control(facts, fresh_uuid, now)
@@ -208,7 +228,11 @@ class Run:
     def _states(self) -> "States | None":
         """What tells the state around one message. A real claude says its own."""
         facts = self._launcher.facts
-        if not facts.rules.state_events or self._launcher.vendor.passthrough or self._launcher.setup.dialect.flat:
+        if (
+            not facts.rules.state_events
+            or self._launcher.vendor.passthrough
+            or self._launcher.setup.dialect.flat
+        ):
             return None
         from shim.core.claude.control.lines import States
 
@@ -264,14 +288,20 @@ class Run:
 
                 clean = Redactor().value
             tally = kept.tally if isinstance(kept, ClaudePen) else None
-            self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally)
+            self._transcript = Transcript(
+                setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
+            )
             self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
+            self._launcher.facts.transcript = self._transcript.path(
+                self._launcher.facts.rules.session_id
+            )
         invocation = self._invocation
         return Output(
             invocation.streams.output_format,
             verbose=invocation.streams.verbose,
-            stdout=Stdout(recorder=self._launcher.recorder) if self._ends is None else self._ends.stdout,
+            stdout=Stdout(recorder=self._launcher.recorder)
+            if self._ends is None
+            else self._ends.stdout,
             transcript=self._transcript,
             history=pen.history,
         )
@@ -284,7 +314,9 @@ class Run:
 class FrontendRelays:
     """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
 
-    def __init__(self, launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup") -> None:
+    def __init__(
+        self, launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup"
+    ) -> None:
         self._facts = launcher.facts
         self._seconds = launcher.timeouts["tool_timeout"]
         self._output = output
@@ -299,7 +331,9 @@ class FrontendRelays:
             from shim.core.claude.sdk_servers import SdkServers
 
             assert isinstance(self._facts.servers, SdkServers)
-            door = Door(self._facts.servers, self._flush, lambda *call: self.judge(*call), self._seconds)
+            door = Door(
+                self._facts.servers, self._flush, lambda *call: self.judge(*call), self._seconds
+            )
             entries = door.entries(names)
             self._tasks.start_soon(door.serve)
             self._door = door
@@ -324,7 +358,9 @@ class FrontendRelays:
 
 
 def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:
-    """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
+    """What a frontend asks before its first message is answered before anyio is imported (contract
+    C1).
+    """
     lines = source.hear()
     while lines and b'"control_request"' in lines[0]:
         control.receive(lines.pop(0))

@@ -1,7 +1,7 @@
 """From a command line of yume-cli to a running conversation.
 
-With a prompt, in argv or as text on stdin, it answers once; with frames on stdin it stays until stdin ends. Which of
-them stdin is shows in its first line.
+With a prompt, in argv or as text on stdin, it answers once; with frames on stdin it stays until
+stdin ends. Which of them stdin is shows in its first line.
 """
 
 import os
@@ -26,7 +26,8 @@ from shim.vendors import VENDORS
 if TYPE_CHECKING:
     from shim.core.vendor.vendor import Vendor
 
-# A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version 5) with us.
+# A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
+# 5) with us.
 NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
 FRAMES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
@@ -34,24 +35,38 @@ FRAMES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 def yume_start(
     call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> Start:
-    """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a result."""
-    if played(Invocation(), os.environ) is not None:  # a recording answers in the place of every provider
+    """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
+    result.
+    """
+    # a recording answers in the place of every provider
+    if played(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
     learn(os.environ, invocation.own.shim_config)
     if call.vendor and call.vendor not in VENDORS:
         named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
-        raise FrontendError(f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}")
+        raise FrontendError(
+            f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}"
+        )
     if call.cwd:
         try:
             os.chdir(call.cwd)
         except OSError as error:
-            raise FrontendError(f"the folder {call.cwd} cannot be entered: {error.strerror}") from None
+            raise FrontendError(
+                f"the folder {call.cwd} cannot be entered: {error.strerror}"
+            ) from None
     invocation, shown = _in_session(call, invocation)
-    return Start(_in_mode(call, invocation), installed, arguments, shown=shown, hear=lambda start: _hear(start, call))
+    return Start(
+        _in_mode(call, invocation),
+        installed,
+        arguments,
+        shown=shown,
+        hear=lambda start: _hear(start, call),
+    )
 
 
 def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
-    """The invocation with the session that it means, and Yume's own name for that: it gives its tab's with every turn.
+    """The invocation with the session that it means, and Yume's own name for that: it gives its
+    tab's with every turn.
 
     The name is "" where it is a UUID.
     """
@@ -59,10 +74,14 @@ def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
     identity = known_as(name) if name else ""
     session = store.look_up(identity, os.environ) if identity else None
     if session is not None and call.history and call.vendor not in ("", session.vendor):
-        tell(f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_UNREAD}\n")
+        tell(
+            f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_UNREAD}\n"
+        )
         return invocation, ""
     if session is None and call.history:
-        tell(f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_UNREAD}\n")
+        tell(
+            f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_UNREAD}\n"
+        )
         name = call.session
         identity = known_as(name) if name else ""
     shown = "" if parse_uuid(name) == name else name
@@ -94,7 +113,9 @@ def _hear(start: Start, call: Call) -> Asked:
 def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
     if not vendor.surroundings.api_base:
-        tell(f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n")
+        tell(
+            f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n"
+        )
         return environment
     if not base.startswith(("http://", "https://")):
         raise FrontendError(f"--api-base is {base[:80]!r}, it must be an http or https address")
@@ -119,13 +140,21 @@ _UNREAD = "and --history-file is not read: no vendor takes another's history"
 
 
 def _in_mode(call: Call, invocation: Invocation) -> Invocation:
-    """The invocation with the mode that Yume's name means, also where Claude has a mode of that name (`auto`)."""
+    """The invocation with the mode that Yume's name means, also where Claude has a mode of that
+    name (`auto`).
+    """
     if not call.mode:
         return invocation
     mode, asks, known = yume_mode(call.mode)
     if not known:
-        tell(printable(f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"))
-    return invocation.with_flags(permission_mode=mode, permission_prompt_tool="stdio" if asks else None)
+        tell(
+            printable(
+                f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
+            )
+        )
+    return invocation.with_flags(
+        permission_mode=mode, permission_prompt_tool="stdio" if asks else None
+    )
 
 
 def known_as(name: str) -> str:

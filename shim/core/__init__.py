@@ -1,1 +1,3 @@
-"""The pure core: no await, clock, file, environment or randomness. Bytes in, bytes and commands out."""
+"""The pure core: no await, clock, file, environment or randomness. Bytes in, bytes and commands
+out.
+"""

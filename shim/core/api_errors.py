@@ -1,12 +1,12 @@
 """The class of an error text: a vendor's words, in Claude's classes (contract 5.3 and 5.8).
 
-The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A text that falls
-under a rule is about the model's API, so the result is an API failure (contract S10); what no rule knows is the
-vendor's own trouble.
+The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A
+text that falls under a rule is about the model's API, so the result is an API failure (contract
+S10); what no rule knows is the vendor's own trouble.
 
-Then how Claude says each class (contract 5.8), with the vendor's own words behind. Clients look at how these texts
-begin: ACP asks for a login when it reads `Please run /login`, others show what follows `API Error:`. Numbers are never
-invented: where a vendor names no status, the text has none.
+Then how Claude says each class (contract 5.8), with the vendor's own words behind. Clients look at
+how these texts begin: ACP asks for a login when it reads `Please run /login`, others show what
+follows `API Error:`. Numbers are never invented: where a vendor names no status, the text has none.
 """
 
 import re
@@ -16,7 +16,8 @@ import orjson
 
 from shim.core.reading.typed import NamedTuple
 
-# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/support/truth.py`.
+# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is
+# `tests/support/truth.py`.
 Cause = Literal[
     "clean",
     "vendor_error",  # the vendor said that it failed
@@ -60,7 +61,9 @@ class Failure(NamedTuple):
 
     @property
     def retry_error(self) -> str:
-        """The `error` of an `api_retry` line, which separates an overload from other faults of a server."""
+        """The `error` of an `api_retry` line, which separates an overload from other faults of a
+        server.
+        """
         return "overloaded" if self.kind == "overload" else self.error
 
     @property
@@ -68,7 +71,9 @@ class Failure(NamedTuple):
         """The `api_error_type` that goes with the status; None without one."""
         if self.status is None:
             return None
-        return TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+        return TYPES.get(
+            self.status, "api_error" if self.status >= 500 else "invalid_request_error"
+        )
 
     @property
     def reason(self) -> str:
@@ -87,9 +92,11 @@ class Kind(NamedTuple):
 # fmt: off
 KINDS = {
     "":           Kind("vendor_error", "unknown",               "model_error"),
-    "request":    Kind("vendor_error", "unknown"),                            # 400, and errors without a name
+    # 400, and errors without a name
+    "request":    Kind("vendor_error", "unknown"),
     "login":      Kind("auth",         "authentication_failed"),              # without a login
-    "key":        Kind("auth",         "authentication_failed"),              # with a login that is refused
+    # with a login that is refused
+    "key":        Kind("auth",         "authentication_failed"),
     "forbidden":  Kind("auth",         "authentication_failed"),
     "billing":    Kind("rate_limit",   "billing_error"),
     "rate":       Kind("rate_limit",   "rate_limit"),
@@ -101,7 +108,8 @@ KINDS = {
     "output":     Kind("truncated",    "max_output_tokens"),
     "overload":   Kind("vendor_error", "server_error"),
     "server":     Kind("vendor_error", "server_error"),
-    "refused":    Kind("vendor_error", "server_error"),                       # the connection, not the request
+    # the connection, not the request
+    "refused":    Kind("vendor_error", "server_error"),
     "connection": Kind("vendor_error", "server_error"),
 }
 
@@ -168,8 +176,8 @@ def _narrowed(kind: str, status: int | None) -> str:
     return "overload" if kind == "server" and status == 529 else kind
 
 
-# Kind → how Claude begins; {status} is "500 " or "", {model} the model that was asked. What ends in a word is
-# continued with the vendor's words behind a dot.
+# Kind → how Claude begins; {status} is "500 " or "", {model} the model that was asked. What ends in
+# a word is continued with the vendor's words behind a dot.
 BEGINNINGS = {
     "key": "Invalid API key · Fix external API key",
     "forbidden": "Failed to authenticate. API Error: {status}",
@@ -189,7 +197,9 @@ _BRACKETED = "[API Error:"  # qwen and gemini
 
 
 def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: str) -> str:
-    """The text that Claude would write. `login` says how a person logs in with this vendor ("": unknown)."""
+    """The text that Claude would write. `login` says how a person logs in with this vendor ("":
+    unknown).
+    """
     if failure.kind == "login":
         hint = f"\nhint: {login}" if login else ""
         return f"{NOT_LOGGED_IN}{hint}\n{vendor}: {stripped(message, None)}"
@@ -200,7 +210,9 @@ def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: 
     else:
         begin = BEGINNINGS.get(failure.kind, "API Error: {status}")
         begin = begin.format(status=number and number + " ", model=model or "unknown")
-    if begin.endswith(" — ") and words.lower().startswith(begin.removeprefix(_API).removesuffix(" — ").lower()):
+    if begin.endswith(" — ") and words.lower().startswith(
+        begin.removeprefix(_API).removesuffix(" — ").lower()
+    ):
         begin = _API  # the vendor's text begins as Claude's does
     if number not in begin:
         words = f"{number} {words}".rstrip()
@@ -218,14 +230,20 @@ def _joined(begin: str, words: str) -> str:
 
 
 def stripped(message: str, status: int | None) -> str:
-    """The words of an error, without what Claude's beginning has already: prefixes, the status, a JSON body around."""
+    """The words of an error, without what Claude's beginning has already: prefixes, the status, a
+    JSON body around.
+    """
     words = message.strip()
     if words.startswith(_BRACKETED):
         words = words[1:].removesuffix("]")
     while words.startswith(_PREFIXES):
         words = words.partition(":")[2].lstrip()
     words = _body(words) or words
-    if status is not None and words.startswith(number := str(status)) and not words[len(number) :][:1].isalnum():
+    if (
+        status is not None
+        and words.startswith(number := str(status))
+        and not words[len(number) :][:1].isalnum()
+    ):
         words = words[len(number) :].lstrip(": ")
     return words
 

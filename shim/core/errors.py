@@ -1,6 +1,7 @@
 """Errors by whose fault they are: the frontend's, the vendor's or the machine's.
 
-A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors name it as `Tried`.
+A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors
+name it as `Tried`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 REASON_CHARACTERS = 300
 NAME_CHARACTERS = 32  # of a vendor
 SUGGESTED_CHARACTERS = 60  # of an unknown word: no name that it could stand for is longer
-PASSED_OVER = "passed_over"  # the kind of a recording's note that says it; `started`: the child before it was its own
+# the kind of a recording's note that says it; `started`: the child before it was its own
+PASSED_OVER = "passed_over"
 
 
 class Tried(NamedTuple):
-    """One vendor that was asked before: its name, the cause that its result would have, and its words."""
+    """One vendor that was asked before: its name, the cause that its result would have, and its
+    words.
+    """
 
     vendor: str
     cause: "Cause"
@@ -41,7 +45,9 @@ def tried(vendor: str, cause: "Cause", words: str) -> Tried:
 
 def listed(before: Sequence[Tried]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
-    return "".join(f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before)
+    return "".join(
+        f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before
+    )
 
 
 def read_tried(fact: Mapping[str, Any]) -> Tried:
@@ -53,7 +59,9 @@ def read_tried(fact: Mapping[str, Any]) -> Tried:
 
 
 def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
-    """The end of a sentence about an unknown word: the known word that is most like it; "" where none is."""
+    """The end of a sentence about an unknown word: the known word that is most like it; "" where
+    none is.
+    """
     from difflib import get_close_matches
 
     found = get_close_matches(word[:SUGGESTED_CHARACTERS], list(known), 1)
@@ -63,9 +71,9 @@ def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
 class ShimError(Exception):
     """A failure with a sentence for the person who can end it.
 
-    `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next step, or "".
-    `vendor` is set when it is known whose turn it was; `cause` is what its result says (surface page); `tried` are the
-    vendors of a list that were asked before that one.
+    `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next
+    step, or "". `vendor` is set when it is known whose turn it was; `cause` is what its result says
+    (surface page); `tried` are the vendors of a list that were asked before that one.
     """
 
     cause: "Cause" = "refused"
@@ -101,13 +109,17 @@ class VendorError(ShimError):
 
 
 class MachineError(ShimError):
-    """The machine has no memory, disk or process left. Neither the frontend nor the vendor is at fault."""
+    """The machine has no memory, disk or process left. Neither the frontend nor the vendor is at
+    fault.
+    """
 
     cause = "internal"
 
 
 class ArgumentError(FrontendError):
-    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract F4, F6)."""
+    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract
+    F4, F6).
+    """
 
 
 class UnrecordedError(FrontendError):
@@ -129,7 +141,9 @@ class UnknownSessionError(FrontendError):
 
 
 class UnknownMessageError(UnknownSessionError):
-    """The session does not have the message of `--resume-session-at`. The text is the real claude's."""
+    """The session does not have the message of `--resume-session-at`. The text is the real
+    claude's.
+    """
 
     def __init__(self, uuid: str) -> None:
         FrontendError.__init__(self, f"No message found with message.uuid of: {printable(uuid)}")

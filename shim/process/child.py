@@ -1,7 +1,8 @@
 """A vendor's process and its whole group: started, fed, drained, and ended for certain.
 
-It is started without anyio, so that it is already working while anyio is imported. Its pipes are read without
-blocking; its stderr is kept as head and tail. Whatever is left of its group when it ends, ends with it.
+It is started without anyio, so that it is already working while anyio is imported. Its pipes are
+read without blocking; its stderr is kept as head and tail. Whatever is left of its group when it
+ends, ends with it.
 """
 
 import contextlib
@@ -14,25 +15,37 @@ from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.outcome import Exit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
-from shim.process.spawn import KILL_SECONDS, POLL_SECONDS, Started, close_pipes, remove, running, signal_group
+from shim.process.spawn import (
+    KILL_SECONDS,
+    POLL_SECONDS,
+    Started,
+    close_pipes,
+    remove,
+    running,
+    signal_group,
+)
 
 CHUNK_BYTES = 256 * 1024
 
-# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
-# no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
+# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after
+# SIGKILL, which takes no time unless the kernel is stuck. A tree that ignores the first two is gone
+# within 2.5 s of whatever ended it.
 INTERRUPT_SECONDS = 1.4
-# For the rest of a group whose leader we told to end. The program behind a wrapper that does not wait for it, such as
-# copilot's, saves its session in this time.
+# For the rest of a group whose leader we told to end. The program behind a wrapper that does not
+# wait for it, such as copilot's, saves its session in this time.
 FOLLOW_SECONDS = 1.2
 TERMINATE_SECONDS = 0.6
-# The same for an idle child at the end of a conversation: the TypeScript SDK kills us 2 s after it closed stdin.
+# The same for an idle child at the end of a conversation: the TypeScript SDK kills us 2 s after it
+# closed stdin.
 DISMISS_SECONDS = 0.8
 DISMISS_TERMINATE_SECONDS = 0.5
 DISMISS_KILL_SECONDS = 0.2
 
 
 class Child:
-    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
+    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of
+    its end.
+    """
 
     def __init__(self, started: Started) -> None:
         self._process, self._stdin, tail, self._track, self._files, self._grace = started
@@ -102,7 +115,9 @@ class Child:
                 self._process.stdin.close()
 
     async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
-        """Read its stderr until the end, so that the child never waits for a reader. `copy` gets each chunk."""
+        """Read its stderr until the end, so that the child never waits for a reader. `copy` gets
+        each chunk.
+        """
         assert self._process.stderr is not None
         try:
             while chunk := await _read(self._process.stderr.fileno()):
@@ -142,12 +157,17 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        with contextlib.suppress(ChildProcessError):  # other code of this process has waited for the child
-            while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        # other code of this process has waited for the child
+        with contextlib.suppress(ChildProcessError):
+            while (
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            ):
                 await anyio.sleep(POLL_SECONDS)
 
     def signal(self, name: str) -> None:
-        """Send a signal to the whole group. The processes that are below the child now will not outlive it."""
+        """Send a signal to the whole group. The processes that are below the child now will not
+        outlive it.
+        """
         if self._process.returncode is None:
             self._signalled = name != "SIGKILL"
             self._terminated = self._terminated or name == "SIGTERM"
@@ -157,20 +177,29 @@ class Child:
             signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
-        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
+        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled
+        half-way.
 
         Who was terminated already is not interrupted any more.
         """
-        steps = [] if first == "SIGTERM" or self._terminated else [(first, self._grace or INTERRUPT_SECONDS)]
+        steps = (
+            []
+            if first == "SIGTERM" or self._terminated
+            else [(first, self._grace or INTERRUPT_SECONDS)]
+        )
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
-        """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most 1.5 s."""
+        """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
+        1.5 s.
+        """
         self._strays.update(strays.descendants(self._process.pid))
         self.hang_up()
         with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
             await self.ended()
-        await self._descend([("SIGTERM", DISMISS_TERMINATE_SECONDS), ("SIGKILL", DISMISS_KILL_SECONDS)])
+        await self._descend(
+            [("SIGTERM", DISMISS_TERMINATE_SECONDS), ("SIGKILL", DISMISS_KILL_SECONDS)]
+        )
 
     async def _descend(self, steps: Sequence[tuple[str, float]]) -> None:
         with anyio.CancelScope(shield=True):

@@ -8,8 +8,8 @@ MIN_CONNECTIONS = 8  # a process with fewer descriptors cannot start a session a
 def limit_connections(max_connections: int, *, per_connection: int, reserved: int) -> int:
     """Return how many connections the descriptors allow, at most `max_connections`.
 
-    Each connection needs `per_connection` descriptors. `reserved` descriptors remain for files, children and
-    connections that are about to be closed.
+    Each connection needs `per_connection` descriptors. `reserved` descriptors remain for files,
+    children and connections that are about to be closed.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,4 +1,6 @@
-"""The environment of a child: without variables of Claude's and ours, with the guard against endless recursion."""
+"""The environment of a child: without variables of Claude's and ours, with the guard against
+endless recursion.
+"""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +10,8 @@ from shim.core.vendor.vendor import Launch, Vendor
 from shim.state.config import VendorSettings
 
 DEPTH = "SHIM_DEPTH"
-DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
+# a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
+DEPTH_LIMIT = 3
 
 # In front of a variable that the installed file keeps from our Python; a child gets it back.
 PUT_ASIDE = "SHIM_PUT_ASIDE_"
@@ -22,20 +25,27 @@ def depth(environment: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else DEPTH_LIMIT
 
 
-def child_environment(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of another one.
+def child_environment(
+    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of
+    another one.
 
-    PWD names the working directory: some vendors work where it says, and a frontend may pass on another program's.
+    PWD names the working directory: some vendors work where it says, and a frontend may pass on
+    another program's.
     """
     child = {}
     for name, value in environment.items():
-        if name.startswith(PUT_ASIDE) and not vendor.program.bundled:  # a bundled program runs in our Python
+        # a bundled program runs in our Python
+        if name.startswith(PUT_ASIDE) and not vendor.program.bundled:
             name = name.removeprefix(PUT_ASIDE)
         if name.startswith(OURS):
             continue
         if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
             continue
-        if name.startswith("ANTHROPIC_") and not (vendor.passthrough or name in vendor.surroundings.keys):
+        if name.startswith("ANTHROPIC_") and not (
+            vendor.passthrough or name in vendor.surroundings.keys
+        ):
             continue
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)
@@ -44,9 +54,17 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
     return child | dict(settings.env)
 
 
-def launch_environment(child: Mapping[str, str], launch: Launch, settings: VendorSettings) -> dict[str, str]:
-    """The environment of one launch, with its own changes. Settings of the user go before all but those with rules."""
-    found = {name: value for name, value in {**child, **launch.environment}.items() if name not in launch.unset}
+def launch_environment(
+    child: Mapping[str, str], launch: Launch, settings: VendorSettings
+) -> dict[str, str]:
+    """The environment of one launch, with its own changes. Settings of the user go before all but
+    those with rules.
+    """
+    found = {
+        name: value
+        for name, value in {**child, **launch.environment}.items()
+        if name not in launch.unset
+    }
     return found | dict(settings.env) | dict(launch.enforced)
 
 
@@ -58,7 +76,11 @@ def old_sdk(environment: Mapping[str, str]) -> bool:
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
     version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
-    return len(version) == 3 and all(map(str.isdigit, version)) and tuple(map(int, version)) <= LAST_OLD_SDK
+    return (
+        len(version) == 3
+        and all(map(str.isdigit, version))
+        and tuple(map(int, version)) <= LAST_OLD_SDK
+    )
 
 
 def working_directory() -> str:

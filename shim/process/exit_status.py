@@ -17,7 +17,9 @@ def signal_name(number: int) -> str:
 
 
 def parse_exit(text: str) -> "Exit":
-    """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for anything else."""
+    """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for
+    anything else.
+    """
     import signal
 
     from shim.core.turn.outcome import Exit

@@ -1,7 +1,9 @@
-"""Find a vendor's program: on the part of PATH that a hostile checkout cannot reach, and never our own file.
+"""Find a vendor's program: on the part of PATH that a hostile checkout cannot reach, and never our
+own file.
 
-Relative PATH entries and entries inside the working directory are ignored (threats: working directory). The working
-directory does not count where it is the home directory or above it: nobody clones a repository over their home.
+Relative PATH entries and entries inside the working directory are ignored (threats: working
+directory). The working directory does not count where it is the home directory or above it: nobody
+clones a repository over their home.
 """
 
 import os
@@ -18,7 +20,9 @@ BACKUP_SUFFIX = ".before-shim"
 SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
 
 
-def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
+def find_program(
+    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+) -> str:
     """The absolute path of a vendor's program. VendorError if it cannot be found."""
     chosen = environment.get("SHIM_BIN") or settings.bin
     if chosen:
@@ -47,24 +51,31 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
     if os.path.isabs(chosen):
         return chosen if os.path.isfile(chosen) else None
     if os.sep in chosen:
-        raise FrontendError(f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name")
+        raise FrontendError(
+            f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name"
+        )
     return next(candidates(chosen, environment, cwd), None)
 
 
 def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
-    """The words in front of a command, the first as an absolute path. VendorError if it cannot be found."""
+    """The words in front of a command, the first as an absolute path. VendorError if it cannot be
+    found.
+    """
     if not words:
         return []
     path = _chosen(words[0], environment, cwd)
     if path is None:
         raise VendorError(
-            f"the launcher {words[0]} was not found", hint="it takes an absolute path, ~/… or a bare name on PATH"
+            f"the launcher {words[0]} was not found",
+            hint="it takes an absolute path, ~/… or a bare name on PATH",
         )
     return [path, *words[1:]]
 
 
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """The executables called `name`, in the order of PATH. Our own file stands for the one that it replaced."""
+    """The executables called `name`, in the order of PATH. Our own file stands for the one that it
+    replaced.
+    """
     for directory in search_path(environment, cwd):
         path = os.path.join(directory, name)
         if is_ours(path):
@@ -109,22 +120,29 @@ def is_ours(path: str) -> bool:
         return False
 
 
-def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str], cwd: str) -> dict[str, str]:
+def found_on_path(
+    vendors: Mapping[str, Vendor], environment: Mapping[str, str], cwd: str
+) -> dict[str, str]:
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
     for name, vendor in vendors.items():
         if vendor.program.unreleased:
             continue  # a program of this name is another one
-        path = next((path for program in vendor.programs for path in candidates(program, environment, cwd)), None)
+        path = next(
+            (path for program in vendor.programs for path in candidates(program, environment, cwd)),
+            None,
+        )
         if path:
             found[name] = path
     return found
 
 
 def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()) -> str:
-    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go before it.
+    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go
+    before it.
 
-    `folders` are the working directory and the person's home, whose settings may give it tools that no rule names.
+    `folders` are the working directory and the person's home, whose settings may give it tools that
+    no rule names.
     """
     if launcher:
         return "behind a launcher it might not see our file"
@@ -144,8 +162,11 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
     return ""
 
 
-def check_programs(vendor: Vendor, request: Request, environment: Mapping[str, str], cwd: str) -> None:
-    """ModeError where a vendor would start programs of the working directory that nobody has trusted.
+def check_programs(
+    vendor: Vendor, request: Request, environment: Mapping[str, str], cwd: str
+) -> None:
+    """ModeError where a vendor would start programs of the working directory that nobody has
+    trusted.
 
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """
@@ -177,7 +198,9 @@ def _program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) ->
 
 
 def _may_say(path: str, word: str) -> bool:
-    """Whether a JSON file may have a key: it has the word, or letters that are written as numbers, or is too long."""
+    """Whether a JSON file may have a key: it has the word, or letters that are written as numbers,
+    or is too long.
+    """
     if not os.path.isfile(path):
         return False
     try:

@@ -1,7 +1,8 @@
 """Ends a child's group after our own death: SIGKILL leaves us no time for it.
 
-A shell holds the reading end of a pipe, and only we hold its writing end. A line on it means that all is well; its
-end means that we are gone. A vendor that waits for a tool reads and writes nothing for hours, and would not notice.
+A shell holds the reading end of a pipe, and only we hold its writing end. A line on it means that
+all is well; its end means that we are gone. A vendor that waits for a tool reads and writes nothing
+for hours, and would not notice.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""`shim install` and `uninstall`: the file that is put in place of `claude`, and the bytecode that it runs."""
+"""`shim install` and `uninstall`: the file that is put in place of `claude`, and the bytecode that
+it runs.
+"""
 
 import json
 import os
@@ -27,29 +29,42 @@ except ImportError as error:
 """
 DEFAULT_DIRECTORY = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
-# What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor does, as before us.
+# What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor
+# does, as before us.
 MISLEADING = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 IN_JAVASCRIPT = "\nconst script = "
 SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
-    """The file: one exec of this installation, isolated, with these settings. `name` is what it imitates."""
+    """The file: one exec of this installation, isolated, with these settings. `name` is what it
+    imitates.
+    """
     aside = "".join(
-        f'[ -z "${{{one}+x}}" ] || {{ export {PUT_ASIDE}{one}="${one}"; unset {one}; }}\n' for one in MISLEADING
+        f'[ -z "${{{one}+x}}" ] || {{ export {PUT_ASIDE}{one}="${one}"; unset {one}; }}\n'
+        for one in MISLEADING
     )
-    baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
-    gone = f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
+    baked = [
+        word for name, value in installed.items() for word in ("--installed", f"{name}={value}")
+    ]
+    gone = (
+        f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
+    )
     python, *told = map(shlex.quote, (sys.executable, gone, GONE))
-    check = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
+    check = (
+        f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
+    )
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
     text = f'; `shim uninstall` removes it\n{check}{aside}exec {command} "$@"\n'
     return b"#!/bin/sh\n# " + MARKER + text.encode()
 
 
-def install(directory: str, name: str, installed: Mapping[str, str], *, force: bool) -> tuple[str, str | None]:
-    """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no file).
+def install(
+    directory: str, name: str, installed: Mapping[str, str], *, force: bool
+) -> tuple[str, str | None]:
+    """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no
+    file).
 
     FrontendError if a file is there that is not ours, without `force`.
     """
@@ -57,7 +72,9 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
-        raise FrontendError(f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}") from None
+        raise FrontendError(
+            f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}"
+        ) from None
     kept = None
     if os.path.lexists(path) and (os.path.islink(path) or not is_ours(path)):
         if not force:
@@ -67,7 +84,9 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
             )
         kept = path + BACKUP_SUFFIX
         if os.path.lexists(kept):
-            raise FrontendError(f"{kept} exists already", hint="move it away first; it may be your real claude")
+            raise FrontendError(
+                f"{kept} exists already", hint="move it away first; it may be your real claude"
+            )
         os.rename(path, kept)
     replace(path, lambda file: write_all(file, script(installed, name)), 0o755)
     os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
@@ -75,7 +94,9 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
 
 
 class Removed(NamedTuple):
-    """What `uninstall` did: the file, whether it was ours, whether an old one is back, and where it recorded runs."""
+    """What `uninstall` did: the file, whether it was ours, whether an old one is back, and where it
+    recorded runs.
+    """
 
     path: str
     was_ours: bool
@@ -84,7 +105,9 @@ class Removed(NamedTuple):
 
 
 def uninstall(directory: str, name: str) -> Removed:
-    """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and none is no error."""
+    """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and
+    none is no error.
+    """
     path = _target(directory, name)
     if os.path.islink(path) or not is_ours(path):
         return Removed(path, was_ours=False)
@@ -108,13 +131,16 @@ def read_installed(path: str) -> tuple[str, dict[str, str]]:
     except (OSError, ValueError):
         return "", {}
     baked = [word for before, word in pairwise(words) if before == "--installed"]
-    return (words or [""])[0], {name: value for name, _, value in (word.partition("=") for word in baked)}
+    return (words or [""])[0], {
+        name: value for name, _, value in (word.partition("=") for word in baked)
+    }
 
 
 def compile_bytecode(package: str = PACKAGE) -> bool:
     """Write missing and stale bytecode of our modules. Returns whether all of it is there now.
 
-    Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as long.
+    Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as
+    long.
     """
     import compileall
 

@@ -1,7 +1,8 @@
 """Checks whether the files of this package were moved, removed or replaced while the process runs.
 
-A background session and `bridge serve` run for weeks, and the package may be upgraded meanwhile. They have imported the
-modules that they need. Only the programs that they start read the package's files again.
+A background session and `bridge serve` run for weeks, and the package may be upgraded meanwhile.
+They have imported the modules that they need. Only the programs that they start read the package's
+files again.
 """
 
 import os
@@ -19,13 +20,17 @@ CHILD_MODULES = ("shim.conversation.tool_hook", "shim.channels.mcp.relay")
 
 
 def describe_package_change() -> str:
-    """Return a sentence about a change of the package's files since this process started, or "" for no change."""
+    """Return a sentence about a change of the package's files since this process started, or "" for
+    no change.
+    """
     try:
         with open(VERSION_FILE, encoding="utf-8", errors="replace") as file:
             text = file.read(VERSION_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return f"claude-shim {shim.__version__} was moved or removed from {FOLDER} while it runs"
-    except OSError:  # for example, no descriptor is free: that does not mean that the package has changed
+    except (
+        OSError
+    ):  # for example, no descriptor is free: that does not mean that the package has changed
         return ""
     version = _parse_version(text)
     if version == shim.__version__:
@@ -34,7 +39,8 @@ def describe_package_change() -> str:
 
 
 def check_package_files(command: Iterable[str], environment: Iterable[str] = ()) -> None:
-    """Raise MachineError if a program that is about to start needs files of this package that are gone.
+    """Raise MachineError if a program that is about to start needs files of this package that are
+    gone.
 
     A vendor would otherwise run without the settings and hooks that ask for permission.
     """

@@ -1,4 +1,6 @@
-"""Starts a child with `subprocess` if `posix_spawn` cannot: in another folder, or with a glibc older than 2.26."""
+"""Starts a child with `subprocess` if `posix_spawn` cannot: in another folder, or with a glibc
+older than 2.26.
+"""
 
 import signal
 import subprocess
@@ -8,9 +10,16 @@ from contextlib import contextmanager
 
 
 def start_by_subprocess(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, signals: Sequence[int], *, feed: bool
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    signals: Sequence[int],
+    *,
+    feed: bool,
 ) -> "subprocess.Popen[bytes]":
-    """Start and return a child in a session of its own, with default handlers of `signals` and no blocked signals."""
+    """Start and return a child in a session of its own, with default handlers of `signals` and no
+    blocked signals.
+    """
     with _default_signals(signals):
         return subprocess.Popen(
             list(command),
@@ -27,8 +36,8 @@ def start_by_subprocess(
 def _default_signals(signals: Sequence[int]) -> Iterator[None]:
     """Keep a child that is started in this context from inheriting ignored or blocked signals.
 
-    A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the main thread can set
-    handlers.
+    A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the
+    main thread can set handlers.
     """
     ignored = [number for number in signals if signal.getsignal(number) is signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():

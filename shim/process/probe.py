@@ -1,9 +1,10 @@
-"""What an installed program says of itself, by its `--help` and `--version`: asked once, then remembered.
+"""What an installed program says of itself, by its `--help` and `--version`: asked once, then
+remembered.
 
-One probe of 2 s at most; a failure counts as the newest that is known, and a program that is too slow as one that knows
-no flag. The answers are kept in the state
-directory, keyed by the program's real path, times and size, so that an update is noticed; each stands under the
-arguments that were asked with.
+One probe of 2 s at most; a failure counts as the newest that is known, and a program that is too
+slow as one that knows no flag. The answers are kept in the state directory, keyed by the program's
+real path, times and size, so that an update is noticed; each stands under the arguments that were
+asked with.
 """
 
 import os
@@ -24,21 +25,28 @@ from shim.state.files import read_file, remove, write_file
 from shim.state.known_versions import remember_version
 
 PROBE_SECONDS = 2.0
-PATIENT_SECONDS = 10.0  # where a person waits, and not a turn: programs in Node may need some on a busy machine
-START_SECONDS = 15.0  # for a program to look for its login or its models, which is a whole start of it
+# where a person waits, and not a turn: programs in Node may need some on a busy machine
+PATIENT_SECONDS = 10.0
+# for a program to look for its login or its models, which is a whole start of it
+START_SECONDS = 15.0
 KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
-LOOK_SECONDS = 0.02  # between two looks at a program: the processes that it started may hold its pipes for ever
+# between two looks at a program: the processes that it started may hold its pipes for ever
+LOOK_SECONDS = 0.02
 HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
 ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
-KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES  # of a file of answers, where each byte may take six in JSON
+# of a file of answers, where each byte may take six in JSON
+KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES
 NEVER_RAN = (126, 127)  # the exit codes of a shell or of `env` when the interpreter is missing
-PROBES_KEPT = 200  # programs, those that were asked last; each update of a program counts as another
+# programs, those that were asked last; each update of a program counts as another
+PROBES_KEPT = 200
 HELP = ("--help",)
 FAILURE_CHARACTERS = 200  # of an error text that comes instead of an answer
 
 
 class Probe:
-    """The answers of one program, each read when first asked for. `command` is the program behind its launcher."""
+    """The answers of one program, each read when first asked for. `command` is the program behind
+    its launcher.
+    """
 
     def __init__(
         self,
@@ -72,9 +80,11 @@ class Probe:
         return self._command[-1]
 
     def knows(self, flag: str) -> bool:
-        """Whether the help names `flag`. A program without help counts as the newest version, which knows the flag.
+        """Whether the help names `flag`. A program without help counts as the newest version, which
+        knows the flag.
 
-        Where it did not answer in time it may be any version: a flag that it does not know would end its turn.
+        Where it did not answer in time it may be any version: a flag that it does not know would
+        end its turn.
         """
         text = self.text()
         return flag in text or not (text.strip() or self._late)
@@ -87,7 +97,9 @@ class Probe:
         return self._text
 
     def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
-        """Its version; None when the program does not say it. `anew` asks although an answer is remembered."""
+        """Its version; None when the program does not say it. `anew` asks although an answer is
+        remembered.
+        """
         answer = self.answer(how.args, anew=anew, failures=False)
         found = how.read(answer)
         self.answered = found is None and bool(answer.strip())
@@ -114,7 +126,9 @@ class Probe:
         return how.read(self._answers(self._key()).get(" ".join(how.args), "")) if how.args else []
 
     def missing_login(self, how: LoginProbe) -> str | None:
-        """Its words for a missing login, asked anew; "" where it finds one, None where it does not say (`failure`)."""
+        """Its words for a missing login, asked anew; "" where it finds one, None where it does not
+        say (`failure`).
+        """
         seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
         answer = self._ask(how.args, how.environment).decode("utf-8", "replace")
         self._seconds = seconds
@@ -125,7 +139,8 @@ class Probe:
         return None
 
     def answer(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
-        """Return the output of the program when it is started with `args`: stdout, then stderr; "" if that failed.
+        """Return the output of the program when it is started with `args`: stdout, then stderr; ""
+        if that failed.
 
         `failures`: an answer with another exit status than 0 is remembered, too.
         """
@@ -191,7 +206,10 @@ class Probe:
             self.failure, self.late = f"it did not answer in {self._seconds:g} s", True
             return b""
         if status in NEVER_RAN:
-            self.failure, self.broken = _line(said.decode("utf-8", "replace")) or f"exit {status}", True
+            self.failure, self.broken = (
+                _line(said.decode("utf-8", "replace")) or f"exit {status}",
+                True,
+            )
             return b""
         if not said.strip():
             self.failure = f"it said nothing and ended with exit {status}"
@@ -208,17 +226,26 @@ def open_probe(
     *,
     remembered: bool = False,
 ) -> Probe:
-    """The probe of the program that a turn would start. ShimError when the program or its launcher is not there.
+    """The probe of the program that a turn would start. ShimError when the program or its launcher
+    is not there.
 
-    `seconds` is how long it is waited for, where that is not as usual; `remembered` as `Probe` has it.
+    `seconds` is how long it is waited for, where that is not as usual; `remembered` as `Probe` has
+    it.
     """
-    command = [*find_launcher(settings.launcher, environment, cwd), find_program(vendor, settings, environment, cwd)]
+    command = [
+        *find_launcher(settings.launcher, environment, cwd),
+        find_program(vendor, settings, environment, cwd),
+    ]
     variables = child_environment(vendor, settings, environment)
     return Probe(command, environment, variables, seconds, remembered=remembered)
 
 
-def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str | None:
-    """The version of that program, if an answer is remembered. Nothing is started, and no error is raised."""
+def known_version(
+    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+) -> str | None:
+    """The version of that program, if an answer is remembered. Nothing is started, and no error is
+    raised.
+    """
     if vendor.program.bundled and (vendor.program.plays or not environment.get("SHIM_BIN")):
         return None
     try:
@@ -227,19 +254,32 @@ def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping
         return None
 
 
-def lacked(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
-    """The first word of its two-way command that the remembered help of that program does not name; "" for none."""
+def lacked(
+    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+) -> str:
+    """The first word of its two-way command that the remembered help of that program does not name;
+    "" for none.
+    """
     words = vendor.program.two_way_words
     if not words or (vendor.program.bundled and not environment.get("SHIM_BIN")):
         return ""
     try:
         probe = open_probe(vendor, settings, environment, cwd, remembered=True)
-        return next((word for word in words if not probe.knows(word if word.startswith("-") else f" {word}")), "")
+        return next(
+            (
+                word
+                for word in words
+                if not probe.knows(word if word.startswith("-") else f" {word}")
+            ),
+            "",
+        )
     except (ShimError, OSError, ValueError):
         return ""
 
 
-def known_models(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> list[str]:
+def known_models(
+    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+) -> list[str]:
     """The models of that program, likewise."""
     if vendor.program.plays:
         return []
@@ -250,7 +290,9 @@ def known_models(vendor: Vendor, settings: VendorSettings, environment: Mapping[
 
 
 def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
-    """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in time."""
+    """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in
+    time.
+    """
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     said = {pipe.fileno(): bytearray() for pipe in pipes}
     still = list(said)

@@ -1,8 +1,8 @@
 """Starting a vendor's process, and ending one that will not be served.
 
-A turn waits for its vendor, so as little as possible is imported before the start: `os.posix_spawn` does what
-`subprocess` would do, several milliseconds sooner. It knows no working directory but ours, and no sessions in the
-oldest libraries: there `subprocess` does it.
+A turn waits for its vendor, so as little as possible is imported before the start: `os.posix_spawn`
+does what `subprocess` would do, several milliseconds sooner. It knows no working directory but
+ours, and no sessions in the oldest libraries: there `subprocess` does it.
 """
 
 import os
@@ -19,22 +19,27 @@ if TYPE_CHECKING:
     from shim.channels.tap import Track
     from shim.core.reading.head_and_tail import Tail
 
-# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
+# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
+# anybody this much.
 PIPE_BYTES = 1024 * 1024
-KILL_SECONDS = 0.5  # for a killed process to be gone, which takes no time unless the kernel is stuck
+# for a killed process to be gone, which takes no time unless the kernel is stuck
+KILL_SECONDS = 0.5
 POLL_SECONDS = 0.01
-# A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent ignores. A vendor that
-# ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be changed.
+# A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent
+# ignores. A vendor that ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be
+# changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
 
-running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
+# the next message's child may be there already while the last one's is being ended
+running: set[int] = set()
 
 
 class Process:
     """A started process: its number, our ends of its pipes, and its exit code once that is known.
 
-    It has of `subprocess.Popen` what a `Child` uses. A code below 0 is minus the number of a signal.
+    It has of `subprocess.Popen` what a `Child` uses. A code below 0 is minus the number of a
+    signal.
     """
 
     __slots__ = ("pid", "returncode", "stderr", "stdin", "stdout")
@@ -58,7 +63,9 @@ class Process:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # other code of this process has waited for the child: its exit code is lost
+            except (
+                ChildProcessError
+            ):  # other code of this process has waited for the child: its exit code is lost
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -89,12 +96,17 @@ class Started(NamedTuple):
 
 
 def spawn(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    feed: bool,
+    files: Sequence[str] = (),
 ) -> "AnyProcess":
     """Start a child in a session and process group of its own.
 
-    `feed`: its stdin is a pipe and not the null device. `files` are for the child alone: they are removed when it
-    cannot be started. A ShimError says whose fault it is when it cannot.
+    `feed`: its stdin is a pipe and not the null device. `files` are for the child alone: they are
+    removed when it cannot be started. A ShimError says whose fault it is when it cannot.
     """
     from shim.process.package import check_package_files
 
@@ -115,20 +127,32 @@ def spawn(
     return process
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "AnyProcess":
-    """The started process. OSError where the system refuses it, ValueError for words that it cannot be given."""
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+) -> "AnyProcess":
+    """The started process. OSError where the system refuses it, ValueError for words that it cannot
+    be given.
+    """
     keep_own()
     ends: list[int] = []
     try:
         for _ in range(3 if feed else 2):
             ends += os.pipe()
         out, its_out, error, its_error, *fed = ends
-        stdin = (os.POSIX_SPAWN_DUP2, fed[0], 0) if feed else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        stdin = (
+            (os.POSIX_SPAWN_DUP2, fed[0], 0)
+            if feed
+            else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        )
         pid = os.posix_spawn(
             command[0],
             list(command),
             environment,
-            file_actions=[stdin, (os.POSIX_SPAWN_DUP2, its_out, 1), (os.POSIX_SPAWN_DUP2, its_error, 2)],
+            file_actions=[
+                stdin,
+                (os.POSIX_SPAWN_DUP2, its_out, 1),
+                (os.POSIX_SPAWN_DUP2, its_error, 2),
+            ],
             setsid=True,
             setsigmask=(),
             setsigdef=DEFAULT_SIGNALS,
@@ -154,7 +178,9 @@ def _start_by_subprocess(
 
 
 def keep_own() -> None:
-    """Keep from the child the descriptors that our own parent left open. Those that Python opened never reach it."""
+    """Keep from the child the descriptors that our own parent left open. Those that Python opened
+    never reach it.
+    """
     try:
         names = os.listdir("/dev/fd")
     except OSError:
@@ -168,7 +194,9 @@ def keep_own() -> None:
 
 
 def _widen(process: "AnyProcess") -> None:
-    """More room in its stdout, where the system has any: it need not wait for us to read, also not when it ends."""
+    """More room in its stdout, where the system has any: it need not wait for us to read, also not
+    when it ends.
+    """
     try:
         import fcntl
 
@@ -192,7 +220,9 @@ def abandon(process: "AnyProcess") -> None:
 
 
 def signal_group(process: "AnyProcess", name: str) -> None:
-    """Send a signal to a child's whole group. A child that was reaped is left alone: its number may be another's."""
+    """Send a signal to a child's whole group. A child that was reaped is left alone: its number may
+    be another's.
+    """
     if process.returncode is not None:
         return
     try:

@@ -1,7 +1,7 @@
 """Why a program could not be started: whose fault it was, in a sentence, and what to do about it.
 
-The system's own words are about a system call: a script without its interpreter "does not exist", and a prompt that is
-too long is an argument list.
+The system's own words are about a system call: a script without its interpreter "does not exist",
+and a prompt that is too long is an argument list.
 """
 
 import errno
@@ -44,7 +44,9 @@ def _too_long(command: Sequence[str], environment: Mapping[str, str]) -> Fronten
     at = max(range(len(sizes)), key=sizes.__getitem__)
     before = command[at - 1] if at and command[at - 1].startswith("-") else ""
     flag = command[at].partition("=")[0] if command[at].startswith("--") else before
-    held = sum(len(os.fsencode(name)) + len(os.fsencode(value)) for name, value in environment.items())
+    held = sum(
+        len(os.fsencode(name)) + len(os.fsencode(value)) for name, value in environment.items()
+    )
     return FrontendError(
         f"{command[0]} could not be started: its command line is too long for this machine "
         f"({sum(sizes)} bytes, {sizes[at]} of them in {flag or 'one argument'}; {held} bytes of environment)",
@@ -63,17 +65,29 @@ def _fault(program: str, number: int | None, said: str) -> tuple[str, str]:
         interpreter = first[2:].strip().partition(b" ")[0].decode("utf-8", "replace")
         if first.endswith(b"\r"):
             return "its lines end in CR LF", "save the script with Unix line ends"
-        return f"its interpreter {interpreter} does not exist", "install that, or correct the first line of the script"
+        return (
+            f"its interpreter {interpreter} does not exist",
+            "install that, or correct the first line of the script",
+        )
     if number == errno.ENOENT and os.path.exists(program):
-        return "what loads it does not exist here", "install the build that is meant for this machine"
+        return (
+            "what loads it does not exist here",
+            "install the build that is meant for this machine",
+        )
     if number == errno.ENOENT:
         return "it does not exist", "install it, or name it with SHIM_BIN"
     if number == errno.EACCES:
-        return said, f"make it executable (chmod +x {program}), and its folder one that programs may run from"
+        return (
+            said,
+            f"make it executable (chmod +x {program}), and its folder one that programs may run from",
+        )
     if number == errno.ENOEXEC and not os.path.getsize(program):
         return f"{said}: it is empty", "install it again"
     if number == errno.ENOEXEC and b"\0" not in first and not first.startswith(b"\x7fELF"):
-        return f"{said}: it is text without a #! line", "name the program itself, or give the script its first line"
+        return (
+            f"{said}: it is text without a #! line",
+            "name the program itself, or give the script its first line",
+        )
     return said, "install the build that is meant for this machine"
 
 

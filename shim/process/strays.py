@@ -1,7 +1,9 @@
-"""Processes below a child that have left its group: a vendor's shell often has a session of its own.
+"""Processes below a child that have left its group: a vendor's shell often has a session of its
+own.
 
-Noted when the child is told to end, and ended when it is gone. One whose parent has ended already belongs to nobody
-above it, unless we are its subreaper: `adopt` makes us that. Linux only: elsewhere only the group is ended.
+Noted when the child is told to end, and ended when it is gone. One whose parent has ended already
+belongs to nobody above it, unless we are its subreaper: `adopt` makes us that. Linux only:
+elsewhere only the group is ended.
 """
 
 import contextlib
@@ -17,13 +19,16 @@ _adopting = False
 
 
 def adopt() -> None:
-    """Become the parent of all orphans below us, so that they can be found: before a child can leave one."""
+    """Become the parent of all orphans below us, so that they can be found: before a child can
+    leave one.
+    """
     global _adopting
     if _adopting or not sys.platform.startswith("linux"):
         return
     _adopting = True
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError, ValueError):
-        import _ctypes  # what is below `ctypes`, which is imported five times as slowly, and a child waits for it
+        # what is below `ctypes`, which is imported five times as slowly, and a child waits for it
+        import _ctypes
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]
         _ctypes.call_cdeclfunction(prctl, (SET_CHILD_SUBREAPER, 1, 0, 0, 0))
@@ -48,7 +53,8 @@ def reap(keep: Collection[int]) -> None:
 
 
 def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
-    """Every process below this one with its start time, which tells it from a later process of the same number.
+    """Every process below this one with its start time, which tells it from a later process of the
+    same number.
 
     Processes of `keep` are left out, with all processes below them.
     """
@@ -66,7 +72,9 @@ def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
 
 
 def alive(strays: Mapping[int, bytes], group: int | None = None) -> int:
-    """How many of these processes still run, without zombies; with `group` only those that are in it."""
+    """How many of these processes still run, without zombies; with `group` only those that are in
+    it.
+    """
     count = 0
     for pid, born in strays.items():
         facts = _facts(pid)
@@ -87,7 +95,10 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as file,
+            ):
                 found += map(int, file.read().split())
     return found
 

@@ -1,4 +1,5 @@
-"""The file that a child writes about its run, in a folder that only we may enter. It is read once and removed.
+"""The file that a child writes about its run, in a folder that only we may enter. It is read once
+and removed.
 
 The folder is one of `spill`, so the remains of a killed run are removed with old spills.
 """
@@ -18,14 +19,19 @@ from shim.state.spill import Spill
 if TYPE_CHECKING:
     from shim.channels.tap import Tap
 
-REPORT_BYTES = 1024 * 1024  # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
+# vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
+REPORT_BYTES = 1024 * 1024
 
 
 class ReportFile:
     """The report of one child. `folder` is None if there is no private place for it."""
 
     def __init__(
-        self, report: Report, environment: Mapping[str, str], session_id: str, recorder: "Tap | None" = None
+        self,
+        report: Report,
+        environment: Mapping[str, str],
+        session_id: str,
+        recorder: "Tap | None" = None,
     ) -> None:
         self._report = report
         self._recorder = recorder

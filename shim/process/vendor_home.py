@@ -1,7 +1,7 @@
 """A vendor's folder of records, read for facts that its stream leaves out. It is never written to.
 
-Only regular files inside the folder are read, and none is waited for. Without a file the stream is translated as it
-is.
+Only regular files inside the folder are read, and none is waited for. Without a file the stream is
+translated as it is.
 """
 
 import os
@@ -17,7 +17,9 @@ TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change
 
 def home_of(vendor: Vendor, environment: Mapping[str, str]) -> "Home | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
-    return None if vendor.surroundings.home is None else Home(*vendor.surroundings.home, environment)
+    return (
+        None if vendor.surroundings.home is None else Home(*vendor.surroundings.home, environment)
+    )
 
 
 class Home:
@@ -26,7 +28,9 @@ class Home:
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         named = environment.get(variable, "")
         person = environment.get("HOME") or os.path.expanduser("~")
-        self._root = os.path.realpath(named if os.path.isabs(named) else os.path.join(person, folder))
+        self._root = os.path.realpath(
+            named if os.path.isabs(named) else os.path.join(person, folder)
+        )
 
     def find(self, folder: str, ending: str) -> str | None:
         """The path of a file below `folder` whose name has this end."""

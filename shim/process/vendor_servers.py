@@ -1,4 +1,6 @@
-"""Names of the MCP servers in a vendor's own settings files. Tools of a server are named after the server."""
+"""Names of the MCP servers in a vendor's own settings files. Tools of a server are named after the
+server.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -10,8 +12,8 @@ MAX_SERVERS = 200  # names that are read from one file
 def list_server_names(files: Mapping[str, str], folders: Iterable[str]) -> list[str]:
     """Return the names of the MCP servers in JSON files.
 
-    `files`: path below each of the folders → the key that lists the servers. A file that is missing, too large or not
-    plain JSON is ignored.
+    `files`: path below each of the folders → the key that lists the servers. A file that is
+    missing, too large or not plain JSON is ignored.
     """
     names: dict[str, None] = {}
     for folder in filter(None, folders):

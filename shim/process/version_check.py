@@ -1,7 +1,9 @@
-"""The version of the program that a turn starts, and whether the profile's promises hold for this version.
+"""The version of the program that a turn starts, and whether the profile's promises hold for this
+version.
 
-Every start of a child waits for this check. So a known version is read from a small file, without importing
-`shim.process.probe`. The program is started for its version only if that file is missing or the program has changed.
+Every start of a child waits for this check. So a known version is read from a small file, without
+importing `shim.process.probe`. The program is started for its version only if that file is missing
+or the program has changed.
 """
 
 import os
@@ -24,8 +26,9 @@ from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
 from shim.vendors import find
 
-# If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65 needs 1.6 s of CPU
-# for `--version`: with seven busy processes for each core it took 9.6 s, and with ten more than 10 s.
+# If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
+# needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and
+# with ten more than 10 s.
 VERSION_SECONDS = 20.0
 
 
@@ -40,9 +43,9 @@ def check_installed_version(
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
-    `command` is the program, after the words of its launcher if there is one. `variables` are the environment of its
-    children. `trusted`: the user vouches for any version. `remembered`: no program is started, and an unknown version
-    counts as tested.
+    `command` is the program, after the words of its launcher if there is one. `variables` are the
+    environment of its children. `trusted`: the user vouches for any version. `remembered`: no
+    program is started, and an unknown version counts as tested.
     """
     if vendor.program.plays:
         return VersionCheck()
@@ -65,7 +68,9 @@ def find_installed_vendor(
     flat: bool = False,
     remembered: bool = False,
 ) -> Vendor:
-    """Return the vendor whose program is installed: this vendor, or its twin, whose program has the same name."""
+    """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
+    same name.
+    """
     if vendor.name not in TWINS:
         return vendor
     twin = find(TWINS[vendor.name], flat=flat)
@@ -80,7 +85,9 @@ def find_installed_vendor(
         return vendor
     from shim.process.probe import Probe
 
-    probe = Probe(command, environment, child_environment(twin, settings, environment), VERSION_SECONDS)
+    probe = Probe(
+        command, environment, child_environment(twin, settings, environment), VERSION_SECONDS
+    )
     return twin if probe.version(twin.version) else vendor
 
 
@@ -101,10 +108,14 @@ def _check(
     version = probe.version(how)
     if version is None and probe.missed:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
-    return judge_version(vendor, version, describe_failure(command, how, probe.failure, answered=probe.answered))
+    return judge_version(
+        vendor, version, describe_failure(command, how, probe.failure, answered=probe.answered)
+    )
 
 
-def describe_failure(command: Sequence[str], how: VersionProbe, failure: str, *, answered: bool) -> str:
+def describe_failure(
+    command: Sequence[str], how: VersionProbe, failure: str, *, answered: bool
+) -> str:
     """Describe why a program's version is not recognised."""
     question = " ".join((os.path.basename(command[-1]), *how.args))
     if answered:

@@ -23,14 +23,26 @@ REASON_CHARACTERS = 2000  # as `ending` has of a stderr
 
 # What a translator has of its profile's `Stream`, under the same names.
 OF_THE_STREAM = (
-    *("rules", "reports", "untyped", "ok_exits", "synthesizes", "causes", "noise", "usage_means", "counts_replies"),
+    *(
+        "rules",
+        "reports",
+        "untyped",
+        "ok_exits",
+        "synthesizes",
+        "causes",
+        "noise",
+        "usage_means",
+        "counts_replies",
+    ),
 )
 
 Handler = Callable[[Event], None]
 
 
 class ProfileTranslator(Engine):
-    """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its own."""
+    """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its
+    own.
+    """
 
     rules: ClassVar[Rules]
     reports: ClassVar[Rules | None] = None
@@ -38,7 +50,8 @@ class ProfileTranslator(Engine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
-    protocol: ClassVar[list[Callable[[], type[Translator]]]] = []  # who reads a program that speaks JSON-RPC
+    # who reads a program that speaks JSON-RPC
+    protocol: ClassVar[list[Callable[[], type[Translator]]]] = []
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -57,7 +70,9 @@ class ProfileTranslator(Engine):
         self.others(event)
 
     def unread(self, event: Event) -> Translator:
-        """An event of a type that no rule names: the rules for any type, unless the program was driven otherwise."""
+        """An event of a type that no rule names: the rules for any type, unless the program was
+        driven otherwise.
+        """
         if self.protocol and event.get("jsonrpc") == "2.0":
             return self.protocol[0]()(self.turn, partial=self.partial)
         self.others(event)
@@ -68,11 +83,15 @@ class ProfileTranslator(Engine):
         self.forget()
 
     def on_event(self, event: Event) -> bool:
-        """An adapter's: whether it has dealt with an event; what it has not falls through to the rules."""
+        """An adapter's: whether it has dealt with an event; what it has not falls through to the
+        rules.
+        """
         return False
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
-        """An adapter's: the child is at its end, before the profile makes an outcome of it; `report` has its file."""
+        """An adapter's: the child is at its end, before the profile makes an outcome of it;
+        `report` has its file.
+        """
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
@@ -125,7 +144,11 @@ class ProfileTranslator(Engine):
         """Whether what was said is a whole answer: the last reply ended, and did not ask for tools."""
         turn = self.turn
         if self.counts_replies:
-            return turn.state == "ready" and not turn.asks_tools and (turn.replies > 0 or turn.stop_reason is not None)
+            return (
+                turn.state == "ready"
+                and not turn.asks_tools
+                and (turn.replies > 0 or turn.stop_reason is not None)
+            )
         return turn.replies > 0 and not turn.open and not turn.asks_tools
 
 
@@ -145,7 +168,9 @@ class UntypedTranslator(ProfileTranslator):
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        """The exit ends a turn only where its program says no end: one of the protocol says its own."""
+        """The exit ends a turn only where its program says no end: one of the protocol says its
+        own.
+        """
         if self._other is None:
             super().eof(child_exit, stderr)
         else:

@@ -1,9 +1,10 @@
 """The thread that encodes, cleans and writes a recording, and what is said where it stops.
 
-Lines are cleaned before they are written, so that a process that is killed leaves no secret in the file. (Cleaning at
-the end alone would cost less, some 10 µs a line, and would leave every secret.) The exception is a secret that is split
-over lines: its parts are known when the last one comes, and are blanked in the whole file at the end (`sweep`). SIGKILL
-before that leaves these parts in the file, which only its owner may read.
+Lines are cleaned before they are written, so that a process that is killed leaves no secret in the
+file. (Cleaning at the end alone would cost less, some 10 µs a line, and would leave every secret.)
+The exception is a secret that is split over lines: its parts are known when the last one comes, and
+are blanked in the whole file at the end (`sweep`). SIGKILL before that leaves these parts in the
+file, which only its owner may read.
 """
 
 import contextlib
@@ -21,11 +22,13 @@ from shim.recording.moment_queue import END, LAST, Moment, MomentQueue
 from shim.recording.rewrite import StoppedError, sweep
 
 BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
-# At our end the queue is written and the file swept: while that makes progress, and until we are told to end (the SDKs
-# send SIGTERM 2 to 5 s after they closed our stdin).
+# At our end the queue is written and the file swept: while that makes progress, and until we are
+# told to end (the SDKs send SIGTERM 2 to 5 s after they closed our stdin).
 CLOSE_SECONDS = 10.0
-STUCK_SECONDS = 0.5  # without a step: so many looks, because on a busy machine nobody gets on meanwhile
-AT_WORK_SECONDS = 0.02  # of the processor's time: whoever cleans a long text is not stuck, and our looks cost less
+# without a step: so many looks, because on a busy machine nobody gets on meanwhile
+STUCK_SECONDS = 0.5
+# of the processor's time: whoever cleans a long text is not stuck, and our looks cost less
+AT_WORK_SECONDS = 0.02
 LEAVE_SECONDS = 0.5  # from the moment we are told to end
 LOOK_SECONDS = 0.02
 GIVE_UP_SECONDS = 0.2  # for a sweep to remove its unfinished file
@@ -34,7 +37,8 @@ Write = Callable[[int, bytes], int]
 
 
 class StopNotice:
-    """Says once why recording stopped: on stderr, or if it is strict in the result of the turn, which ends.
+    """Says once why recording stopped: on stderr, or if it is strict in the result of the turn,
+    which ends.
 
     `heard`: the turn ended because recording failed.
     """
@@ -96,7 +100,9 @@ class CastWriter:
         self._write = write
         self._cleaner = Cleaner() if clean else None
         self._encoder = Encoder(self._cleaner.clean if self._cleaner else None)
-        self._head = self._encoder.header(header if self._cleaner is None else self._cleaner.fact(header))
+        self._head = self._encoder.header(
+            header if self._cleaner is None else self._cleaner.fact(header)
+        )
         self._written = 0  # bytes
         self._failed = False
         self._whole = False  # the last line was encoded
@@ -104,10 +110,12 @@ class CastWriter:
         self._advised = False
         Thread(target=self._run, name="recorder", daemon=True).start()
 
-    # -- the end, for the thread of the turn ----------------------------------------------------------------
+    # -- the end, for the thread of the turn -------------------------------------------------------
 
     def finish(self, stopped: Callable[[], bool]) -> None:
-        """Wait for the rest, as far as the disk takes it in time; `stopped` says whether we were told to end."""
+        """Wait for the rest, as far as the disk takes it in time; `stopped` says whether we were
+        told to end.
+        """
         deadline = time.monotonic() + CLOSE_SECONDS
         steps, worked, looks = -1, 0.0, 0
         while not self.done.wait(LOOK_SECONDS):
@@ -135,7 +143,7 @@ class CastWriter:
         if self._cleaner is not None and self._cleaner.edits:
             self._advise("may still be", "there was no time to write it anew")
 
-    # -- the thread ---------------------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -172,11 +180,15 @@ class CastWriter:
         if letter in (END, LAST):
             return self._ending(at, data)
         if letter not in STREAMS:
-            return self._encoder.fact(letter, at, data if self._cleaner is None else self._cleaner.fact(data))
+            return self._encoder.fact(
+                letter, at, data if self._cleaner is None else self._cleaner.fact(data)
+            )
         if written + len(data) <= self._most:
             return self._encoder.stream(letter, at, data)
         self._queue.closed = True
-        tell(f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n")
+        tell(
+            f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
+        )
         return self._ending(at, {"kind": "limit", "bytes": self._most})
 
     def _ending(self, at: float, note: Mapping[str, Any] | None) -> bytes:

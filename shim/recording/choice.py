@@ -1,4 +1,6 @@
-"""Which recording answers a message: of one cast the next child, of a directory the one with the same prompt."""
+"""Which recording answers a message: of one cast the next child, of a directory the one with the
+same prompt.
+"""
 
 import os
 import stat
@@ -10,7 +12,13 @@ from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.recording.folders import is_cast
-from shim.recording.playable_run import MOST_PROMPTS, PlayableChild, PlayableRun, message_of, read_run
+from shim.recording.playable_run import (
+    MOST_PROMPTS,
+    PlayableChild,
+    PlayableRun,
+    message_of,
+    read_run,
+)
 from shim.recording.wanted import Wanted, words_of
 from shim.vendors import find_recorded
 
@@ -33,14 +41,20 @@ class Recordings:
         self._tried: tuple[Tried, ...] = ()
         self._vendor = ""
         self._report = ""  # the name of the file that the vendor writes about its run
-        self._verbatim = False  # the vendor's lines pass unchanged, so they must name the frontend's session
+        # the vendor's lines pass unchanged, so they must name the frontend's session
+        self._verbatim = False
 
     def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
-        """The stand-in for a recorded vendor: of the recording with this prompt or session, else of the first one."""
+        """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
+        the first one.
+        """
         first: PlayableRun | None = None
         for run in self._runs():
             first = first or run
-            if any(child.identity == resumed or (prompt and child.prompt == prompt) for child in run.children):
+            if any(
+                child.identity == resumed or (prompt and child.prompt == prompt)
+                for child in run.children
+            ):
                 first = run
                 break
         if first is None:
@@ -49,33 +63,49 @@ class Recordings:
         name = self._vendor
         listens = any(child.listens for child in first.children)
         try:
-            vendor = find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
+            vendor = find_recorded(
+                name, self.launch, lambda: self.place, listens=listens, flat=flat
+            )
         except FrontendError:
             shown = printable(name)[:40]
             place = printable(first.children[0].path) if first.children else "the recording"
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
-        self._report = vendor.surroundings.report.file if vendor.surroundings.report is not None else ""
+        self._report = (
+            vendor.surroundings.report.file if vendor.surroundings.report is not None else ""
+        )
         return vendor
 
     def launch(self, request: Request) -> Launch:
-        """How the stand-in for the next child is started. VendorError when no recording answers the message."""
-        child = self.choose(request.prompt, request.resume or "", asked=bool(request.invocation.json_schema))
+        """How the stand-in for the next child is started. VendorError when no recording answers the
+        message.
+        """
+        child = self.choose(
+            request.prompt, request.resume or "", asked=bool(request.invocation.json_schema)
+        )
         self.place, self._tried = child.identity, child.tried
         self._used.add(child.identity)
-        chosen = request.invocation.session.session_id or parse_uuid(request.invocation.session.resume or "") or ""
+        chosen = (
+            request.invocation.session.session_id
+            or parse_uuid(request.invocation.session.resume or "")
+            or ""
+        )
         session = chosen if self._verbatim else ""
         speed, most = self._pace
         folder = "" if self._alone or request.prompt else os.path.dirname(child.path)
         report = os.path.join(request.files.report, self._report) if request.files.report else ""
-        wanted = Wanted(child.path, "vendor", child.number, speed, most, True, session, folder, report)
+        wanted = Wanted(
+            child.path, "vendor", child.number, speed, most, True, session, folder, report
+        )
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> PlayableChild:
-        """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words that we added.
+        """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words
+        that we added.
 
-        VendorError when there is none. What follows the session's last child comes first, then recordings that were
-        not stopped: one that was stopped waits for a signal, and would never end for a user who sends none.
+        VendorError when there is none. What follows the session's last child comes first, then
+        recordings that were not stopped: one that was stopped waits for a signal, and would never
+        end for a user who sends none.
         """
         place, before, behind = resumed or self.place, list[PlayableChild](), list[PlayableChild]()
         for child in self._children():
@@ -86,7 +116,9 @@ class Recordings:
             same = [child for child in behind if _answers(child, prompt, asked)] or behind
         else:
             fresh = [
-                child for child in (*behind, *before) if child.identity not in self._used and child.identity != place
+                child
+                for child in (*behind, *before)
+                if child.identity not in self._used and child.identity != place
             ]
             same = [child for child in fresh if not prompt or _answers(child, prompt, asked)]
             if not same:
@@ -113,7 +145,8 @@ class Recordings:
 
     def knows(self, session_id: str) -> bool:
         return any(
-            session_id in (run.invocation.session.session_id, parse_uuid(run.invocation.session.resume or ""))
+            session_id
+            in (run.invocation.session.session_id, parse_uuid(run.invocation.session.resume or ""))
             for run in self._runs()
         )
 
@@ -122,18 +155,32 @@ class Recordings:
         shown = repr(printable(prompt[:SHOWN_CHARACTERS]))
         if self._alone:
             count = len(children)
-            return f"the recording has no more than {count} answers for {shown}", "start a new conversation"
-        prompts = dict.fromkeys(repr(printable(child.prompt[:SHOWN_CHARACTERS])) for child in children if child.prompt)
-        some = ", ".join(list(prompts)[:SHOWN]) + (f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else "")
-        return f"no recording of {self._vendor} answers {shown}", f"the recorded prompts are: {some or 'none'}"
+            return (
+                f"the recording has no more than {count} answers for {shown}",
+                "start a new conversation",
+            )
+        prompts = dict.fromkeys(
+            repr(printable(child.prompt[:SHOWN_CHARACTERS])) for child in children if child.prompt
+        )
+        some = ", ".join(list(prompts)[:SHOWN]) + (
+            f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else ""
+        )
+        return (
+            f"no recording of {self._vendor} answers {shown}",
+            f"the recorded prompts are: {some or 'none'}",
+        )
 
     def _children(self) -> Iterator[PlayableChild]:
         """The children of the recorded vendor, in the order of recording."""
         for run in self._runs():
-            yield from (child for child in run.children if child.vendor == self._vendor or not self._vendor)
+            yield from (
+                child for child in run.children if child.vendor == self._vendor or not self._vendor
+            )
 
     def _runs(self) -> Iterator[PlayableRun]:
-        """The recordings, each read when it is asked for. In a directory, files that are no casts are skipped."""
+        """The recordings, each read when it is asked for. In a directory, files that are no casts
+        are skipped.
+        """
         yield from self._read
         while self._files:
             path = self._files.pop(0)
@@ -150,7 +197,8 @@ class Recordings:
 
 
 def like(line: bytes, path: str, folder: str) -> PlayableChild | None:
-    """The child in a folder whose first message was this line, of the same vendor as the recording at `path`.
+    """The child in a folder whose first message was this line, of the same vendor as the recording
+    at `path`.
 
     A stand-in that starts before the first message is known asks this.
     """
@@ -170,7 +218,9 @@ def _answers(child: PlayableChild, prompt: str, asked: bool) -> bool:
 
 
 def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
-    """The casts at a path, in the order of recording (their names begin with the time), and whether it is one file."""
+    """The casts at a path, in the order of recording (their names begin with the time), and whether
+    it is one file.
+    """
     if not path or "\0" in path:
         raise FrontendError("replay: needs the path of a cast", hint=HINT)
     home = environment.get("HOME") or os.path.expanduser("~")
@@ -181,20 +231,30 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
         if stat.S_ISREG(kind):
             return [full], True
         if not stat.S_ISDIR(kind):
-            raise FrontendError(f"the recording {shown} is neither a file nor a directory", hint=HINT)
+            raise FrontendError(
+                f"the recording {shown} is neither a file nor a directory", hint=HINT
+            )
         with os.scandir(full) as entries:
             found = [entry.path for entry in entries if is_cast(entry)]
     except OSError as error:
-        raise FrontendError(f"the recording {shown} cannot be read: {error.strerror}", hint=HINT) from None
+        raise FrontendError(
+            f"the recording {shown} cannot be read: {error.strerror}", hint=HINT
+        ) from None
     if not found:
-        raise FrontendError(f"the directory {shown} holds no cast (a file that ends in {SUFFIX})", hint=HINT)
+        raise FrontendError(
+            f"the directory {shown} holds no cast (a file that ends in {SUFFIX})", hint=HINT
+        )
     if len(found) > MOST_CASTS:
-        raise FrontendError(f"the directory {shown} holds more than {MOST_CASTS} casts", hint="name a smaller one")
+        raise FrontendError(
+            f"the directory {shown} holds more than {MOST_CASTS} casts", hint="name a smaller one"
+        )
     return sorted(found), False
 
 
 def _pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
-    """The speed and the longest pause in seconds, from the environment. FrontendError for a mistake."""
+    """The speed and the longest pause in seconds, from the environment. FrontendError for a
+    mistake.
+    """
     found: list[float | None] = []
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):
         given = environment.get(name)

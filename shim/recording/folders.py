@@ -20,12 +20,15 @@ CHUNK_BYTES = 256 * 1024
 def cast_paths(given: Iterable[str]) -> Iterator[str]:
     """The files that a person named; a folder stands for its casts, sorted by name.
 
-    CastError if a folder has none, or is not there. A cast that is not there is for the caller, who tells of each file.
+    CastError if a folder has none, or is not there. A cast that is not there is for the caller, who
+    tells of each file.
     """
     for path in given:
         if not os.path.isdir(path):
             if not path.endswith(SUFFIX) and not os.path.lexists(path):
-                raise CastError(f"{path} does not exist", hint="name recordings, or folders of them")
+                raise CastError(
+                    f"{path} does not exist", hint="name recordings, or folders of them"
+                )
             yield path
             continue
         try:
@@ -85,8 +88,9 @@ def _written(path: str) -> float:
 class VerifiedCast(NamedTuple):
     """What `verify` found in a file, JSON-ready.
 
-    `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file matches. `cut`: the last
-    checkpoint is missing. `proved` is the last line that a checkpoint covers. `left_out` counts further findings.
+    `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file
+    matches. `cut`: the last checkpoint is missing. `proved` is the last line that a checkpoint
+    covers. `left_out` counts further findings.
     """
 
     file: str
@@ -122,19 +126,28 @@ def verify_cast(path: str) -> VerifiedCast:
 
 
 def redact_cast(
-    path: str, target: str | None, patterns: Sequence[str], texts: Sequence[str], *, force: bool = False
+    path: str,
+    target: str | None,
+    patterns: Sequence[str],
+    texts: Sequence[str],
+    *,
+    force: bool = False,
 ) -> Rewritten:
     """Write a cast anew, without known secrets and without what these expressions and texts match.
 
-    Without a `target` the new file replaces the old one, which must not be a link. Two cases need `force`: a new chain
-    would hide damage, and a recorder that still runs would go on writing into the old file.
+    Without a `target` the new file replaces the old one, which must not be a link. Two cases need
+    `force`: a new chain would hide damage, and a recorder that still runs would go on writing into
+    the old file.
     """
     search = Search(patterns, texts)
     if target is None and os.path.islink(path):
         raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
     checked = verify_cast(path)
     if not force and checked.state != "unreadable" and not checked.chained:
-        raise CastError(f"{path} is damaged; new checksums would hide that", hint="--force writes it nevertheless")
+        raise CastError(
+            f"{path} is damaged; new checksums would hide that",
+            hint="--force writes it nevertheless",
+        )
     if not force and checked.cut and target is None:
         raise CastError(
             f"{path} is cut off, or still being recorded: what is recorded later would be lost",

@@ -15,10 +15,11 @@ LAST, END = "last", "end"  # letters of our own: the last note; the end of the r
 
 
 class MomentQueue:
-    """Takes moments from the thread of the turn and gives them to the writer's; each number is set by one of the two.
+    """Takes moments from the thread of the turn and gives them to the writer's; each number is set
+    by one of the two.
 
-    With `closed` no more moments are accepted. `steps` counts what the writer has done: it grows while there is
-    progress.
+    With `closed` no more moments are accepted. `steps` counts what the writer has done: it grows
+    while there is progress.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Where a run is recorded, and what the first line of its cast says. Imported only when recording is on."""
+"""Where a run is recorded, and what the first line of its cast says. Imported only when recording
+is on.
+"""
 
 import contextlib
 import os
@@ -34,10 +36,11 @@ def open_recorder(
     cwd: str,
     version: str | None = None,
 ) -> Recorder | None:
-    """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError if that is strict.
+    """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError
+    if that is strict.
 
-    `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known without asking the
-    program: no turn waits for that.
+    `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known
+    without asking the program: no turn waits for that.
     """
     started = now()
     try:
@@ -70,7 +73,9 @@ def open_recorder(
 
 
 def unrecordable(path: str) -> str:
-    """Why no run can be recorded there; "" where one can. The file is made as for a run, and removed again."""
+    """Why no run can be recorded there; "" where one can. The file is made as for a run, and
+    removed again.
+    """
     try:
         file, made = _make(path, "trial", now())
     except (OSError, ValueError) as error:
@@ -90,13 +95,17 @@ def _refuse(path: str, why: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
     reason = printable(f"the run cannot be recorded in {path}: {_words(why)}")
     if settings.record_strict:
-        raise UnrecordedError(reason, hint="record_strict is set; name another file or folder") from None
+        raise UnrecordedError(
+            reason, hint="record_strict is set; name another file or folder"
+        ) from None
     tell(f"{reason}; the turn is not recorded\n")
 
 
 def _shown(environment: Mapping[str, str]) -> dict[str, Any]:
     clean = Redactor().text
-    values: dict[str, Any] = {name: clean(environment[name]) for name in SHOWN if name in environment}
+    values: dict[str, Any] = {
+        name: clean(environment[name]) for name in SHOWN if name in environment
+    }
     return values | {name: None for name in sorted(environment) if name.startswith("SHIM_")}
 
 

@@ -32,7 +32,8 @@ class PlayableChild(NamedTuple):
     identity  names it in a session
     listens   it read lines from its stdin
     stopped   its turn was ended by a signal, and playing it waits for that signal
-    tried     the vendors of a fallback list that did not answer before this one; their output is not played
+    tried     the vendors of a fallback list that did not answer before this one; their output is
+              not played
     """
 
     path: str
@@ -64,7 +65,9 @@ class PlayableRun(NamedTuple):
 
 
 def read_run(path: str) -> PlayableRun:
-    """A recording's header, and what each of its children was asked. CastError if it cannot be read."""
+    """A recording's header, and what each of its children was asked. CastError if it cannot be
+    read.
+    """
     reader = Reader()
     told = list[bytes]()
     children, before, count = list[PlayableChild](), list[Tried](), 0
@@ -76,8 +79,14 @@ def read_run(path: str) -> PlayableRun:
         elif record.letter == "s":
             count += 1
             vendor = fact.get("vendor")
-            vendor = vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
-            children.append(PlayableChild(path, count, _identity(path, count), vendor=vendor, tried=tuple(before)))
+            vendor = (
+                vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
+            )
+            children.append(
+                PlayableChild(
+                    path, count, _identity(path, count), vendor=vendor, tried=tuple(before)
+                )
+            )
             turns.append(fact.get("turn"))
             before = []
         elif record.letter == "n":
@@ -86,10 +95,13 @@ def read_run(path: str) -> PlayableRun:
                     before = [*children.pop().tried, *before]
                     turns.pop()
                 before.append(read_tried(fact))
-            elif fact.get("kind") == SIGNAL and children and children[-1].number == fact.get("child"):
+            elif (
+                fact.get("kind") == SIGNAL and children and children[-1].number == fact.get("child")
+            ):
                 children[-1] = children[-1]._replace(stopped=True)
             elif fact.get("kind") == RESULT and children and _succeeded(fact):
-                children[-1] = children[-1]._replace(stopped=False)  # it had said all, and did not go
+                # it had said all, and did not go
+                children[-1] = children[-1]._replace(stopped=False)
         elif children and not children[-1].listens:
             children[-1] = children[-1]._replace(listens=bool(read_word(record.data).kind))
     header = reader.header
@@ -99,7 +111,9 @@ def read_run(path: str) -> PlayableRun:
     for place, (child, turn) in enumerate(zip(children, turns, strict=True)):
         at = turn if isinstance(turn, int) else child.number
         at = 1 if len(prompts) == 1 else at
-        prompt = prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
+        prompt = (
+            prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
+        )
         children[place] = child._replace(prompt=prompt)
     return PlayableRun(header, invocation, tuple(children))
 
@@ -111,7 +125,9 @@ def _succeeded(fact: Mapping[str, Any]) -> bool:
 
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
-    """The prompts in order: the messages from stdin, or the one of the command line with what was piped in."""
+    """The prompts in order: the messages from stdin, or the one of the command line with what was
+    piped in.
+    """
     if invocation.streams.input_format == "stream-json" or (
         dialect_called(header.dialect).frames and not invocation.prompt
     ):
@@ -177,7 +193,9 @@ def message_of(line: bytes) -> str | None:
 
 
 def _identity(path: str, child: int) -> str:
-    """A child's name in a session, made of the file's name without its folder, and of the child's number."""
+    """A child's name in a session, made of the file's name without its folder, and of the child's
+    number.
+    """
     name = os.path.basename(path).removesuffix(SUFFIX)
     if len(name) > 100 or vendor_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]

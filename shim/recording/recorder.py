@@ -1,7 +1,8 @@
 """Records a run into its cast; the turn never waits for the recording, and does not fail with it.
 
-A caller hands over bytes with the time at which they came. A thread encodes, cleans and writes them. If the disk is
-full or hangs, the recording ends with one line on stderr; the turn goes on, unless the settings are strict.
+A caller hands over bytes with the time at which they came. A thread encodes, cleans and writes
+them. If the disk is full or hangs, the recording ends with one line on stderr; the turn goes on,
+unless the settings are strict.
 """
 
 import contextlib
@@ -52,13 +53,22 @@ class Recorder:
         self._queue = queue = MomentQueue()
         self._notice = notice = StopNotice(path, strict=limits.strict)
         self._writer = CastWriter(
-            file, path, header, queue=queue, notice=notice, most=limits.most, clean=clean, write=write
+            file,
+            path,
+            header,
+            queue=queue,
+            notice=notice,
+            most=limits.most,
+            clean=clean,
+            write=write,
         )
 
-    # -- what happens -------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     def stream(self, letter: str, data: bytes) -> None:
-        """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a line."""
+        """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a
+        line.
+        """
         if not self._queue.closed and not self._queue.stream(letter, data):
             self._queue.stop({"kind": "limit", "queued": QUEUE_BYTES})
             self._notice.say("the disk is too slow")
@@ -88,13 +98,20 @@ class Recorder:
             self.note("unknown_event", event=kind, count=count, turn=self.turn)
 
     def result(self, line: Mapping[str, Any]) -> None:
-        """What was decided at the end of a turn, whatever the frontend was told of it; not the answer itself."""
-        self.note(RESULT, turn=self.turn, result={name: line[name] for name in line if name not in ANSWERS})
+        """What was decided at the end of a turn, whatever the frontend was told of it; not the
+        answer itself.
+        """
+        self.note(
+            RESULT,
+            turn=self.turn,
+            result={name: line[name] for name in line if name not in ANSWERS},
+        )
 
-    # -- ends ---------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     def close(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Write the rest, as far as the disk takes it in time; `stopped` says whether we were told to end.
+        """Write the rest, as far as the disk takes it in time; `stopped` says whether we were told
+        to end.
 
         False if a strict recording failed after the last result, so that only stderr could say it.
         """
@@ -163,4 +180,6 @@ class Track:
         if self._over or self._open or self._exit is None:
             return
         self._over = True
-        self._recorder.fact("x", {"child": self._number, "code": self._exit.code, "signal": self._exit.signal})
+        self._recorder.fact(
+            "x", {"child": self._number, "code": self._exit.code, "signal": self._exit.signal}
+        )

@@ -1,7 +1,9 @@
-"""A recording played as a program: `python -m shim.recording.replay CAST …` stands for the vendor, or for `claude`.
+"""A recording played as a program: `python -m shim.recording.replay CAST …` stands for the vendor,
+or for `claude`.
 
-The drop-in starts it as its child, so that imports are few. It writes the recorded bytes with the recorded pauses,
-waits where the recorded program was sent something, and ends as that program ended.
+The drop-in starts it as its child, so that imports are few. It writes the recorded bytes with the
+recorded pauses, waits where the recorded program was sent something, and ends as that program
+ended.
 """
 
 import os
@@ -37,13 +39,16 @@ class Hearing:
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()  # a signal's handler may put into this kind
+        # a signal's handler may put into this kind
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._room = threading.BoundedSemaphore(HEARD_CHUNKS)
         self._lines = LineSplitter()
 
     def listen(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
-        handle(lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode())))
+        handle(
+            lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode()))
+        )
         if os.isatty(self._descriptor):
             self._events.put(("end", b""))
         else:
@@ -63,7 +68,9 @@ class Hearing:
     def next(self, seconds: float) -> list[Event] | None:
         """The next events; None if nothing happens within so many seconds."""
         try:
-            kind, data = self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
+            kind, data = (
+                self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
+            )
         except queue.Empty:
             return None
         if kind != "chunk":
@@ -74,7 +81,9 @@ class Hearing:
 
 
 class Player:
-    """Plays a script with its pauses. `hear` gives the events of so many seconds, `write` takes a stream's bytes."""
+    """Plays a script with its pauses. `hear` gives the events of so many seconds, `write` takes a
+    stream's bytes.
+    """
 
     def __init__(
         self,
@@ -116,7 +125,9 @@ class Player:
 
     def _pause(self, seconds: float) -> None:
         script, jumps = self._script, self._script.jumps
-        self._due = self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
+        self._due = (
+            self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
+        )
         while script.jumps == jumps:
             left = self._due - self._clock()
             if not self._take(max(left, 0.0)) and left <= 0:
@@ -135,7 +146,7 @@ class Player:
         return events is not None
 
 
-# -- the file ---------------------------------------------------------------------------------------------------
+# -- the file --------------------------------------------------------------------------------------
 
 
 def script_of(wanted: Wanted) -> Script:
@@ -147,11 +158,14 @@ def script_of(wanted: Wanted) -> Script:
     first = next(child, None)
     if first is None:
         raise CastError(
-            f"this recording has no child number {wanted.child}", hint="`shim show CAST` tells what happened in it"
+            f"this recording has no child number {wanted.child}",
+            hint="`shim show CAST` tells what happened in it",
         )
     choose = (lambda line: _beginning_with(line, wanted)) if wanted.folder else None
     script = chain((first,), child)
-    return Script(script, said="oe", told="I", signals=wanted.signals, session=wanted.session, choose=choose)
+    return Script(
+        script, said="oe", told="I", signals=wanted.signals, session=wanted.session, choose=choose
+    )
 
 
 def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
@@ -159,14 +173,18 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
     from shim.recording.choice import like
 
     found = like(line, wanted.path, wanted.folder)
-    return None if found is None else from_message(of_child(records_of(found.path), found.number), "I")
+    return (
+        None if found is None else from_message(of_child(records_of(found.path), found.number), "I")
+    )
 
 
-# -- the program ------------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 def play(wanted: Wanted) -> int:
-    """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program died of a signal."""
+    """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program
+    died of a signal.
+    """
     try:
         script = script_of(wanted)
     except CastError as error:
@@ -174,7 +192,9 @@ def play(wanted: Wanted) -> int:
     hearing = Hearing()
     hearing.listen()
     write = partial(_write, report=wanted.report)
-    player = Player(script, hear=hearing.next, write=write, speed=wanted.speed, max_gap=wanted.max_gap)
+    player = Player(
+        script, hear=hearing.next, write=write, speed=wanted.speed, max_gap=wanted.max_gap
+    )
     try:
         step = player.play()
     except CastError as error:
@@ -192,7 +212,11 @@ def play(wanted: Wanted) -> int:
 
 def die(name: str) -> None:
     """End by a signal; exit with 1 if this system has no signal of that name."""
-    number = getattr(signal, name, None) if name.startswith("SIG") and not name.startswith("SIG_") else None
+    number = (
+        getattr(signal, name, None)
+        if name.startswith("SIG") and not name.startswith("SIG_")
+        else None
+    )
     if number is None:
         os._exit(1)
     try:

@@ -1,7 +1,7 @@
 """Writes a cast anew without some secrets: at the end of a recording, or for `shim cast redact`.
 
-The new file is 0600, and replaces the old one when it is whole. Every record keeps its time; the checkpoints are made
-anew.
+The new file is 0600, and replaces the old one when it is whole. Every record keeps its time; the
+checkpoints are made anew.
 """
 
 import contextlib
@@ -14,7 +14,15 @@ import orjson
 
 from shim.core.cast.clean import Cleaner, Edit, Search, edited
 from shim.core.cast.encoder import Chain, coded
-from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, CastLine, read_header, read_line, strip_bom
+from shim.core.cast.records import (
+    CHECKPOINT,
+    LINE_BYTES,
+    CastError,
+    CastLine,
+    read_header,
+    read_line,
+    strip_bom,
+)
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
@@ -39,9 +47,11 @@ class StoppedError(Exception):
 
 
 def rewrite(source: str, target: str | None = None, search: Search | None = None) -> Rewritten:
-    """Write a cast without secrets to `target`, which must not exist, or without a `target` over itself.
+    """Write a cast without secrets to `target`, which must not exist, or without a `target` over
+    itself.
 
-    `search` finds further secrets in a text. CastError if the file is no cast, or cannot be read or written.
+    `search` finds further secrets in a text. CastError if the file is no cast, or cannot be read or
+    written.
     """
     source = os.path.realpath(source)
     first = Cleaner(search)  # secrets that are split over lines are known after the last line
@@ -68,8 +78,14 @@ def rewrite(source: str, target: str | None = None, search: Search | None = None
     return Rewritten(cleaner.counts, splitter.skipped, first.lost)
 
 
-def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result, stopped: Callable[[], bool]) -> None:
-    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if `stopped` says so.
+def sweep(
+    path: str,
+    edits: Mapping[int, Sequence[Edit]],
+    status: os.stat_result,
+    stopped: Callable[[], bool],
+) -> None:
+    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if `stopped`
+    says so.
 
     `status` is that of the recorded file: a file that has replaced it is left alone.
     """
@@ -88,7 +104,7 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
         _write(path, None, _copy(_lines(file, LineSplitter(LINE_BYTES)), changed, stopped))
 
 
-# -- lines ---------------------------------------------------------------------------------------------------------
+# -- lines -----------------------------------------------------------------------------------------
 
 HEADER = "header"  # the letter of the first line
 Lines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
@@ -142,7 +158,7 @@ def _command(fact: Any) -> Any:
     return {**fact, "argv": redact_argv(words)}
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def _copy(

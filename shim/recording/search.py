@@ -1,7 +1,7 @@
 """A person's own regular expressions and texts, searched for in the texts of a cast.
 
-A search that takes too long for one text ends with an error: the time of some expressions doubles with each character,
-and only a clock tells them from the others.
+A search that takes too long for one text ends with an error: the time of some expressions doubles
+with each character, and only a clock tells them from the others.
 """
 
 import contextlib
@@ -18,19 +18,24 @@ from shim.core.reading.account import printable
 PATTERNS = 100  # of either kind, in one search
 PATTERN_CHARACTERS = 1000
 TEXT_CHARACTERS = 4  # a shorter text is part of too many words
-SEARCH_SECONDS = 5.0  # for one text, which has at most some MB; a good expression reads 10 MB in a second
+# for one text, which has at most some MB; a good expression reads 10 MB in a second
+SEARCH_SECONDS = 5.0
 PATTERN_MARK, TEXT_MARK = "[REDACTED:pattern]", "[REDACTED:text]"
 
 
 class Search:
-    """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string has.
+    """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string
+    has.
 
-    CastError for an invalid expression, one that matches the empty text, one that is too long, or too many of them.
+    CastError for an invalid expression, one that matches the empty text, one that is too long, or
+    too many of them.
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
         if len(patterns) + len(texts) > PATTERNS:
-            raise CastError(f"{len(patterns) + len(texts)} patterns and texts are too many: {PATTERNS} are allowed")
+            raise CastError(
+                f"{len(patterns) + len(texts)} patterns and texts are too many: {PATTERNS} are allowed"
+            )
         self._searched = [(_compiled(pattern), PATTERN_MARK) for pattern in patterns]
         if texts:
             forms = {form for text in texts for form in _forms(text)}
@@ -69,11 +74,15 @@ class Search:
 def _compiled(pattern: str) -> re.Pattern[str]:
     shown = printable(pattern[:60]).replace("\n", "\\n")
     if len(pattern) > PATTERN_CHARACTERS:
-        raise CastError(f"the pattern {shown!r}… has {len(pattern)} characters: {PATTERN_CHARACTERS} are allowed")
+        raise CastError(
+            f"the pattern {shown!r}… has {len(pattern)} characters: {PATTERN_CHARACTERS} are allowed"
+        )
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise CastError(f"{shown!r} is no regular expression: {error}", hint="--text takes words as they are") from None
+        raise CastError(
+            f"{shown!r} is no regular expression: {error}", hint="--text takes words as they are"
+        ) from None
     if compiled.search("") is not None:
         raise CastError(f"the pattern {shown!r} matches nothing at all, and so everywhere")
     return compiled
@@ -88,5 +97,9 @@ def _forms(text: str) -> set[str]:
         )
     forms = {text}
     for _ in range(2):
-        forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
+        forms |= {
+            json.dumps(form, ensure_ascii=ascii_only)[1:-1]
+            for form in forms
+            for ascii_only in (True, False)
+        }
     return forms

@@ -1,4 +1,6 @@
-"""What is to be played of which recording: as data, and as arguments of the stand-in; opening the recording."""
+"""What is to be played of which recording: as data, and as arguments of the stand-in; opening the
+recording.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +13,8 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Wanted(NamedTuple):
-    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
+    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or
+    claude.
 
     `report` is the path for the child's file about its run, "" if it is not read.
     `folder` holds recordings of which the one that begins with the first message is played instead.
@@ -40,7 +43,9 @@ def open_cast(path: str) -> int:
 
 
 def records_of(path: str) -> Iterator[Record]:
-    """The records of a cast, read as they are asked for. CastError when it cannot be read or is none."""
+    """The records of a cast, read as they are asked for. CastError when it cannot be read or is
+    none.
+    """
     descriptor = open_cast(path)
     try:
         reader = Reader()
@@ -70,11 +75,20 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 def words_of(wanted: Wanted) -> list[str]:
     """The arguments of the stand-in; arguments behind them are ignored."""
     given = ((option, getattr(wanted, name)) for name, (option, _) in _OPTIONS.items())
-    return [*(f"{option}={value}" for option, value in given if value not in ("", None) and value is not False), "--"]
+    return [
+        *(
+            f"{option}={value}"
+            for option, value in given
+            if value not in ("", None) and value is not False
+        ),
+        "--",
+    ]
 
 
 def read_words(words: Sequence[str]) -> Wanted:
     own = list(words)[: words.index("--")] if "--" in words else words
     found = dict(word.partition("=")[::2] for word in own)
-    given: dict[str, Any] = {name: read(found[word]) for name, (word, read) in _OPTIONS.items() if word in found}
+    given: dict[str, Any] = {
+        name: read(found[word]) for name, (word, read) in _OPTIONS.items() if word in found
+    }
     return Wanted(**{"path": "", **given})

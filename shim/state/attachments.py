@@ -1,4 +1,6 @@
-"""Files of a message, where a vendor reads them that is given files by their paths: of ours, and only for its turn."""
+"""Files of a message, where a vendor reads them that is given files by their paths: of ours, and
+only for its turn.
+"""
 
 import os
 import time
@@ -14,10 +16,16 @@ MOST_BYTES = 200_000_000  # of the files of one turn
 
 
 class Attachments:
-    """`places` are pairs of a variable of the vendor's environment and a folder below it: the first one that is set."""
+    """`places` are pairs of a variable of the vendor's environment and a folder below it: the first
+    one that is set.
+    """
 
     def __init__(self, places: tuple[tuple[str, str], ...], environment: Mapping[str, str]) -> None:
-        found = (os.path.join(environment[name], below) for name, below in places if environment.get(name))
+        found = (
+            os.path.join(environment[name], below)
+            for name, below in places
+            if environment.get(name)
+        )
         self._folder = next(found, "")
         self._paths: list[str] = []
         self._bytes = 0

@@ -1,4 +1,6 @@
-"""Stores which versions of programs ran a denied call: one small file for each, until `shim doctor` is run."""
+"""Stores which versions of programs ran a denied call: one small file for each, until `shim doctor`
+is run.
+"""
 
 import os
 import time
@@ -31,7 +33,9 @@ def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]
     return write_file(_folder(environment), _name(promise.vendor, promise.version), dump(record))
 
 
-def find_broken_promise(vendor: str, version: str | None, environment: Mapping[str, str]) -> BrokenPromise | None:
+def find_broken_promise(
+    vendor: str, version: str | None, environment: Mapping[str, str]
+) -> BrokenPromise | None:
     """Return the record of a version, or None. A file that cannot be read counts as a record."""
     name = _name(vendor, version or "")
     if not os.path.lexists(os.path.join(_folder(environment), name)):
@@ -71,4 +75,6 @@ def _read(vendor: str, version: str, name: str, environment: Mapping[str, str]) 
         record = {}
     if not isinstance(record, dict):
         record = {}
-    return BrokenPromise(vendor, str(record.get("version") or version), str(record.get("tool") or "a tool"))
+    return BrokenPromise(
+        vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
+    )

@@ -11,14 +11,18 @@ from shim.core.reading.typed import Any
 
 SETTINGS_BYTES = 1024 * 1024
 CLAUDE_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
-MANAGED = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
+MANAGED = (
+    "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
+)
 FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
 LOCAL = "settings.local.json"
 ALL = "user,project,local"
 
 
 def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> Settled:
-    """What all settings files say together. FrontendError for one that cannot be read: it may have denied something."""
+    """What all settings files say together. FrontendError for one that cannot be read: it may have
+    denied something.
+    """
     return settle(list(_sources(invocation, environment, cwd)))
 
 
@@ -28,10 +32,18 @@ def found_settings(invocation: Invocation, environment: Mapping[str, str], cwd: 
 
 
 def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> "list[Source]":
-    """The settings files that are there, the one that goes before the others first (`--setting-sources` chooses)."""
-    said = ALL if invocation.configuration.setting_sources is None else invocation.configuration.setting_sources
+    """The settings files that are there, the one that goes before the others first
+    (`--setting-sources` chooses).
+    """
+    said = (
+        ALL
+        if invocation.configuration.setting_sources is None
+        else invocation.configuration.setting_sources
+    )
     wanted = [name.strip() for name in said.split(",")]
-    home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME") or "/", ".claude")
+    home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
+        environment.get("HOME") or "/", ".claude"
+    )
     found = _managed(invocation)
     if invocation.configuration.settings:
         found.append(Source(FLAG, flag_settings(invocation.configuration.settings)))
@@ -52,11 +64,14 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
 
 
 def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
-    """Whether the user has told the real claude to trust the working directory, or a folder around it.
+    """Whether the user has told the real claude to trust the working directory, or a folder around
+    it.
 
     A folder around the repository is not enough: people keep what they clone in their home.
     """
-    path = os.path.join(environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json")
+    path = os.path.join(
+        environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json"
+    )
     try:
         projects = _object(_read(path, CLAUDE_BYTES)).get("projects")
     except (OSError, ValueError):
@@ -73,9 +88,11 @@ def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
 
 
 def _managed(invocation: Invocation) -> "list[Source]":
-    """The machine's own settings: the file and those that are dropped in beside it, of which the last goes first.
+    """The machine's own settings: the file and those that are dropped in beside it, of which the
+    last goes first.
 
-    A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real one does it).
+    A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real
+    one does it).
     """
     places = [os.path.join(MANAGED, "managed-settings.json")]
     folder = os.path.join(MANAGED, "managed-settings.d")
@@ -85,13 +102,16 @@ def _managed(invocation: Invocation) -> "list[Source]":
         names = []
     except OSError as error:
         raise _unreadable(folder, error.strerror) from None
-    places += [os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."]
+    places += [
+        os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
+    ]
     found = [Source(path, _file(path), managed=True) for path in reversed(places)]
     given = dict(invocation.leftovers.other).get(MANAGED_FLAG)
     if given and not any(source.given for source in found):
         try:
             said = _object(given.encode("utf-8", "replace"))
-            without = {key: value for key, value in said.items() if key != "hooks"}  # the real one runs none of these
+            # the real one runs none of these
+            without = {key: value for key, value in said.items() if key != "hooks"}
             found.append(Source(MANAGED_FLAG, without, managed=True))
         except ValueError:
             raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
@@ -131,7 +151,9 @@ def _unreadable(path: str, reason: str | None) -> FrontendError:
 
 
 def flag_settings(text: str) -> Mapping[str, Any]:
-    """The object in the text of `--settings` itself, or in the file that it names (contract 11). ArgumentError."""
+    """The object in the text of `--settings` itself, or in the file that it names (contract 11).
+    ArgumentError.
+    """
     import orjson
 
     try:
@@ -143,9 +165,13 @@ def flag_settings(text: str) -> Mapping[str, Any]:
         except FileNotFoundError:
             raise ArgumentError(f"Error: Settings file not found: {path}") from None
         except OSError as error:
-            raise ArgumentError(f"Error: the settings file {path} cannot be read: {error.strerror}") from None
+            raise ArgumentError(
+                f"Error: the settings file {path} cannot be read: {error.strerror}"
+            ) from None
         except ValueError:
-            raise ArgumentError(f"Error: the settings file {path} is not JSON, or too large") from None
+            raise ArgumentError(
+                f"Error: the settings file {path} is not JSON, or too large"
+            ) from None
     if not isinstance(given, dict):
         raise ArgumentError("Error: --settings is not a JSON object")
     return given

@@ -1,7 +1,7 @@
 """Settings: `config.toml` in the user's own configuration directory, and SHIM_* over it.
 
-Never from the working directory: a cloned repository must not choose what gets executed. A mistake is named with
-file, line, key, what was found and what is allowed.
+Never from the working directory: a cloned repository must not choose what gets executed. A mistake
+is named with file, line, key, what was found and what is allowed.
 """
 
 import os
@@ -34,15 +34,18 @@ from shim.state.settings_file import (
     spot,
 )
 
-RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
-TWINS = {"kimi": "kimi-code"}  # vendors whose programs have the same name; they share the settings of the first
+# of a cast: a day of a chatty vendor; less holds no turn
+RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000
+# vendors whose programs have the same name; they share the settings of the first
+TWINS = {"kimi": "kimi-code"}
 REPLACED = "claude"  # the vendor whose program another program may keep for itself
 
 
 class VendorSettings(NamedTuple):
     """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks.
 
-    `trust_version`: the promises of the vendor's profile are assumed to hold for any version of the program.
+    `trust_version`: the promises of the vendor's profile are assumed to hold for any version of the
+    program.
     """
 
     bin: str | None = None
@@ -64,7 +67,8 @@ class BridgeSettings(NamedTuple):
     every    each conversation is one
     idle     seconds without a frontend, a turn and a question, after which one ends
     days     that what is kept of one stays after its end
-    answers  "any" frontend that may drive answers its questions, or the "owner", who drives or drove last
+    answers  "any" frontend that may drive answers its questions, or the "owner", who drives or
+    drove last
     """
 
     every: bool = False
@@ -106,25 +110,32 @@ class Settings(NamedTuple):
         return spot(self.path, keys, None).unknown(known)
 
     def redaction(self) -> str:
-        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
+        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
+        page).
+        """
         return self.redact or DIALECTS[self.dialect].redact
 
     def of(self, name: str) -> VendorSettings:
         return self.vendors.get(name) or VendorSettings()
 
     def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the vendor's own ones."""
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the
+        vendor's own ones.
+        """
         own = self.of(vendor).timeouts
-        set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
-        if name == "permission_timeout":  # nobody makes a vendor wait longer for an answer than it does
+        set_here = (
+            own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        )
+        # nobody makes a vendor wait longer for an answer than it does
+        if name == "permission_timeout":
             return min(filter(None, (set_here or TIMEOUTS[name], known.get(name))))
         return set_here or known.get(name) or TIMEOUTS[name]
 
 
-# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open; nothing, from
-# a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s); no answer of the frontend's to a
-# question, which may be as long as a person takes to come back. A vendor that is silent for longer while it is at work
-# has its own (`Vendor.timeouts`).
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call
+# open; nothing, from a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10
+# s); no answer of the frontend's to a question, which may be as long as a person takes to come
+# back. A vendor that is silent for longer while it is at work has its own (`Vendor.timeouts`).
 TIMEOUTS = {
     "first_byte_timeout": 120.0,
     "idle_timeout": 900.0,
@@ -168,7 +179,9 @@ KEYS = {
     "tools": TABLE,
     "vendors": TABLE,
 }
-VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), SECONDS)
+VENDOR_TIMEOUTS = dict.fromkeys(
+    (*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), SECONDS
+)
 TOOL_KEYS = {"deny": TEXTS, "hide": TEXTS}
 VENDOR_KEYS = {
     "bin": TEXT,
@@ -201,13 +214,17 @@ def settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str
     return chosen or os.path.join(config_directory(environment), "config.toml")
 
 
-def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}) -> Settings:
+def load(
+    invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}
+) -> Settings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
     path = settings_path(invocation, environment)
-    table = read(path, must_exist=bool(invocation.own.shim_config or environment.get("SHIM_CONFIG")))
+    table = read(
+        path, must_exist=bool(invocation.own.shim_config or environment.get("SHIM_CONFIG"))
+    )
     check(path, (), table, KEYS)
     tools = table.get("tools") or {}
     check(path, ("tools",), tools, TOOL_KEYS)
@@ -228,7 +245,9 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
     models = table.get("models") or {}
     check(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
-    dialect = DIALECTS[_choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")]
+    dialect = DIALECTS[
+        _choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")
+    ]
     line_bytes = _line_bytes(path, environment, table)
     return Settings(
         vendor=(chosen_vendor,) if isinstance(chosen_vendor, str) else tuple(chosen_vendor),
@@ -236,14 +255,20 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         redact=_choice(path, "redact", None, environment, table, ""),
         record=_record(path, table),
         record_strict=bool(table.get("record_strict", False)),
-        record_max_bytes=_bytes_of(path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES),
-        terminator=_choice(path, "terminator", invocation.own.shim_terminator, environment, table, "auto"),
+        record_max_bytes=_bytes_of(
+            path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES
+        ),
+        terminator=_choice(
+            path, "terminator", invocation.own.shim_terminator, environment, table, "auto"
+        ),
         tui=_choice(path, "tui", None, environment, table, "none"),
         bridge=_bridge(path, environment, table),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
-        max_inbound_bytes=_bytes_of(path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES),
+        max_inbound_bytes=_bytes_of(
+            path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES
+        ),
         timeouts=_timeouts(path, environment, table),
         log=_log(path, invocation.own.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
@@ -255,7 +280,9 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """Return the tables of vendors. A twin without a table gets the table of the vendor with the same program name."""
+    """Return the tables of vendors. A twin without a table gets the table of the vendor with the
+    same program name.
+    """
     shared = {twin: vendors[name] for name, twin in TWINS.items() if name in vendors}
     return {**shared, **vendors}
 
@@ -277,14 +304,17 @@ def _bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSe
 
 
 def _in_place_of(kept: str, vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """The vendors, of which claude is the file that the drop-in replaced, unless the settings name another program."""
+    """The vendors, of which claude is the file that the drop-in replaced, unless the settings name
+    another program.
+    """
     own = vendors.get(REPLACED) or VendorSettings()
     if own.bin or not os.path.isfile(kept):
         return vendors
     return {**vendors, REPLACED: own._replace(bin=kept)}
 
 
-# What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least nothing can be said.
+# What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least
+# nothing can be said.
 LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
 
 
@@ -310,7 +340,9 @@ def _bytes_of(path: str, table: Table, key: str, usual: int, least: int) -> int:
 
 
 def _record(path: str, table: Table) -> str:
-    """Where runs are recorded, an absolute path: a settings file has no working directory to begin at."""
+    """Where runs are recorded, an absolute path: a settings file has no working directory to begin
+    at.
+    """
     value = str(table.get("record", ""))
     if not value or os.path.isabs(value):
         return value
@@ -321,10 +353,18 @@ def _record(path: str, table: Table) -> str:
 
 
 def record_path(
-    invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str], settings: Settings
+    invocation: Invocation,
+    environment: Mapping[str, str],
+    installed: Mapping[str, str],
+    settings: Settings,
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
-    return invocation.own.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
+    return (
+        invocation.own.shim_record
+        or environment.get("SHIM_RECORD")
+        or installed.get("record")
+        or settings.record
+    )
 
 
 def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
@@ -360,10 +400,19 @@ def state_directory(environment: Mapping[str, str]) -> str:
     chosen = environment.get("SHIM_STATE", "")
     if os.path.isabs(chosen):
         return chosen
-    return os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim")
+    return os.path.join(
+        environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim"
+    )
 
 
-def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
+def _choice(
+    path: str,
+    key: str,
+    flag: str | None,
+    environment: Mapping[str, str],
+    table: Table,
+    default: str,
+) -> str:
     for place, value in _places(key, flag, environment):
         if value and value not in CHOICES[key]:
             raise _unlisted(place, value, CHOICES[key])
@@ -376,7 +425,9 @@ def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str
 
 
 def _check_program(path: str, keys: Keys, found: str | list[str]) -> None:
-    """FrontendError for a program, or for words that begin with one, whose path depends on the working directory."""
+    """FrontendError for a program, or for words that begin with one, whose path depends on the
+    working directory.
+    """
     program = found if isinstance(found, str) else found[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
         raise mistake(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
@@ -395,14 +446,18 @@ def _log(path: str, flag: str | None, environment: Mapping[str, str], table: Tab
     return value
 
 
-def _places(key: str, flag: str | None, environment: Mapping[str, str]) -> "list[tuple[str, str | None]]":
+def _places(
+    key: str, flag: str | None, environment: Mapping[str, str]
+) -> "list[tuple[str, str | None]]":
     """Where a key may stand that goes before the file, and what is there."""
     name = f"SHIM_{key.upper()}"
     return [(f"--shim-{key}", flag), (name, environment.get(name))]
 
 
 def _unlisted(place: str, value: str, known: Collection[str]) -> FrontendError:
-    return FrontendError(f"{place} is {value!r}, it must be one of {', '.join(known)}{meant(value, known, '; ')}")
+    return FrontendError(
+        f"{place} is {value!r}, it must be one of {', '.join(known)}{meant(value, known, '; ')}"
+    )
 
 
 def _vendor(table: Table) -> VendorSettings:

@@ -1,10 +1,12 @@
-"""Files that are safe to write and to read, and the small ones that are kept in the state directory.
+"""Files that are safe to write and to read, and the small ones that are kept in the state
+directory.
 
-A new file never takes the place of another one and is never written through a link; it is renamed over an old one when
-it is whole. Only regular files are read, so that no read waits at a pipe or a device.
+A new file never takes the place of another one and is never written through a link; it is renamed
+over an old one when it is whole. Only regular files are read, so that no read waits at a pipe or a
+device.
 
-The state directory must be ours and 0700 (threats: settings of another user, symlinks). If it is not, nothing is kept
-there; there is no fallback.
+The state directory must be ours and 0700 (threats: settings of another user, symlinks). If it is
+not, nothing is kept there; there is no fallback.
 """
 
 import os
@@ -20,7 +22,9 @@ NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
 
 
 def private_directory(path: str) -> bool:
-    """Make `path`, a folder in the state directory, if needed; whether both are ours and only we may enter them."""
+    """Make `path`, a folder in the state directory, if needed; whether both are ours and only we
+    may enter them.
+    """
     try:
         for folder in (os.path.dirname(path), path):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -33,7 +37,9 @@ def private_directory(path: str) -> bool:
 
 def _private(path: str) -> bool:
     status = os.lstat(path)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return (
+        stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    )
 
 
 _warned: set[str] = set()
@@ -48,7 +54,8 @@ def usable(path: str) -> bool:
 
 
 def foreign(path: str) -> bool:
-    """Whether others could have written what is in `path`, a folder in the state directory; one line on stderr says so.
+    """Whether others could have written what is in `path`, a folder in the state directory; one
+    line on stderr says so.
 
     Nothing is made: a folder that is not there is not foreign.
     """
@@ -63,7 +70,11 @@ def _foreign(path: str) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    return not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or bool(status.st_mode & 0o022)
+    return (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or bool(status.st_mode & 0o022)
+    )
 
 
 def _warn(path: str) -> None:
@@ -76,14 +87,20 @@ def _warn(path: str) -> None:
 def explain_not_kept(path: str) -> str:
     """Return why nothing can be kept in `path`, a folder in the state directory."""
     folder, error = find_fault(path)
-    reason = NOT_PRIVATE.format(path=folder) if error is None else f"{folder} cannot be made: {error.strerror}"
+    reason = (
+        NOT_PRIVATE.format(path=folder)
+        if error is None
+        else f"{folder} cannot be made: {error.strerror}"
+    )
     return f"state is not kept: {reason}"
 
 
 def find_fault(path: str) -> tuple[str, OSError | None]:
-    """Return the folder that has to be changed (`path` or the state directory above it), and the error.
+    """Return the folder that has to be changed (`path` or the state directory above it), and the
+    error.
 
-    The error is why the folder cannot be created. It is None if the folder exists, but is not private.
+    The error is why the folder cannot be created. It is None if the folder exists, but is not
+    private.
     """
     for folder in (os.path.dirname(path), path):
         try:
@@ -95,7 +112,7 @@ def find_fault(path: str) -> tuple[str, OSError | None]:
     return folder, None
 
 
-# -- any file -----------------------------------------------------------------------------------------------------
+# -- any file --------------------------------------------------------------------------------------
 
 
 def create(path: str, mode: int = 0o600) -> int:
@@ -139,7 +156,9 @@ def replace(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Overwrite a file in place, without a new file. A reader may see a part of the new content meanwhile."""
+    """Overwrite a file in place, without a new file. A reader may see a part of the new content
+    meanwhile.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         write_all(descriptor, data)
@@ -149,7 +168,9 @@ def overwrite(path: str, data: bytes) -> None:
 
 
 def open_regular(path: str, *, follow: bool = True) -> int:
-    """A descriptor to read a regular file. OSError for anything else, and for a link unless `follow`."""
+    """A descriptor to read a regular file. OSError for anything else, and for a link unless
+    `follow`.
+    """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -167,7 +188,7 @@ def remove(path: str) -> bool:
     return True
 
 
-# -- files in the state directory ---------------------------------------------------------------------------------
+# -- files in the state directory ------------------------------------------------------------------
 
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
@@ -186,8 +207,12 @@ def _read(path: str, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterator[tuple[str, bytes]]:
-    """At most `count` files of ours that end in `suffix`, the last written first, each with its first `limit` bytes."""
+def newest_files(
+    directory: str, suffix: str, count: int, limit: int
+) -> Iterator[tuple[str, bytes]]:
+    """At most `count` files of ours that end in `suffix`, the last written first, each with its
+    first `limit` bytes.
+    """
     found = by_age(directory) if usable(directory) else []
     for _, path in [entry for entry in reversed(found) if entry[1].endswith(suffix)][:count]:
         data = _read(path, limit)
@@ -196,7 +221,9 @@ def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterato
 
 
 def by_age(directory: str) -> list[tuple[float, str]]:
-    """What is in a folder, the oldest first: the time of its last change, in seconds since 1970, and its path."""
+    """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
+    and its path.
+    """
     found = []
     try:
         with os.scandir(directory) as entries:

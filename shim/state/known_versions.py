@@ -1,6 +1,8 @@
-"""Stores the version that a program printed, until the program's file changes: one small file for each program.
+"""Stores the version that a program printed, until the program's file changes: one small file for
+each program.
 
-The file is read before a child is started, so this module imports nothing that a turn does not need.
+The file is read before a child is started, so this module imports nothing that a turn does not
+need.
 """
 
 import os
@@ -16,8 +18,12 @@ MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are rem
 MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
 
 
-def find_known_version(how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Return the stored version of a program, or None if it is not known or the program has changed."""
+def find_known_version(
+    how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
+) -> str | None:
+    """Return the stored version of a program, or None if it is not known or the program has
+    changed.
+    """
     key = _key(how, command)
     if not key:
         return None
@@ -55,7 +61,8 @@ def _name(key: str) -> str:
 
 
 def _key(how: VersionProbe, command: Sequence[str]) -> str:
-    """Return what identifies the command, its arguments and, after the last NUL, the state of the program's file.
+    """Return what identifies the command, its arguments and, after the last NUL, the state of the
+    program's file.
 
     Return "" if the program does not exist.
     """
@@ -64,6 +71,9 @@ def _key(how: VersionProbe, command: Sequence[str]) -> str:
         status = os.stat(program)
     except OSError:
         return ""
-    words = "\0".join((*command[:-1], os.path.realpath(program), *how.args, how.regex)).replace("\n", " ")
-    # The time of the last change of the entry tells a program that was copied here with the time of another file.
+    words = "\0".join((*command[:-1], os.path.realpath(program), *how.args, how.regex)).replace(
+        "\n", " "
+    )
+    # The time of the last change of the entry tells a program that was copied here with the time of
+    # another file.
     return f"{words}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"

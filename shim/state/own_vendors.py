@@ -1,4 +1,6 @@
-"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked for."""
+"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked
+for.
+"""
 
 import os
 from collections.abc import Mapping
@@ -24,8 +26,12 @@ def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
             found[name] = vendors.find(name)
         except FrontendError as error:
             mistakes[name] = error
-        except Exception as error:  # a user's class may raise anything, and other vendors must not suffer
-            mistakes[name] = FrontendError(f"{place}: its class cannot be imported: {type(error).__name__}: {error}")
+        except (
+            Exception
+        ) as error:  # a user's class may raise anything, and other vendors must not suffer
+            mistakes[name] = FrontendError(
+                f"{place}: its class cannot be imported: {type(error).__name__}: {error}"
+            )
     return found, mistakes
 
 
@@ -47,7 +53,8 @@ def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
 def check_names(settings: Settings) -> None:
     """FrontendError for a vendor in the settings file that there is not."""
     for name in settings.vendor:
-        if name not in vendors.VENDORS and not name.startswith("replay"):  # which only a flag or a variable may name
+        # which only a flag or a variable may name
+        if name not in vendors.VENDORS and not name.startswith("replay"):
             raise settings.mistake(("vendor",), vendors.VENDORS, name)
     for name in settings.vendors:
         if name not in vendors.VENDORS:
@@ -55,13 +62,17 @@ def check_names(settings: Settings) -> None:
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
-    """Add the profiles of the folder `vendors` beside config.toml to the table. `chosen` is another settings file.
+    """Add the profiles of the folder `vendors` beside config.toml to the table. `chosen` is another
+    settings file.
 
-    A user's profile goes before a bundled vendor of its name. A file that no vendor can be named like is ignored.
+    A user's profile goes before a bundled vendor of its name. A file that no vendor can be named
+    like is ignored.
     """
     directory = folder(environment, chosen)
     try:
-        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
+        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[
+            :OWN_PROFILES
+        ]
     except OSError:
         found = []
     vendors.VENDORS.clear()

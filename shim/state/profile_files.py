@@ -1,4 +1,5 @@
-"""Read profiles from the disk, and remember the parsed table: parsing TOML costs more than all other steps.
+"""Read profiles from the disk, and remember the parsed table: parsing TOML costs more than all
+other steps.
 
 The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
 """
@@ -28,8 +29,11 @@ NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
 CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
-def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None) -> Vendor:
-    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its file.
+def vendor(
+    name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None
+) -> Vendor:
+    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
+    file.
 
     Warn on stderr of keys of a user's profile that no bundled profile uses.
     """
@@ -70,7 +74,9 @@ _bundled: dict[str, File] = {}  # file name → bundled profile; empty until `lo
 
 
 def load_bundled(environment: Mapping[str, str]) -> None:
-    """Load all bundled profiles into memory, because an upgrade may replace the files of the package."""
+    """Load all bundled profiles into memory, because an upgrade may replace the files of the
+    package.
+    """
     for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
         _bundled[place] = _file(place, environment)
 
@@ -82,11 +88,15 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
     path = place if own else os.path.join(os.path.dirname(os.path.abspath(vendors.__file__)), place)
     try:
         status = os.stat(path)
-        table = _remembered(path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment)
+        table = _remembered(
+            path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment
+        )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
     module = _beside(os.path.dirname(path)) if own else bundled_module
-    source = Source(path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own)
+    source = Source(
+        path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own
+    )
     return File(table, source, module)
 
 
@@ -101,7 +111,11 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
             remembered = _read_json(known)
         except (ValueError, RecursionError):
             remembered = None
-        if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
+        if (
+            isinstance(remembered, dict)
+            and remembered.get("key") == key
+            and isinstance(remembered.get("table"), dict)
+        ):
             table: dict[str, Any] = remembered["table"]
             return table
     import json
@@ -111,7 +125,8 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
         made = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
-    # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a second time too.
+    # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a
+    # second time too.
     if json.loads(made)["table"] == table:
         write_file(directory, name, made)
     return table
@@ -126,7 +141,8 @@ class _AsUsual:
 
 
 def _read_json(data: bytes) -> object:
-    """What `json.loads` makes of it, by the same scanner; a child would wait 3 ms for `json`, which imports `re`.
+    """What `json.loads` makes of it, by the same scanner; a child would wait 3 ms for `json`, which
+    imports `re`.
 
     ValueError for what is no JSON.
     """

@@ -1,4 +1,6 @@
-"""The settings file: its table, and what is wrong in it, with file, line, key, what was found and what is allowed."""
+"""The settings file: its table, and what is wrong in it, with file, line, key, what was found and
+what is allowed.
+"""
 
 import os
 from collections.abc import Mapping
@@ -17,13 +19,25 @@ Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
 
 # What the value of a key may be.
-TEXT, TEXTS, NAMES, VARIABLE = "a string", "a list of strings", "a name or a list of names", "a string or a number"
+TEXT, TEXTS, NAMES, VARIABLE = (
+    "a string",
+    "a list of strings",
+    "a name or a list of names",
+    "a string or a number",
+)
 MODEL = "a vendor's name of a model"
-NUMBER, SECONDS, SWITCH, TABLE = "a number", "a number of seconds above 0", "true or false", "a table"
+NUMBER, SECONDS, SWITCH, TABLE = (
+    "a number",
+    "a number of seconds above 0",
+    "true or false",
+    "a table",
+)
 
 
 def read(path: str, *, must_exist: bool) -> Table:
-    """The table in the file; {} where it is not there and need not be. FrontendError for a file that is no TOML."""
+    """The table in the file; {} where it is not there and need not be. FrontendError for a file
+    that is no TOML.
+    """
     if not (must_exist or os.path.lexists(path)):
         return {}  # also below a home that is no folder
     try:
@@ -42,7 +56,9 @@ def read(path: str, *, must_exist: bool) -> Table:
         line = data.count(b"\n", 0, error.start) + 1
         raise FrontendError(f"the settings file {path} is not UTF-8 (at line {line})") from None
     except RecursionError:
-        raise FrontendError(f"the settings file {path} is not TOML: its tables or lists are nested too deep") from None
+        raise FrontendError(
+            f"the settings file {path} is not TOML: its tables or lists are nested too deep"
+        ) from None
     except ValueError as error:
         last = data.count(b"\n") + 1
         said = str(error).replace("at end of document", f"at line {last}, the end of the file")
@@ -50,7 +66,9 @@ def read(path: str, *, must_exist: bool) -> Table:
 
 
 def _bytes(path: str) -> bytes:
-    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is not the null one."""
+    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is
+    not the null one.
+    """
     if path == os.devnull:
         return b""
     from shim.state.files import open_regular
@@ -75,7 +93,9 @@ def _fits(value: object, kind: str) -> bool:
     if kind == SWITCH:
         return isinstance(value, bool)
     if kind == NUMBER:
-        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+        return (
+            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+        )
     if kind == SECONDS:
         return _fits(value, NUMBER) and value != 0
     if kind == TABLE:
@@ -86,7 +106,11 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, str) and may_be_told(value)
     if isinstance(value, str):
         return kind in (TEXT, NAMES)
-    return kind in (TEXTS, NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return (
+        kind in (TEXTS, NAMES)
+        and isinstance(value, list)
+        and all(isinstance(item, str) for item in value)
+    )
 
 
 def mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:

@@ -1,7 +1,8 @@
-"""Texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state directory (surface page).
+"""Texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state directory
+(surface page).
 
-No file is named after a vendor's words. Old files, and the oldest beyond a total size, are removed when the next one is
-written.
+No file is named after a vendor's words. Old files, and the oldest beyond a total size, are removed
+when the next one is written.
 """
 
 import os
@@ -24,7 +25,9 @@ class Spill:
         self._number = 0
 
     def keep(self, text: str, suffix: str = ".txt") -> str | None:
-        """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it cannot be kept."""
+        """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it
+        cannot be kept.
+        """
         if not private_directory(self._root):
             return None
         data = text.encode("utf-8", "surrogatepass")
@@ -33,7 +36,9 @@ class Spill:
         _prune(self._root, KEPT_BYTES - len(data), keep=self._directory)
         self._number += 1
         name = f"{self._number}-{token_hex(4)}{suffix}"
-        return os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
+        return (
+            os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
+        )
 
     def folder(self) -> str | None:
         """A new folder that only we may enter (None: impossible). It is removed like old files."""
@@ -47,7 +52,9 @@ class Spill:
 
 def _prune(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
-    folders = [(changed, path, _size(path)) for changed, path in by_age(root) if not os.path.islink(path)]
+    folders = [
+        (changed, path, _size(path)) for changed, path in by_age(root) if not os.path.islink(path)
+    ]
     total = sum(size for _, _, size in folders)
     for changed, path, size in folders:
         if path != keep and (total > room or changed < time.time() - KEPT_SECONDS):

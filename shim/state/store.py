@@ -1,7 +1,8 @@
-"""The sessions: which vendor's session stands behind a session id of Claude's. One small file for each.
+"""The sessions: which vendor's session stands behind a session id of Claude's. One small file for
+each.
 
-A vendor has ids of its own, and a frontend may choose ids too. A file is written at the end of a turn, and read when
-the session is resumed (surface page, State).
+A vendor has ids of its own, and a frontend may choose ids too. A file is written at the end of a
+turn, and read when the session is resumed (surface page, State).
 """
 
 import os
@@ -30,9 +31,10 @@ _SUFFIX = ".json"
 class Session(NamedTuple):
     """A session: its vendor, the vendor's own id, the working directory and the model.
 
-    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
-    used, where the vendor counts that and not each turn. `created` and `updated` are seconds since 1970; `updated` is 0
-    before it is kept. `shown` is Claude's id as the frontend spelled it, or "" if it is in lower case.
+    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used`
+    is all that it had used, where the vendor counts that and not each turn. `created` and `updated`
+    are seconds since 1970; `updated` is 0 before it is kept. `shown` is Claude's id as the frontend
+    spelled it, or "" if it is in lower case.
     """
 
     vendor: str
@@ -56,7 +58,9 @@ def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
     return None if canonical is None else _read(_directory(environment), canonical)
 
 
-def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
+def last(
+    cwd: str, environment: Mapping[str, str], vendor: str | None = None
+) -> tuple[str, Session] | None:
     """Claude's id and session of the last run in `cwd`, of any vendor or of this one."""
     cwd = _told(cwd)
     for session_id, session in newest(environment):
@@ -74,12 +78,15 @@ def newest(environment: Mapping[str, str]) -> Iterator[tuple[str, Session]]:
 
 
 def forget(session_id: str, environment: Mapping[str, str]) -> bool:
-    """Delete our record of a session, whose id must be one of `newest`. False if it is not there any more."""
+    """Delete our record of a session, whose id must be one of `newest`. False if it is not there
+    any more.
+    """
     return remove(os.path.join(_directory(environment), session_id + _SUFFIX))
 
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
-    """Keep a session. False if it cannot be kept, or if the vendor's id must not become an argument.
+    """Keep a session. False if it cannot be kept, or if the vendor's id must not become an
+    argument.
 
     The time of its making stays as it was.
     """
@@ -90,7 +97,9 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     known = None if session.created else _read(directory, canonical)
     created = session.created or (known and known.created) or now
     shown = "" if session_id == canonical else session_id
-    record = session._replace(created=created, updated=now, cwd=_told(session.cwd), shown=shown)._asdict()
+    record = session._replace(
+        created=created, updated=now, cwd=_told(session.cwd), shown=shown
+    )._asdict()
     kept = write_file(directory, canonical + _SUFFIX, dump(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
@@ -101,7 +110,9 @@ def prune(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
     found = by_age(directory)
     kept = [path for _, path in found if not path.endswith(".tmp")]
-    abandoned = [path for at, path in found if path.endswith(".tmp") and at < time.time() - WRITING_SECONDS]
+    abandoned = [
+        path for at, path in found if path.endswith(".tmp") and at < time.time() - WRITING_SECONDS
+    ]
     for path in [*kept[: max(0, len(kept) - SESSIONS_KEPT)], *abandoned]:
         remove(path)
 

@@ -41,7 +41,9 @@ def _patched(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
 
 
 def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
-    """The change as the arguments describe it. Places in the file may be unknown; a gap stands between two of them."""
+    """The change as the arguments describe it. Places in the file may be unknown; a gap stands
+    between two of them.
+    """
     context = WHOLE if step.kind == "question" else CONTEXT_LINES
     difference = diff_of(step.name, step.input, extra.get("originalFile"), context=context)
     for count, line in enumerate(difference.split("\n") if difference else ()):

@@ -1,4 +1,6 @@
-"""Times, tokens, costs and values as text, the same in a terminal, a table, a page and a pull request. Pure."""
+"""Times, tokens, costs and values as text, the same in a terminal, a table, a page and a pull
+request. Pure.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +18,9 @@ def duration(seconds: float, *, fine: bool = False) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    return (
+        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    )
 
 
 def tokens_in(counts: Mapping[str, Any]) -> int:
@@ -47,7 +51,9 @@ def dollars(number: float) -> str:
 
 def calls(count: int, failed: int, denied: int, what: str = "") -> str:
     """6 (1 failed, 2 denied); `what` follows the first number."""
-    wrong = ", ".join(f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number)
+    wrong = ", ".join(
+        f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number
+    )
     return f"{count}{what and f' {what}'}" + (f" ({wrong})" if wrong else "")
 
 
@@ -56,11 +62,13 @@ def _count(counts: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-# -- values -----------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def spelled(value: Any) -> str:
-    """A value in words: each entry of a mapping or a list is a line, and what is inside of one is indented."""
+    """A value in words: each entry of a mapping or a list is a line, and what is inside of one is
+    indented.
+    """
     return "\n".join(_lines(value, DEPTH))
 
 

@@ -1,7 +1,8 @@
 """A model's Markdown, parsed by markdown-it: as clean tokens, and as a tree of elements for a page.
 
-HTML, entities and references stay text. A link leads to the web, or is text; an image becomes a link to it. The text
-that the parser makes of escapes and addresses is made printable too (threats: terminal, HTML in exports).
+HTML, entities and references stay text. A link leads to the web, or is text; an image becomes a
+link to it. The text that the parser makes of escapes and addresses is made printable too (threats:
+terminal, HTML in exports).
 """
 
 import re
@@ -22,7 +23,9 @@ DIFF = {"+": "added", "-": "removed", "@": "place"}
 # A text, or an element: its name, its attributes (left out if there are none), its content.
 Tree: TypeAlias = "str | list[Any]"
 
-PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTED}).enable(["table", "strikethrough"])
+PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTED}).enable(
+    ["table", "strikethrough"]
+)
 PARSER.disable(["html_block", "html_inline", "entity", "reference"])
 PARSER.validateLink = lambda url: WEB.match(url) is not None  # type: ignore[method-assign]
 
@@ -37,7 +40,10 @@ def tokens_of(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
 def _clean(tokens: Iterable[Token]) -> None:
     for token in tokens:
         token.content, token.info = printable(token.content), printable(token.info)
-        token.attrs = {key: printable(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
+        token.attrs = {
+            key: printable(value) if isinstance(value, str) else value
+            for key, value in token.attrs.items()
+        }
         _clean(token.children or ())
 
 
@@ -84,7 +90,12 @@ def _element(token: Token) -> list[Any]:
 
 def _link(address: str, *inside: Tree) -> list[Any]:
     """A link, with its address as title."""
-    kept = {"href": address, "title": address, "rel": "noopener noreferrer nofollow", "target": "_blank"}
+    kept = {
+        "href": address,
+        "title": address,
+        "rel": "noopener noreferrer nofollow",
+        "target": "_blank",
+    }
     return ["a", kept, *inside]
 
 
@@ -117,7 +128,9 @@ def _code(text: str, language: list[str]) -> list[Any]:
     if language != ["diff"]:
         label = {"data-language": language[0]} if language else {}
         return ["pre", {"tabindex": 0, **label}, ["code", text]]
-    lines = [["span", {"class": DIFF.get(line[:1], "same")}, f"{line}\n"] for line in text.split("\n")]
+    lines = [
+        ["span", {"class": DIFF.get(line[:1], "same")}, f"{line}\n"] for line in text.split("\n")
+    ]
     return ["pre", {"class": "diff", "tabindex": 0}, ["code", *lines]]
 
 

@@ -1,4 +1,6 @@
-"""Reads casts from files, and tells them as a story: from the frontend's output, or from the child's."""
+"""Reads casts from files, and tells them as a story: from the frontend's output, or from the
+child's.
+"""
 
 import os
 import re
@@ -33,7 +35,8 @@ RETOLD_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
 class Cast:
     """A cast in a file, read once. CastError if it cannot be read or is no cast.
 
-    `more` is called at the end of the file, and says whether to read again: it waits for a recording that still runs.
+    `more` is called at the end of the file, and says whether to read again: it waits for a
+    recording that still runs.
     """
 
     def __init__(self, path: str, more: Callable[[], bool] | None = None) -> None:
@@ -105,15 +108,17 @@ def header_of(path: str) -> Header:
 class Teller:
     """Makes the changes of a story from the records of a cast.
 
-    The source is the frontend's output if that is Claude's stream, else the child's output, which is translated anew.
-    If no vendor here can translate it, the frontend's output is told as text.
+    The source is the frontend's output if that is Claude's stream, else the child's output, which
+    is translated anew. If no vendor here can translate it, the frontend's output is told as text.
     """
 
     def __init__(self, header: Header) -> None:
         self.story = Story()
         self._header = header
         self._invocation = invocation_of(header)
-        stream = self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
+        stream = (
+            self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
+        )
         self._told = "O" if stream else "o"
         self._messages = self._invocation.streams.input_format == "stream-json"
         self._asked = self._messages
@@ -125,7 +130,8 @@ class Teller:
         self._stderr = Tail()
         self._at = 0.0
         self._signalled: object = None  # the child that we sent a signal
-        self._result: tuple[float, Mapping[str, Any]] | None = None  # retold, and waits for the note of it
+        # retold, and waits for the note of it
+        self._result: tuple[float, Mapping[str, Any]] | None = None
         self._early = False  # a result was told without its note
 
     @property
@@ -167,7 +173,9 @@ class Teller:
         return changes + self._decided() + self.story.close(self._at)
 
     def _ask(self) -> list[Change]:
-        """The prompt, from the command line and from stdin; stdin is whole when other records follow."""
+        """The prompt, from the command line and from stdin; stdin is whole when other records
+        follow.
+        """
         self._asked = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
@@ -178,7 +186,11 @@ class Teller:
             self._heard = record.at
             self._stdin += record.data[: max(PROMPT_BYTES - len(self._stdin), 0)]
             return []
-        return [change for event in objects(self._line(record)) for change in self.story.sent(record.at, event)]
+        return [
+            change
+            for event in objects(self._line(record))
+            for change in self.story.sent(record.at, event)
+        ]
 
     def _events(self, at: float, lines: bytes) -> list[Change]:
         return [change for event in objects(lines) for change in self.story.event(at, event)]
@@ -209,13 +221,19 @@ class Teller:
         return changes
 
     def _noted(self, said: object) -> list[Change]:
-        """The note of a result: it beats what was retold. Where nothing was, it says what a text does not."""
+        """The note of a result: it beats what was retold. Where nothing was, it says what a text
+        does not.
+        """
         facts = said if isinstance(said, Mapping) else {}
         if self._result is not None:
             (at, event), self._result = self._result, None
             return self.story.event(at, {**event, **facts, "type": "result"})
         early, self._early = self._early, False
-        bare = self._told == "o" and self._invocation.streams.output_format == "text" and not self._readable
+        bare = (
+            self._told == "o"
+            and self._invocation.streams.output_format == "text"
+            and not self._readable
+        )
         return self.story.event(self._at, {**facts, "type": "result"}) if bare and not early else []
 
     def _decided(self) -> list[Change]:
@@ -228,14 +246,22 @@ class Teller:
     def _plain(self, record: Record) -> list[Change]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if dialect_called(self._header.dialect).flat:
-            return [change for event in objects(self._line(record)) for change in self._flat(record.at, event)]
+            return [
+                change
+                for event in objects(self._line(record))
+                for change in self._flat(record.at, event)
+            ]
         if self._invocation.streams.output_format == "json":
             return self._events(record.at, self._line(record))
         return self._text(record.at, record.data.decode("utf-8", "replace"))
 
     def _flat(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""
-        return self._text(at, event.get("content")) if event.get("type") == "text" else self.story.event(at, event)
+        return (
+            self._text(at, event.get("content"))
+            if event.get("type") == "text"
+            else self.story.event(at, event)
+        )
 
     def _text(self, at: float, text: object) -> list[Change]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
@@ -268,14 +294,18 @@ class Teller:
     def _opened(self, other: object) -> Translation | None:
         """A translation of the next child's output, in the same conversation as the last one.
 
-        `other` is the child's vendor if that is not the header's: in a fallback list a later vendor may answer.
+        `other` is the child's vendor if that is not the header's: in a fallback list a later vendor
+        may answer.
         """
         vendor = other if isinstance(other, str) else self._header.vendor
         try:
-            opened = open_translation(vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES)
+            opened = open_translation(
+                vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES
+            )
             if (last := self._translation) is not None:
                 if vendor != last.turn.terms.vendor.name:
-                    last.turn.conversation.vendor_session = None  # the other vendor has its own session
+                    # the other vendor has its own session
+                    last.turn.conversation.vendor_session = None
                 return Translation(find(vendor).translator, opened.turn.terms, last.pen, last.turn)
             return opened
         except ShimError:

@@ -9,7 +9,9 @@ from shim.story.steps import Step, text_of
 
 FACTS_CHARACTERS = 300  # of a note without a sentence
 
-_IDENTITIES = frozenset(("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id"))
+_IDENTITIES = frozenset(
+    ("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id")
+)
 
 Facts = Mapping[str, Any]
 
@@ -29,16 +31,28 @@ def remark(step: Step) -> str:
 
 
 def _fields(facts: Facts) -> str:
-    told = {key: value for key, value in facts.items() if key not in _IDENTITIES and value not in (None, "")}
+    told = {
+        key: value
+        for key, value in facts.items()
+        if key not in _IDENTITIES and value not in (None, "")
+    }
     text = spelled_short(told)
-    return f": {text[:FACTS_CHARACTERS]}{'…' if len(text) > FACTS_CHARACTERS else ''}" if text else ""
+    return (
+        f": {text[:FACTS_CHARACTERS]}{'…' if len(text) > FACTS_CHARACTERS else ''}" if text else ""
+    )
 
 
 def _retry(facts: Facts) -> str:
     of = f" of {facts['max_retries']}" if facts.get("max_retries") else ""
     why = " ".join(str(facts[key]) for key in ("error", "error_status") if facts.get(key))
-    delay = f", after {float(facts['retry_delay_ms']) / 1000:.1f} s" if facts.get("retry_delay_ms") else ""
-    return f"the model is asked again ({facts.get('attempt')}{of}{delay})" + (f": {why}" if why else "")
+    delay = (
+        f", after {float(facts['retry_delay_ms']) / 1000:.1f} s"
+        if facts.get("retry_delay_ms")
+        else ""
+    )
+    return f"the model is asked again ({facts.get('attempt')}{of}{delay})" + (
+        f": {why}" if why else ""
+    )
 
 
 def _compacted(facts: Facts) -> str:
@@ -54,7 +68,9 @@ def _finished(facts: Facts) -> str:
 
 def _hook(facts: Facts) -> str:
     why = str(facts.get("stderr") or facts.get("output") or "").strip()
-    return f"the hook {facts.get('hook_name')} failed ({facts.get('exit_code')})" + (f": {why}" if why else "")
+    return f"the hook {facts.get('hook_name')} failed ({facts.get('exit_code')})" + (
+        f": {why}" if why else ""
+    )
 
 
 def _limit(facts: Facts) -> str:
@@ -63,7 +79,9 @@ def _limit(facts: Facts) -> str:
 
 
 def _blanked(facts: Facts) -> str:
-    return "blanked in the recording: " + ", ".join(f"{name} {count}" for name, count in facts["counts"].items())
+    return "blanked in the recording: " + ", ".join(
+        f"{name} {count}" for name, count in facts["counts"].items()
+    )
 
 
 _SETTLED = {
@@ -78,7 +96,10 @@ _SETTLED = {
 
 # What tells two clients of a kind apart is a random word or a process: it says nothing to a person.
 _CLIENTS = (
-    (re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"), "from a terminal by `shim bridge answer`"),
+    (
+        re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"),
+        "from a terminal by `shim bridge answer`",
+    ),
     (re.compile(r"terminal \d+(-\d+)?"), "from a terminal"),
     (re.compile(r"web(-\d+)?"), "on a page"),
 )
@@ -86,7 +107,10 @@ _CLIENTS = (
 
 def _settled(facts: Facts) -> str:
     name = str(facts.get("by") or "")
-    by = next((f" {words}" for client, words in _CLIENTS if client.fullmatch(name)), f" by {name}" if name else "")
+    by = next(
+        (f" {words}" for client, words in _CLIENTS if client.fullmatch(name)),
+        f" by {name}" if name else "",
+    )
     return f"the question was {_SETTLED[facts['how']]}{by}"
 
 
@@ -94,15 +118,23 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     # the recorder's
     "caught": lambda facts: f"the drop-in got {facts['signal']}",
     "limit": _limit,
-    "passed_over": lambda facts: f"{facts['vendor']} did not answer ({facts['cause']}): {facts['reason']}",
+    "passed_over": lambda facts: (
+        f"{facts['vendor']} did not answer ({facts['cause']}): {facts['reason']}"
+    ),
     "redaction": _blanked,
     "refused": lambda facts: f"refused: {facts['text']}",
-    "repair": lambda facts: f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip(),
+    "repair": lambda facts: (
+        f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip()
+    ),
     "retry": lambda facts: "the reply broke off, so it is asked for again",
     "signal": lambda facts: f"the agent's process got {facts['signal']}",
-    "spill": lambda facts: f"too large for a line: {facts['characters']:,} characters are in {facts['path']}",
+    "spill": lambda facts: (
+        f"too large for a line: {facts['characters']:,} characters are in {facts['path']}"
+    ),
     "timeout": lambda facts: f"nothing came for {facts['seconds']} s ({facts['name']})",
-    "unknown_event": lambda facts: f"not understood: {facts['event']} {facts.get('count') or ''}".rstrip(),
+    "unknown_event": lambda facts: (
+        f"not understood: {facts['event']} {facts.get('count') or ''}".rstrip()
+    ),
     # of a host
     "driver": lambda facts: f"{facts['client'] or 'nobody'} drives",
     "settled": _settled,

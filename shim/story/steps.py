@@ -4,27 +4,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"]
+Kind = Literal[
+    "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
+]
 
 STEP_CHARACTERS = 16 * 1024 * 1024  # of a streamed text, which is kept until its end
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-# The arguments that describe a call best, in order of preference; the first is shown beside the call's name.
-MAIN = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "prompt", "skill")
-TODO = {"completed": "☑", "in_progress": "▸", "pending": "☐"}  # the sign of an entry of a list of tasks, by its status
+# The arguments that describe a call best, in order of preference; the first is shown beside the
+# call's name.
+MAIN = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "pattern",
+    "path",
+    "url",
+    "query",
+    "description",
+    "prompt",
+    "skill",
+)
+# the sign of an entry of a list of tasks, by its status
+TODO = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
 QUESTIONS = 20  # of one call that are read; a real one has at most four
 OPTIONS = 50  # of one question
-ALIKE = 20  # characters that two texts must share at their beginnings to count as one that was cut or blanked
+# characters that two texts must share at their beginnings to count as one that was cut or blanked
+ALIKE = 20
 
 
 @dataclass(slots=True)
 class Step:
-    """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None while it goes on.
+    """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None
+    while it goes on.
 
-    A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
-    `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
-    that a start, a note, a question, an answer, an error or a result came from; a note's `name` is its kind. Thinking
-    without text was hidden by the vendor. `parent` is the call that a nested agent serves. Of a result, `since` is when
-    its turn was asked for, or began by itself, and `cost` is what this turn cost, in dollars.
+    A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`,
+    `denied`, `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts`
+    are the fields of the event that a start, a note, a question, an answer, an error or a result
+    came from; a note's `name` is its kind. Thinking without text was hidden by the vendor. `parent`
+    is the call that a nested agent serves. Of a result, `since` is when its turn was asked for, or
+    began by itself, and `cost` is what this turn cost, in dollars.
     """
 
     number: int
@@ -46,7 +64,9 @@ class Step:
 
     @property
     def lasted(self) -> float:
-        """The seconds of a result's turn; where its lines came all at once, those that the result names."""
+        """The seconds of a result's turn; where its lines came all at once, those that the result
+        names.
+        """
         took = self.facts.get("duration_ms")
         told = took / 1000 if isinstance(took, int | float) and 0 < took < 1e12 else 0.0
         return self.at - self.since or told
@@ -62,7 +82,8 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on.
+    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they
+    were spent on.
 
     A denied call does not count as failed.
     """
@@ -117,7 +138,9 @@ class OpenBlock:
 
 
 def same(said: str, whole: str) -> bool:
-    """Whether a whole block is the one that was streamed, although one of them may have been cut or blanked."""
+    """Whether a whole block is the one that was streamed, although one of them may have been cut or
+    blanked.
+    """
     if whole.startswith(said) or said.startswith(whole):
         return True
     half = max(ALIKE, min(len(said), len(whole)) // 2)
@@ -125,17 +148,32 @@ def same(said: str, whole: str) -> bool:
 
 
 def plainly_asked(arguments: Mapping[str, Any]) -> bool:
-    """Whether the texts and the options of AskUserQuestion's questions are all that its arguments say."""
+    """Whether the texts and the options of AskUserQuestion's questions are all that its arguments
+    say.
+    """
     asked = arguments.get("questions")
-    if set(arguments) != {"questions"} or not isinstance(asked, list) or not 0 < len(asked) <= QUESTIONS:
+    if (
+        set(arguments) != {"questions"}
+        or not isinstance(asked, list)
+        or not 0 < len(asked) <= QUESTIONS
+    ):
         return False
-    return all(_texts(one, ("question", "header", "options", "multiSelect")) and _plain(one) for one in asked)
+    return all(
+        _texts(one, ("question", "header", "options", "multiSelect")) and _plain(one)
+        for one in asked
+    )
 
 
 def _plain(asked: Mapping[str, Any]) -> bool:
     options = asked.get("options", [])
-    listed = isinstance(options, list) and len(options) <= OPTIONS and isinstance(asked.get("multiSelect", False), bool)
-    return listed and all(_texts(one, ("label", "description")) and one.get("label") for one in options)
+    listed = (
+        isinstance(options, list)
+        and len(options) <= OPTIONS
+        and isinstance(asked.get("multiSelect", False), bool)
+    )
+    return listed and all(
+        _texts(one, ("label", "description")) and one.get("label") for one in options
+    )
 
 
 def _texts(found: object, known: tuple[str, ...]) -> bool:
@@ -157,13 +195,17 @@ def known(model: object) -> str:
 
 
 def cause_of(result: Mapping[str, Any]) -> str:
-    """The cause of a failed turn, in the word of the shim, else of a real claude; "" if it did not fail."""
+    """The cause of a failed turn, in the word of the shim, else of a real claude; "" if it did not
+    fail.
+    """
     if not result.get("is_error"):
         return ""
     shim, subtype = result.get("shim"), result.get("subtype")
     cause = shim.get("cause") if isinstance(shim, Mapping) else None
     words = (cause, result.get("terminal_reason"), subtype)
-    return next((str(word) for word in words if word and word not in ("completed", "success")), "error")
+    return next(
+        (str(word) for word in words if word and word not in ("completed", "success")), "error"
+    )
 
 
 def text_of(content: Any) -> str:
@@ -173,5 +215,11 @@ def text_of(content: Any) -> str:
     parts = []
     for block in content:
         text = block.get("text") if isinstance(block, Mapping) else block
-        parts.append(text if isinstance(text, str) else f"[{block.get('type')}]" if isinstance(block, Mapping) else "")
+        parts.append(
+            text
+            if isinstance(text, str)
+            else f"[{block.get('type')}]"
+            if isinstance(block, Mapping)
+            else ""
+        )
     return "\n".join(parts)

@@ -1,13 +1,25 @@
-"""A session as a person reads it: the steps of what was asked, said and done, and where the time went.
+"""A session as a person reads it: the steps of what was asked, said and done, and where the time
+went.
 
-It takes Claude's events with their times, and returns how each step begins, grows and ends, so that one drawing serves
-both a live run and a recording. It keeps only open steps and totals; a caller that needs all steps collects them.
+It takes Claude's events with their times, and returns how each step begins, grows and ends, so that
+one drawing serves both a live run and a recording. It keeps only open steps and totals; a caller
+that needs all steps collects them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, answered_by, same, text_of
+from shim.story.steps import (
+    TOKENS,
+    Change,
+    Kind,
+    OpenBlock,
+    Step,
+    Totals,
+    answered_by,
+    same,
+    text_of,
+)
 from shim.story.timeline import Timeline
 
 __all__ = ["TOKENS", "Change", "Kind", "Step", "Story", "Totals", "text_of"]
@@ -31,13 +43,15 @@ _QUIET = frozenset(
         "thinking_tokens",
     )
 )
-_SETTINGS = ("interrupt", "set_model", "set_permission_mode")  # requests of a frontend that change the session
+# requests of a frontend that change the session
+_SETTINGS = ("interrupt", "set_model", "set_permission_mode")
 
 
 class Story:
     """Feed it events in the order of their times; each call gives back the changes that it makes.
 
-    A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that turn.
+    A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that
+    turn.
     """
 
     def __init__(self) -> None:
@@ -51,14 +65,16 @@ class Story:
         self._queued = 0  # prompts that came during a turn
         self._since: float | None = None  # when the current or next turn was asked for
         self._calls: dict[str, Step] = {}
-        self._failed: dict[str, Step] = {}  # calls of this turn; its result may say that they were denied
+        # calls of this turn; its result may say that they were denied
+        self._failed: dict[str, Step] = {}
         self._asking: dict[str, Step] = {}
         self._blocks: dict[str, OpenBlock] = {}  # by agent: each has one open block
-        self._streamed: dict[str, list[tuple[str, str]]] = {}  # by agent: streamed blocks whose whole line has not come
+        # by agent: streamed blocks whose whole line has not come
+        self._streamed: dict[str, list[tuple[str, str]]] = {}
         # The conversation, the cost of earlier conversations, the cost of this one.
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
-    # -- what may happen ---------------------------------------------------------------------------------------
+    # -- what may happen ---------------------------------------------------------------------------
 
     def prompt(self, at: float, content: Any) -> list[Change]:
         """A prompt: a text, or the content blocks of a user's message."""
@@ -77,7 +93,15 @@ class Story:
         try:
             for change in handler(self, self._now(at), event) if handler is not None else ():
                 changes.append(change)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError, RecursionError):
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            ArithmeticError,
+            RecursionError,
+        ):
             pass
         return self.told(at, changes)
 
@@ -87,7 +111,9 @@ class Story:
         return self.told(at, self._whole(self._now(at), "note", text=kind, name=kind, facts=fact))
 
     def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another model or mode."""
+        """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
+        model or mode.
+        """
         at = self._now(at)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
             return self.prompt(at, event["message"].get("content"))
@@ -99,9 +125,13 @@ class Story:
         return []
 
     def settled(self, at: float, question: str, how: str, by: str) -> list[Change]:
-        """A question of a session that several frontends see was settled: `allow`, `deny`, or without an answer."""
+        """A question of a session that several frontends see was settled: `allow`, `deny`, or
+        without an answer.
+        """
         said = {"response": {"behavior": how}} if how in ("allow", "deny") else {"subtype": how}
-        return self.told(at, self._answered(self._now(at), {"request_id": question, "by": by, **said}))
+        return self.told(
+            at, self._answered(self._now(at), {"request_id": question, "by": by, **said})
+        )
 
     def close(self, at: float) -> list[Change]:
         """The session is over: end all open steps."""
@@ -114,7 +144,7 @@ class Story:
         """All changes go through here, with the time at which they are told."""
         return list(changes)
 
-    # -- events ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
         kind = str(event.get("subtype"))
@@ -162,7 +192,9 @@ class Story:
                 yield from self._result_of(at, block, None, parent)
             elif kind == "text" and wrong:
                 yield from self._end_block(at, parent)
-                yield from self._whole(at, "error", text=str(block.get("text")), parent=parent, facts=line)
+                yield from self._whole(
+                    at, "error", text=str(block.get("text")), parent=parent, facts=line
+                )
             elif kind in ("text", "thinking"):
                 whole = block.get(kind)
                 yield from self._said(at, "text" if kind == "text" else "thinking", parent, whole)
@@ -202,9 +234,13 @@ class Story:
         results = sum(block.get("type") == "tool_result" for block in blocks)
         for block in blocks:
             if block.get("type") == "tool_result":
-                yield from self._result_of(at, block, line.get("tool_use_result") if results == 1 else None, parent)
+                yield from self._result_of(
+                    at, block, line.get("tool_use_result") if results == 1 else None, parent
+                )
             elif block.get("type") == "text":
-                yield from self._whole(at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line)
+                yield from self._whole(
+                    at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line
+                )
 
     def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
         request = line["request"]
@@ -212,7 +248,15 @@ class Story:
             return
         name, call = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
         changes = list(
-            self._whole(at, "question", text=name, name=name, call=call, input=_mapping(request), facts=request)
+            self._whole(
+                at,
+                "question",
+                text=name,
+                name=name,
+                call=call,
+                input=_mapping(request),
+                facts=request,
+            )
         )
         if len(self._asking) < OPEN_CALLS:
             self._asking[str(line.get("request_id"))] = changes[0].step
@@ -220,7 +264,9 @@ class Story:
         yield from changes
 
     def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
-        yield from self._answered(at, {"request_id": line.get("request_id"), "subtype": "withdrawn"})
+        yield from self._answered(
+            at, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
+        )
 
     def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
         if line["rate_limit_info"].get("status") != "allowed":
@@ -235,7 +281,9 @@ class Story:
         since, self._since = self._since, at if self._queued else None
         since = at if since is None else since
         cost = self.totals.cost - before
-        yield from self._whole(at, "result", text=str(line.get("result") or ""), facts=line, since=since, cost=cost)
+        yield from self._whole(
+            at, "result", text=str(line.get("result") or ""), facts=line, since=since, cost=cost
+        )
 
     def _add_up(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
@@ -254,7 +302,7 @@ class Story:
             self._costs = session, before, max(so_far, float(cost))
             totals.cost = before + self._costs[2]
 
-    # -- steps -------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _step(self, at: float, kind: Kind, **fields: Any) -> Step:
         self._number += 1
@@ -301,7 +349,14 @@ class Story:
         identity = str(block.get("id"))
         if identity in self._calls:
             return
-        step = self._step(at, "call", call=identity, name=str(block.get("name")), input=_mapping(block), parent=parent)
+        step = self._step(
+            at,
+            "call",
+            call=identity,
+            name=str(block.get("name")),
+            input=_mapping(block),
+            parent=parent,
+        )
         self.totals.calls += 1
         yield Change("begin", step)
         if len(self._calls) >= OPEN_CALLS:
@@ -310,13 +365,21 @@ class Story:
         self._calls[identity] = step
         self._go_on(at)
 
-    def _result_of(self, at: float, block: Mapping[str, Any], extra: Any, parent: str) -> Iterator[Change]:
+    def _result_of(
+        self, at: float, block: Mapping[str, Any], extra: Any, parent: str
+    ) -> Iterator[Change]:
         identity = str(block.get("tool_use_id"))
         step = self._calls.pop(identity, None)
         content = block.get("content")
         if step is None:  # a second result, or one after the turn
             yield from self._whole(
-                at, "note", text="late_result", name="late_result", call=identity, output=content, parent=parent
+                at,
+                "note",
+                text="late_result",
+                name="late_result",
+                call=identity,
+                output=content,
+                parent=parent,
             )
             return
         for request, asked in list(self._asking.items()):
@@ -342,13 +405,19 @@ class Story:
         if asked is None:
             return
         answer = response.get("response")
-        behaviour = str(answer.get("behavior")) if isinstance(answer, Mapping) else str(response.get("subtype"))
+        behaviour = (
+            str(answer.get("behavior"))
+            if isinstance(answer, Mapping)
+            else str(response.get("subtype"))
+        )
         if behaviour == "deny" and asked.call in self._calls:
             self._calls[asked.call].outcome = "denied"
         self._go_on(at)
-        yield from self._whole(at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response)
+        yield from self._whole(
+            at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response
+        )
 
-    # -- time --------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def _now(self, at: float) -> float:
         """The time, which never goes back."""
@@ -369,7 +438,9 @@ class Story:
     def _go_on(self, at: float) -> None:
         """Set what the time is spent on, after a question or a call began or ended."""
         if self.timeline.spending != "idle":
-            self.timeline.spend(at, "person" if self._asking else "tool" if self._calls else "model")
+            self.timeline.spend(
+                at, "person" if self._asking else "tool" if self._calls else "model"
+            )
 
 
 _HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[Change]]] = {

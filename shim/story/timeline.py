@@ -7,14 +7,16 @@ Spent = Literal["model", "tool", "person", "idle"]
 SPENT: tuple[Spent, ...] = get_args(Spent)
 
 BUCKETS = 1024  # more than a bar has columns, on any screen
-SHORTEST = 1 / 1024  # seconds of the first buckets; a power of two, so that sums of widths are exact
+# seconds of the first buckets; a power of two, so that sums of widths are exact
+SHORTEST = 1 / 1024
 
 
 class Timeline:
     """Adds up what the time is spent on. Times never go back.
 
-    Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the buckets are full,
-    each two become one of twice the width, so that nothing is left out however long a session is.
+    Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the
+    buckets are full, each two become one of twice the width, so that nothing is left out however
+    long a session is.
     """
 
     def __init__(self) -> None:
@@ -25,7 +27,9 @@ class Timeline:
         self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
     def spend(self, at: float, on: Spent) -> None:
-        """Until `at`, in seconds since the beginning, the time went on as before; from then on it is spent on `on`."""
+        """Until `at`, in seconds since the beginning, the time went on as before; from then on it
+        is spent on `on`.
+        """
         begin = self._since
         if at > begin:
             self.seconds[self.spending] = self.seconds.get(self.spending, 0.0) + at - begin
@@ -54,7 +58,8 @@ class Timeline:
         self._buckets = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
 
     def columns(self, count: int) -> list[tuple[float, ...]]:
-        """What each of `count` equal parts of the time was spent on: shares in the order of SPENT, which add up to 1.
+        """What each of `count` equal parts of the time was spent on: shares in the order of SPENT,
+        which add up to 1.
 
         There are none of a session that took no time.
         """
@@ -66,7 +71,9 @@ class Timeline:
             begin = number * self._width
             end = min(begin + self._width, self._since)
             for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
-                part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (end - begin or 1.0)
+                part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (
+                    end - begin or 1.0
+                )
                 for place, seconds in enumerate(bucket):
                     if seconds:  # most buckets have time of a single kind
                         sums[column][place] += part * seconds

@@ -1,7 +1,8 @@
 """A cast as traces have it: each reply of the model with its blocks, its calls and what it cost.
 
-A Story tells blocks as they come; a Trace sorts them into replies, and returns a reply when it is over and all of its
-calls are answered. A nested agent has a lane of its own, named by the call that it serves; "" is the main lane.
+A Story tells blocks as they come; a Trace sorts them into replies, and returns a reply when it is
+over and all of its calls are answered. A nested agent has a lane of its own, named by the call that
+it serves; "" is the main lane.
 """
 
 from collections import deque
@@ -20,11 +21,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class ModelReply:
-    """One answer of the model. Times are seconds since the beginning: `at` when it was asked, `first` when it began
-    to speak, `until` when it was over. `parts` are its texts, thoughts and calls in their order.
+    """One answer of the model. Times are seconds since the beginning: `at` when it was asked,
+    `first` when it began to speak, `until` when it was over. `parts` are its texts, thoughts and
+    calls in their order.
 
-    `streamed`: it came in fragments. `usage` has the names of Claude's; `whole`: its output tokens are all known.
-    `turn` counts the results of the session, from 1. `number` counts the replies.
+    `streamed`: it came in fragments. `usage` has the names of Claude's; `whole`: its output tokens
+    are all known. `turn` counts the results of the session, from 1. `number` counts the replies.
     """
 
     number: int
@@ -52,7 +54,11 @@ class ModelReply:
     @property
     def known_usage(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
-        known = {name: count for name, count in self.usage.items() if self.whole or name != "output_tokens"}
+        known = {
+            name: count
+            for name, count in self.usage.items()
+            if self.whole or name != "output_tokens"
+        }
         return known if any(known.values()) else {}
 
     @property
@@ -81,7 +87,9 @@ class _Lane:
 
 
 class Replies:
-    """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to none."""
+    """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to
+    none.
+    """
 
     def __init__(self) -> None:
         self.replies = 0
@@ -90,7 +98,9 @@ class Replies:
         self._lanes: dict[str, _Lane] = {}
 
     def take(self, *, everything: bool = False) -> list[tuple[str, Item]]:
-        """The finished items, each with its lane: those of a lane in order, nested agents before their callers."""
+        """The finished items, each with its lane: those of a lane in order, nested agents before
+        their callers.
+        """
         lanes = reversed(self._lanes.items())
         return [(name, item) for name, lane in lanes for item in lane.take(everything)]
 
@@ -108,10 +118,16 @@ class Replies:
             reply.model = str(message.get("model") or reply.model)
             reply.reason = str(message.get("stop_reason") or reply.reason)
             self._count(reply, message.get("usage"), whole=bool(message.get("stop_reason")))
-        elif streamed and isinstance(inner, Mapping) and (reply := self._reply(at, parent)) is not None:
+        elif (
+            streamed
+            and isinstance(inner, Mapping)
+            and (reply := self._reply(at, parent)) is not None
+        ):
             if inner.get("type") == "message_delta":
                 delta = inner.get("delta")
-                reply.reason = str((isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.reason)
+                reply.reason = str(
+                    (isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.reason
+                )
                 self._count(reply, inner.get("usage"), whole=True)
             reply.until = max(at, reply.until)
 
@@ -132,7 +148,14 @@ class Replies:
         lane = self._lane(at, parent)
         self._close(lane, at)
         self.replies += 1
-        reply = ModelReply(self.replies, self.results + 1, min(lane.since, at), at, identity=identity, parent=parent)
+        reply = ModelReply(
+            self.replies,
+            self.results + 1,
+            min(lane.since, at),
+            at,
+            identity=identity,
+            parent=parent,
+        )
         lane.reply = reply
         lane.items.append(reply)
         return reply
@@ -262,7 +285,11 @@ class TracedCast:
         if self._began is None:
             return None
         try:
-            return (self._began + timedelta(seconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return (
+                (self._began + timedelta(seconds=at))
+                .isoformat(timespec="milliseconds")
+                .replace("+00:00", "Z")
+            )
         except OverflowError:
             return None
 

@@ -12,7 +12,9 @@ EDITS = 200  # of one call; nobody reads more
 _PAIR = frozenset(("old_string", "new_string"))
 
 
-def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None, *, context: int = CONTEXT_LINES) -> str:
+def diff_of(
+    name: str, arguments: Mapping[str, Any], before: Any = None, *, context: int = CONTEXT_LINES
+) -> str:
     """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
 
     `before` is the whole old file, if it is known: then the hunks have line numbers.
@@ -30,10 +32,11 @@ def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None, *, cont
 
 
 def said_by_diff(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
-    """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of the diff.
+    """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of
+    the diff.
 
-    A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside `edits`), so whoever is
-    asked sees every other argument as it is.
+    A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside
+    `edits`), so whoever is asked sees every other argument as it is.
     """
     edits = arguments.get("edits")
     if name in ("Write", "NotebookEdit"):
@@ -41,7 +44,11 @@ def said_by_diff(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
         text = arguments.get(key)
         return frozenset((key,)) if isinstance(text, str) and text else frozenset()
     if name == "Edit" and not edits:
-        return _PAIR if _said({key: arguments[key] for key in _PAIR if key in arguments}) else frozenset()
+        return (
+            _PAIR
+            if _said({key: arguments[key] for key in _PAIR if key in arguments})
+            else frozenset()
+        )
     if name not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > EDITS:
         return frozenset()
     return frozenset(("edits",)) if all(map(_said, edits)) else frozenset()

@@ -8,8 +8,8 @@ from shim.core.policy.policy import MODES
 from shim.core.reading.ids import vendor_name
 from shim.core.vendor.vendor import Launch, Request, Vendor
 
-# A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
-# was told of one (`own_vendors`), the whole path of a user's own.
+# A module with the name of its `Vendor`, or the profile that describes it: a file of this folder,
+# or, where the shell was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai.toml",
     "amp": "amp.toml",
@@ -32,25 +32,31 @@ VENDORS = {
     "vibe": "vibe.toml",
 }
 PROFILE = ".toml"
-PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))  # bundled, which others extend
+# bundled, which others extend
+PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
 FLAT = {"claude": "claude:FLAT"}
 
 
 def _packaged(name: str, place: str) -> Vendor:
-    """The vendor of a bundled profile, without the shell: read as a module is, by the loader of this package."""
+    """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
+    this package.
+    """
     from shim.profiles.load.files import packaged, vendor
 
     return vendor(name, place, packaged, PROFILES)
 
 
-# What reads a profile; the shell puts another one here, which knows a user's own and remembers what it parsed.
+# What reads a profile; the shell puts another one here, which knows a user's own and remembers what
+# it parsed.
 described: list[Callable[[str, str], Vendor]] = [_packaged]
 
 
 def find(name: str, *, flat: bool = False) -> Vendor:
-    """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass verbatim."""
+    """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
+    verbatim.
+    """
     if not vendor_name(name) or name not in VENDORS:
         raise FrontendError(
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{meant(name, VENDORS, '; ')}",
@@ -66,13 +72,19 @@ def find(name: str, *, flat: bool = False) -> Vendor:
 
 
 def find_recorded(
-    name: str, launch: Callable[[Request], Launch], place: Callable[[], str], *, listens: bool, flat: bool
+    name: str,
+    launch: Callable[[Request], Launch],
+    place: Callable[[], str],
+    *,
+    listens: bool,
+    flat: bool,
 ) -> Vendor:
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
-    It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode may pass, and it
-    runs no tools. `shim.recording.replay` is its program. `launch` chooses what is played, `place` says where it is.
-    `listens`: the recorded child was told everything through its stdin.
+    It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
+    may pass, and it runs no tools. `shim.recording.replay` is its program. `launch` chooses what is
+    played, `place` says where it is. `listens`: the recorded child was told everything through its
+    stdin.
     """
     recorded = find(name, flat=flat)
     if listens and recorded.program.two_way is not None:
@@ -86,7 +98,12 @@ def find_recorded(
         unattended=False,
         abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
         program=recorded.program._replace(
-            bundled="shim.recording.replay", two_way=None, variants=(), probe=None, plays=recorded.name, place=place
+            bundled="shim.recording.replay",
+            two_way=None,
+            variants=(),
+            probe=None,
+            plays=recorded.name,
+            place=place,
         ),
         surroundings=recorded.surroundings._replace(keys=(), home=None),
     )

@@ -1,4 +1,6 @@
-"""claude: the real one, passed through. It is found on PATH behind our own file, which is never started again."""
+"""claude: the real one, passed through. It is found on PATH behind our own file, which is never
+started again.
+"""
 
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.reading.typed import Any
@@ -14,9 +16,18 @@ from shim.core.vendor.vendor import (
 )
 from shim.core.vendor.versions import LoginProbe, VersionProbe
 
-# Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
+# Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on
+# stdin.
 _NOT_PASSED = (
-    *("print_mode", "output_format", "input_format", "verbose", "replay_user_messages", "version", "help"),
+    *(
+        "print_mode",
+        "output_format",
+        "input_format",
+        "verbose",
+        "replay_user_messages",
+        "version",
+        "help",
+    ),
     "background",
 )
 
@@ -34,7 +45,10 @@ def launch(request: Request) -> Launch:
             continue
         if field == "disallowed_tools":
             continue
-        arguments += _flag(spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], invocation.flag(field))
+        arguments += _flag(
+            spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
+            invocation.flag(field),
+        )
     denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed))
     arguments += [f"--disallowedTools={rule}" for rule in denied]
     for name, value in invocation.leftovers.other:
@@ -76,14 +90,17 @@ VENDOR = Vendor(
     enforcement=Enforcement(own=True),
     surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
     program=ProgramFacts(
-        install="npm install -g @anthropic-ai/claude-code", login=LoginProbe(("auth", "status"), '"loggedIn": false')
+        install="npm install -g @anthropic-ai/claude-code",
+        login=LoginProbe(("auth", "status"), '"loggedIn": false'),
     ),
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )
 
 
 def flat_launch(request: Request) -> Launch:
-    """The real one's own launch, in the session that goes on; it asks through its stdin, if it stays."""
+    """The real one's own launch, in the session that goes on; it asks through its stdin, if it
+    stays.
+    """
     asks = "stdio" if request.listens else None
     invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
     if request.resume:

@@ -1,7 +1,8 @@
 """A real claude's lines as verbs, like any vendor's: for a dialect that is not its own.
 
-Its stream is the contract itself: deltas where it was asked for them, then a line for each whole block; calls, results
-and nested agents in whole lines; a synthetic line in front of the result of a failed request.
+Its stream is the contract itself: deltas where it was asked for them, then a line for each whole
+block; calls, results and nested agents in whole lines; a synthetic line in front of the result of a
+failed request.
 """
 
 from typing import Any
@@ -46,8 +47,15 @@ class FlatClaudeTranslator(StreamedTranslator):
             self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
         elif subtype == "api_retry":
             self._again()
-            attempt, limit, delay = (count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms"))
-            self.turn.retry(attempt, limit, delay, f"{event.get('error_status') or ''} {event.get('error')}".strip())
+            attempt, limit, delay = (
+                count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
+            )
+            self.turn.retry(
+                attempt,
+                limit,
+                delay,
+                f"{event.get('error_status') or ''} {event.get('error')}".strip(),
+            )
 
     def on_stream_event(self, event: Event) -> None:
         if event.get("parent_tool_use_id"):
@@ -91,7 +99,9 @@ class FlatClaudeTranslator(StreamedTranslator):
         said = self.turn.child(parent) if parent else self.turn
         for block in content:
             if block["type"] == "tool_result":
-                said.tool_result(block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error")))
+                said.tool_result(
+                    block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
+                )
 
     def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
@@ -105,22 +115,34 @@ class FlatClaudeTranslator(StreamedTranslator):
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        call, tool, given = request.get("tool_use_id"), request.get("tool_name"), request.get("input")
-        if request.get("subtype") == "can_use_tool" and isinstance(call, str | int) and isinstance(tool, str):
+        call, tool, given = (
+            request.get("tool_use_id"),
+            request.get("tool_name"),
+            request.get("input"),
+        )
+        if (
+            request.get("subtype") == "can_use_tool"
+            and isinstance(call, str | int)
+            and isinstance(tool, str)
+        ):
             given = given if isinstance(given, dict) else {}
             self.turn.permission(identity, read_id(call), tool, given, (tool, given))
         else:
             self.outbox.append(unanswerable(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
-    on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = on_message_stop = (
-        Translator.ignored
-    )
+    on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
+        on_message_stop
+    ) = Translator.ignored
 
     def on_result(self, event: Event) -> None:
         turn, errors = self.turn, event.get("errors")
         for denial in event.get("permission_denials") or ():
-            turn.denied(str(denial.get("tool_use_id")), str(denial.get("tool_name")), denial.get("tool_input") or {})
+            turn.denied(
+                str(denial.get("tool_use_id")),
+                str(denial.get("tool_name")),
+                denial.get("tool_input") or {},
+            )
         facts: dict[str, Any] = {
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
@@ -133,7 +155,9 @@ class FlatClaudeTranslator(StreamedTranslator):
             turn.interrupted(**facts)
         elif event.get("is_error"):
             subtype = str(event.get("subtype"))
-            failed = str(said or (errors[0] if isinstance(errors, list) and errors else "") or subtype)
+            failed = str(
+                said or (errors[0] if isinstance(errors, list) and errors else "") or subtype
+            )
             status = event.get("api_error_status")
             turn.failed(
                 failed,

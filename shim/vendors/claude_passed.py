@@ -1,7 +1,8 @@
-"""The lines of a turn that are Claude's already: they are written as they came, and the turn follows them.
+"""The lines of a turn that are Claude's already: they are written as they came, and the turn
+follows them.
 
-The turn is told what the lines say (open blocks and calls, the session, the result), so that it can finish in Claude's
-words what a real claude leaves unfinished when it dies.
+The turn is told what the lines say (open blocks and calls, the session, the result), so that it can
+finish in Claude's words what a real claude leaves unfinished when it dies.
 """
 
 from typing import Any
@@ -36,17 +37,21 @@ class PassedTurn:
         self._calls = turn.calls
         self._nested = turn.nested
         self._end = turn.end
-        self._hidden = frozenset[str]() if turn.terms.judge is None else turn.terms.judge.policy.hidden
+        self._hidden = (
+            frozenset[str]() if turn.terms.judge is None else turn.terms.judge.policy.hidden
+        )
         self._hidden_block: int | None = None  # the index of a hidden call's block that is open
-        self._owed = 0  # results of background work, each of an `init` of its own, that may come behind the first one
+        # results of background work, each of an `init` of its own, that may come behind the first
+        # one
+        self._owed = 0
 
     def verbatim(self, raw: bytes, event: Line) -> None:
         """A line of a real claude: `raw` without its LF, `event` as parsed.
 
-        A result waits for the next line or the end, which may contradict it. A second `init` before a result, the
-        second result that it stands for (contract S20) and a result without its call are dropped where the frontend
-        reads to a terminator. Lines beside the conversation pass at any time, so the terminator comes with the end of
-        the stream or the next turn.
+        A result waits for the next line or the end, which may contradict it. A second `init` before
+        a result, the second result that it stands for (contract S20) and a result without its call
+        are dropped where the frontend reads to a terminator. Lines beside the conversation pass at
+        any time, so the terminator comes with the end of the stream or the next turn.
         """
         kind = event.get("type")
         if kind == "result":
@@ -60,7 +65,9 @@ class PassedTurn:
         elif kind == "user":
             self._pass(raw, self._live(raw, user=True) and self._follow_user(event))
         elif kind == "stream_event":
-            self._pass(raw, self._live(raw) and self._follow_stream_event(event) and self._pen.partial)
+            self._pass(
+                raw, self._live(raw) and self._follow_stream_event(event) and self._pen.partial
+            )
         else:
             if self._end.stated[0]:
                 self._finish()
@@ -75,13 +82,16 @@ class PassedTurn:
 
     @property
     def _lenient(self) -> bool:
-        """Whether the frontend can take all that a real claude says: it reads to no terminator, nothing is hidden."""
+        """Whether the frontend can take all that a real claude says: it reads to no terminator,
+        nothing is hidden.
+        """
         return not (self._pen.terminates or self._hidden)
 
     def _live(self, raw: bytes, *, user: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
 
-        Behind the result a line passes that belongs to background work, or that says a message of the user's again.
+        Behind the result a line passes that belongs to background work, or that says a message of
+        the user's again.
         """
         if self._end.stated[0] and self._machine.state is not CLOSED:
             self._finish()
@@ -126,20 +136,23 @@ class PassedTurn:
         session = event.get("session_id")
         if self._machine.state is NEW and isinstance(session, str):
             self._conversation.vendor_session = session
-        if self._lenient:  # a turn that never began has no `init` (contract 5.10), and a call may be left open
+        # a turn that never began has no `init` (contract 5.10), and a call may be left open
+        if self._lenient:
             self._calls.table.clear()
             if self._machine.state is NEW:
                 self._machine.go(READY, True)
         if event.get("is_error"):
             errors = event.get("errors")
-            message = event.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
+            message = event.get("result") or (
+                errors[0] if isinstance(errors, list) and errors else ""
+            )
             outcome = Outcome("failed", message=str(message), cause="vendor_error")
         else:
             outcome = Outcome("ended", facts={"result": event.get("result")})
             self._reply.last_text = str(event.get("result") or "")
         self._end.outcome, self._end.stated = outcome, (raw, outcome)
 
-    # -- what the lines say -------------------------------------------------------------------------------
+    # -- what the lines say ------------------------------------------------------------------------
 
     def _hides(self, block: Line) -> bool:
         """Whether a block is a call that is hidden; its id is remembered for the result."""
@@ -178,7 +191,9 @@ class PassedTurn:
         hidden = self._calls.table.hidden
         if isinstance(content, str):
             return True
-        if event.get("parent_tool_use_id") in hidden or any(block.get("tool_use_id") in hidden for block in content):
+        if event.get("parent_tool_use_id") in hidden or any(
+            block.get("tool_use_id") in hidden for block in content
+        ):
             return False
         if event.get("parent_tool_use_id"):
             for block in content:
@@ -216,7 +231,9 @@ class PassedTurn:
         if kind == "message_start":
             message = inner["message"]
             self._reply.model = str(message.get("model"))
-            self._pen.adopt_message(str(message.get("id")), self._reply.model, message.get("usage") or NO_USAGE)
+            self._pen.adopt_message(
+                str(message.get("id")), self._reply.model, message.get("usage") or NO_USAGE
+            )
             self._reply.number += 1
             self._machine.go(MESSAGE, True)
         elif kind == "content_block_start":
@@ -245,7 +262,9 @@ class PassedTurn:
 
 
 def _follow(table: OpenCalls[Any], block: Line, entry: Any) -> None:
-    """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude wrote them."""
+    """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
+    wrote them.
+    """
     identity, name, given = read_id(block["id"]), block["name"], block.get("input")
     if table.find(identity, name, given) is None:
         table.add(Announcement(identity, name, fingerprint(given), STREAM), f"{identity}~", entry)

@@ -1,4 +1,5 @@
-"""What a real claude is told through its stdin while it stays for a conversation in another dialect (contract 6).
+"""What a real claude is told through its stdin while it stays for a conversation in another dialect
+(contract 6).
 
 A vendor that took its protocol over says the same, but for what it does otherwise.
 """
@@ -41,7 +42,9 @@ class ClaudeSpeech:
 
     def prompt(self, message: Message) -> bytes:
         said = {"role": "user", "content": message.text}
-        return _line({"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None})
+        return _line(
+            {"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None}
+        )
 
     def steer(self, message: Message) -> bytes | None:
         """None: the message waits for its own turn."""
@@ -72,12 +75,18 @@ class ClaudeSpeech:
             changed = permission.own_arguments if decision.changed is None else decision.changed
             answer: dict[str, Any] = {"behavior": "allow", "updatedInput": changed}
         else:
-            answer = {"behavior": "deny", "message": decision.message, "interrupt": decision.interrupt}
+            answer = {
+                "behavior": "deny",
+                "message": decision.message,
+                "interrupt": decision.interrupt,
+            }
         return respond({"subtype": "success", "request_id": permission.request, "response": answer})
 
     def _request(self, **request: object) -> bytes:
         self._number += 1
-        return _line({"type": "control_request", "request_id": f"shim-{self._number}", "request": request})
+        return _line(
+            {"type": "control_request", "request_id": f"shim-{self._number}", "request": request}
+        )
 
 
 def respond(response: Mapping[str, Any]) -> bytes:
@@ -87,7 +96,13 @@ def respond(response: Mapping[str, Any]) -> bytes:
 
 def unanswerable(request: str, subtype: object) -> bytes:
     """The answer to a request that has none: silence would let it wait."""
-    return respond({"subtype": "error", "request_id": request, "error": f"Unsupported control request: {subtype}"})
+    return respond(
+        {
+            "subtype": "error",
+            "request_id": request,
+            "error": f"Unsupported control request: {subtype}",
+        }
+    )
 
 
 def _line(value: object) -> bytes:

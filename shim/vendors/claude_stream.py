@@ -1,4 +1,6 @@
-"""A real claude's lines, which pass as they are; what a frontend could not read is completed, cut or left out."""
+"""A real claude's lines, which pass as they are; what a frontend could not read is completed, cut
+or left out.
+"""
 
 from typing import Any
 
@@ -14,7 +16,8 @@ from shim.vendors.claude_speech import respond
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
 OLD = {"assistant", "user", "stream_event", "system", "result"}
 OLD |= {"control_request", "control_response", "control_cancel_request"}
-# Before the first message: that SDK does not read on behind a hundred lines until `initialize` is answered.
+# Before the first message: that SDK does not read on behind a hundred lines until `initialize` is
+# answered.
 UNASKED = {"auth_status", "keep_alive", "rate_limit_event"}
 
 QUESTIONS = 1000  # that wait for our answer
@@ -40,7 +43,9 @@ class ClaudeTranslator(Translator):
         self._verbatim = turn.clean_lines(PassedTurn(turn).verbatim)
 
     def line(self, raw: bytes) -> bytes | None:
-        """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line for some."""
+        """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
+        for some.
+        """
         kept = raw.rstrip(b"\r")
         self._raw = None if b"\r" in kept else kept
         return raw
@@ -51,7 +56,9 @@ class ClaudeTranslator(Translator):
             self.turn.unknown(event.get("type"), event)
             return
         kind = event["type"]
-        if kind not in OLD and (self.turn.terms.old_reader or (kind not in UNASKED and not self.asked)):
+        if kind not in OLD and (
+            self.turn.terms.old_reader or (kind not in UNASKED and not self.asked)
+        ):
             self.turn.unknown(kind, event)
             return
         if self._cut is not None and raw is not None:
@@ -59,7 +66,11 @@ class ClaudeTranslator(Translator):
         if kind == "system" and event.get("subtype") == "init":
             self.next_turn()
         turn = self.turn
-        session = turn.conversation.session_id or turn.terms.session.chosen_id or turn.terms.session.fresh_id
+        session = (
+            turn.conversation.session_id
+            or turn.terms.session.chosen_id
+            or turn.terms.session.fresh_id
+        )
         whole = self._passing.whole(event, session, turn.model or "unknown")
         if whole is None:
             return
@@ -75,12 +86,18 @@ class ClaudeTranslator(Translator):
             self._say(dump(short), short)
 
     def _refuse(self, event: Event, size: int) -> None:
-        """Refuse a question that is longer than a line. If it were cut, its answer would hand back a damaged input."""
+        """Refuse a question that is longer than a line. If it were cut, its answer would hand back
+        a damaged input.
+        """
         self.turn.account.repaired("question_too_large")
         if len(self.outbox) < QUESTIONS:
             request, identity = event.get("request"), str(event.get("request_id"))
             text = TOO_LARGE.format(size=size)
-            response: dict[str, object] = {"subtype": "error", "request_id": identity, "error": text}
+            response: dict[str, object] = {
+                "subtype": "error",
+                "request_id": identity,
+                "error": text,
+            }
             if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
                 denied = {"behavior": "deny", "message": text}
                 response = {"subtype": "success", "request_id": identity, "response": denied}

@@ -1,8 +1,9 @@
-"""codex's adapter: what codex leaves out of its stream is read from its own record of the thread (`codex_record`).
+"""codex's adapter: what codex leaves out of its stream is read from its own record of the thread
+(`codex_record`).
 
-A `file_change` only names its files, so it is said at its end, with what was written. Calls without an item in the
-stream are said before the next item. The stream does not name the model. Without a record, as in a replay, the rules
-say what the stream says.
+A `file_change` only names its files, so it is said at its end, with what was written. Calls without
+an item in the stream are said before the next item. The stream does not name the model. Without a
+record, as in a replay, the rules say what the stream says.
 """
 
 from shim.core.turn.outcome import Exit
@@ -14,19 +15,22 @@ from shim.vendors.codex_items import CompletedItems
 from shim.vendors.codex_record import NAMES, Call, Record, Unsaid, calls_of
 
 HELD = 100  # changes that have begun and not ended; codex makes one after the other
-# The record is looked at for calls without an item before each of these. A warning is none of them, because it may come
-# before the turn has begun in the record.
+# The record is looked at for calls without an item before each of these. A warning is none of them,
+# because it may come before the turn has begun in the record.
 NEWS = ("agent_message", "reasoning", "command_execution", "mcp_tool_call", "file_change")
 ENDS = ("turn.completed", "turn.failed")
 
 
 class _Own:
-    """What the adapter keeps: changes that have begun, the record of the thread, who reads a recorded app-server."""
+    """What the adapter keeps: changes that have begun, the record of the thread, who reads a
+    recorded app-server.
+    """
 
     def __init__(self) -> None:
         self.held: dict[str, Event] = {}
         self.completed = CompletedItems()
-        self.todo_list: tuple[object, object] = (None, None)  # id and entries of the latest todo list
+        # id and entries of the latest todo list
+        self.todo_list: tuple[object, object] = (None, None)
         self.todo_list_count = 0
         self.record: Record | None = None
         self.server: Translator | None = None
@@ -53,7 +57,9 @@ class CodexTranslator(ProfileTranslator):
             return is_repeated or self._of_server(event)
         if of not in NEWS and kind not in ENDS:
             return is_repeated
-        self._own.record = self._own.record or Record(home, self.turn.conversation.vendor_session or "")
+        self._own.record = self._own.record or Record(
+            home, self.turn.conversation.vendor_session or ""
+        )
         unsaid = self._own.record.unsaid()
         self.turn.message_facts(model=self._own.record.model)
         for call in unsaid:
@@ -70,7 +76,9 @@ class CodexTranslator(ProfileTranslator):
         self._own.todo_list = None, None
 
     def _is_repeated(self, item: Event, kind: str) -> bool:
-        """Return whether an event repeats an item that was completed in this turn, and remember completed items."""
+        """Return whether an event repeats an item that was completed in this turn, and remember
+        completed items.
+        """
         if self._own.completed.has(item):
             self.account.repaired("repeated_item", item.get("id"))
             return True
@@ -79,7 +87,9 @@ class CodexTranslator(ProfileTranslator):
         return False
 
     def _write_todo_list(self, event: Event, item: Event) -> None:
-        """Write a state of a todo list as a call with its own id: codex uses one id for all states of a list."""
+        """Write a state of a todo list as a call with its own id: codex uses one id for all states
+        of a list.
+        """
         state = item.get("id"), item.get("items")
         if state == self._own.todo_list:
             return
@@ -92,10 +102,16 @@ class CodexTranslator(ProfileTranslator):
         self._let_go()
 
     def unread(self, event: Event) -> Translator:
-        return self if self.turn.terms.home is None and self._of_server(event) else super().unread(event)
+        return (
+            self
+            if self.turn.terms.home is None and self._of_server(event)
+            else super().unread(event)
+        )
 
     def _of_server(self, event: Event) -> bool:
-        """Whether a line of a recording is one of an app-server, which has no type; then it is read."""
+        """Whether a line of a recording is one of an app-server, which has no type; then it is
+        read.
+        """
         if "type" in event or not ("method" in event or "id" in event):
             return False
         if self._own.server is None:
@@ -107,7 +123,9 @@ class CodexTranslator(ProfileTranslator):
         return True
 
     def _changes(self, event: Event, item: Event, record: Record) -> bool:
-        """Whether an item that changes files is dealt with: it waits for its end, or it is said with its contents."""
+        """Whether an item that changes files is dealt with: it waits for its end, or it is said
+        with its contents.
+        """
         identity, changes = str(item.get("id")), _changes(item)
         if changes is None:
             return False
@@ -117,7 +135,11 @@ class CodexTranslator(ProfileTranslator):
             self._own.held[identity] = event
             return True
         self._own.held.pop(identity, None)
-        found = record.change({path for path, _ in changes}) if event["type"] == "item.completed" else None
+        found = (
+            record.change({path for path, _ in changes})
+            if event["type"] == "item.completed"
+            else None
+        )
         if found is None:
             return False
         failed = item.get("status") == "failed"
@@ -134,7 +156,10 @@ class CodexTranslator(ProfileTranslator):
 
     def _say(self, identity: str, calls: list[Call], *, refused: bool = False) -> list[str]:
         """Say calls that the stream has as one item, or not at all. Gives their ids."""
-        ids = [f"{self.mark}{identity}" + (f".{number}" if number else "") for number in range(len(calls))]
+        ids = [
+            f"{self.mark}{identity}" + (f".{number}" if number else "")
+            for number in range(len(calls))
+        ]
         for own, (name, arguments) in zip(ids, calls, strict=True):
             if refused:
                 self.turn.denied(own, name, arguments)
@@ -142,7 +167,9 @@ class CodexTranslator(ProfileTranslator):
         return ids
 
     def _say_unsaid(self, unsaid: Unsaid) -> None:
-        calls = [(name, absolute(arguments, self.turn.terms.cwd)) for name, arguments in unsaid.calls]
+        calls = [
+            (name, absolute(arguments, self.turn.terms.cwd)) for name, arguments in unsaid.calls
+        ]
         for own in self._say(unsaid.identity, calls, refused=unsaid.rejected):
             self.turn.tool_result(own, unsaid.output, unsaid.failed)
 
@@ -153,7 +180,9 @@ class CodexTranslator(ProfileTranslator):
         self._own.held.clear()
 
     def _may_run(self, changes: list[tuple[str, str]]) -> bool:
-        """Whether all changes are allowed. A denied change is said at once, so that the turn is stopped."""
+        """Whether all changes are allowed. A denied change is said at once, so that the turn is
+        stopped.
+        """
         judge = self.turn.terms.judge
         return judge is None or not any(
             judge.denies(NAMES.get(kind, "Edit"), {"file_path": path}) for path, kind in changes
@@ -166,4 +195,8 @@ def _changes(item: Event) -> list[tuple[str, str]] | None:
     if not isinstance(changes, list) or not all(isinstance(one, dict) for one in changes):
         return None
     found = [(one.get("path"), one.get("kind")) for one in changes]
-    return found if all(isinstance(path, str) and isinstance(kind, str) for path, kind in found) else None
+    return (
+        found
+        if all(isinstance(path, str) and isinstance(kind, str) for path, kind in found)
+        else None
+    )

@@ -1,11 +1,13 @@
-"""What codex's hook is told of a call where codex asks about its calls: by its app-server. Measured with 0.169.0.
+"""What codex's hook is told of a call where codex asks about its calls: by its app-server. Measured
+with 0.169.0.
 
-codex asks about each command but those that a `.rules` file of the person's allows, so the hook puts a command that
-does nothing in front of each: no rule is about that one, and the line as a whole is a question again. It asks about
-each patch, and about each tool of the MCP servers that were told to ask, whose names the hook is given. So what the
-policy asks about goes on to that question, and what it denies is refused here already: a hook that codex did
-not list might answer the question. It asks about nothing else (`view_image`, other servers), so that is refused
-where it would be asked.
+codex asks about each command but those that a `.rules` file of the person's allows, so the hook
+puts a command that does nothing in front of each: no rule is about that one, and the line as a
+whole is a question again. It asks about each patch, and about each tool of the MCP servers that
+were told to ask, whose names the hook is given. So what the policy asks about goes on to that
+question, and what it denies is refused here already: a hook that codex did not list might answer
+the question. It asks about nothing else (`view_image`, other servers), so that is refused where it
+would be asked.
 """
 
 import json
@@ -26,9 +28,11 @@ def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_h
 
 
 def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
-    """Return whether codex asks about the calls of an event, and the request can be allowed in this mode.
+    """Return whether codex asks about the calls of an event, and the request can be allowed in this
+    mode.
 
-    `servers` are the MCP servers that are configured to ask, as they are spelled in the names of their tools.
+    `servers` are the MCP servers that are configured to ask, as they are spelled in the names of
+    their tools.
     """
     name = str(event.get("tool_name"))
     asking_prefixes = tuple(f"mcp__{server}__" for server in servers)

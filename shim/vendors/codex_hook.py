@@ -1,9 +1,11 @@
-"""What codex's hook is told of a call, as Claude's calls: an event of `hooks.PreToolUse`, measured with 0.169.0.
+"""What codex's hook is told of a call, as Claude's calls: an event of `hooks.PreToolUse`, measured
+with 0.169.0.
 
     {"hook_event_name":"PreToolUse","cwd":FOLDER,"tool_name":"Bash","tool_input":{"command":…},…}
 
-`cwd` is the folder that the call runs in: the model may name another one with each command. A patch comes as the input
-of `apply_patch`, or as a command that codex takes for one: `apply_patch <<'EOF'`.
+`cwd` is the folder that the call runs in: the model may name another one with each command. A patch
+comes as the input of `apply_patch`, or as a command that codex takes for one: `apply_patch
+<<'EOF'`.
 """
 
 import posixpath
@@ -15,7 +17,8 @@ from shim.core.policy.place import Place
 
 Call = tuple[str, dict[str, Any]]
 
-# A patch that is a whole command: its words stand between quoted marks, so that the shell reads nothing in them.
+# A patch that is a whole command: its words stand between quoted marks, so that the shell reads
+# nothing in them.
 PATCH = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
 MOVES = "*** Move to:"
 # What a line of a patch says of a file. codex reads such a line with spaces around it too.
@@ -25,14 +28,20 @@ CHANGES = {
     MOVES: "Write",
     "*** Delete File:": "Delete",
 }
-AGENTS = r"^multi_agent_v\d+"  # stands in front of the names of most tools for subagents, without a mark between
+# stands in front of the names of most tools for subagents, without a mark between
+AGENTS = r"^multi_agent_v\d+"
 # Claude's names of what only talks, plans or waits.
 TALKS = {
-    **dict.fromkeys(("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"),
+    **dict.fromkeys(
+        ("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"
+    ),
     **dict.fromkeys(("followup_task", "interrupt_agent", "list_agents", "send_message"), "Task"),
-    **dict.fromkeys(("update_plan", "get_goal", "create_goal", "update_goal", "request_user_input"), "TodoWrite"),
+    **dict.fromkeys(
+        ("update_plan", "get_goal", "create_goal", "update_goal", "request_user_input"), "TodoWrite"
+    ),
     **dict.fromkeys(("list_mcp_resources", "list_mcp_resource_templates"), "ListMcpResourcesTool"),
-    **dict.fromkeys(("exec", "wait", "sleep", "write_stdin"), "TaskOutput"),  # a script's own calls are asked about
+    # a script's own calls are asked about
+    **dict.fromkeys(("exec", "wait", "sleep", "write_stdin"), "TaskOutput"),
     "tool_search": "ToolSearch",
     "read_mcp_resource": "ReadMcpResourceTool",
     "web_search": "WebSearch",
@@ -40,7 +49,9 @@ TALKS = {
 
 
 def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
-    """The calls of an event; each has to be allowed. ValueError for an event that cannot be understood."""
+    """The calls of an event; each has to be allowed. ValueError for an event that cannot be
+    understood.
+    """
     name, given, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
@@ -75,14 +86,17 @@ def _command(command: str, folder: str, place: Place) -> list[Call]:
 
 
 def changed(patch: str, folder: str) -> list[Call]:
-    """A call for each file that a patch changes, and for each part of an edit, with what a hook may want to see.
+    """A call for each file that a patch changes, and for each part of an edit, with what a hook may
+    want to see.
 
     A line too many that is taken for the name of a file refuses more, never less.
     """
     found: list[Call] = []
     for line in patch.split("\n"):
         said = line.strip()
-        named = next(((mark, name) for mark, name in CHANGES.items() if said.startswith(mark)), None)
+        named = next(
+            ((mark, name) for mark, name in CHANGES.items() if said.startswith(mark)), None
+        )
         if named is not None:
             path = posixpath.join(folder, said[len(named[0]) :].strip())
             moved = named[0] == MOVES and found  # what follows are parts of the edit still

@@ -1,6 +1,7 @@
 """Items of codex's threads as Claude's calls, as its app-server has them. Measured with 0.169.0.
 
-    {"type":"commandExecution","id":C,"command":"/bin/bash -lc 'ls'","cwd":FOLDER,"status":…,"aggregatedOutput":…}
+    {"type":"commandExecution","id":C,"command":"/bin/bash -lc
+        'ls'","cwd":FOLDER,"status":…,"aggregatedOutput":…}
     {"type":"fileChange","id":C,"changes":[{"path":…,"kind":{"type":"update","move_path":…},"diff":…}],"status":…}
     {"type":"mcpToolCall","id":C,"server":…,"tool":…,"arguments":…,"result":{"content":[…]},"error":…}
     {"type":"collabAgentToolCall","id":C,"tool":"spawnAgent","prompt":…,"receiverThreadIds":[…],"agentsStates":…}
@@ -19,9 +20,21 @@ from shim.vendors.codex_asking_hook import MARK
 from shim.vendors.codex_record import Call, calls_of
 
 COMPLETED = "completed"
-MAX_ITEM_IDS = 10_000  # completed items of a turn that are remembered; a long turn has several hundred
+# completed items of a turn that are remembered; a long turn has several hundred
+MAX_ITEM_IDS = 10_000
 # Keys of an item that do not change while it runs: they identify its subject.
-SUBJECT_KEYS = ("type", "command", "changes", "server", "tool", "arguments", "prompt", "query", "path", "text")
+SUBJECT_KEYS = (
+    "type",
+    "command",
+    "changes",
+    "server",
+    "tool",
+    "arguments",
+    "prompt",
+    "query",
+    "path",
+    "text",
+)
 
 
 class CompletedItems:
@@ -40,7 +53,9 @@ class CompletedItems:
         return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """Add a completed item. An item without an id is not remembered, so it is never a repetition."""
+        """Add a completed item. An item without an id is not remembered, so it is never a
+        repetition.
+        """
         item_id = item.get("id")
         if isinstance(item_id, str) and item_id and len(self._subjects) < MAX_ITEM_IDS:
             self._subjects[item_id] = _hash_subject(item)
@@ -108,7 +123,9 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
     if kind == "commandExecution":
         said = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
         # A command without an exit code has succeeded only if its status is `completed`.
-        succeeded = item.get("exitCode") == 0 or (item.get("exitCode") is None and status == COMPLETED)
+        succeeded = item.get("exitCode") == 0 or (
+            item.get("exitCode") is None and status == COMPLETED
+        )
         return said, failed or not succeeded
     if kind == "mcpToolCall":
         error = item.get("error")

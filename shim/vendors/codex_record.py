@@ -1,19 +1,22 @@
 """codex's own record of a thread, which has what its stream leaves out. It is read as it grows.
 
-`sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's home, by its own clock's date. Measured with 0.169.0:
-what a file change wrote stands there before its `item.completed` is printed; the files themselves are no source,
-because without the sandbox they are changed before `item.started` can be read. A call of the model stands there with
-its output also where the stream has no item for it: one that was refused, or a command that failed at once in the
-sandbox. An item stands before the output of its call. All lines are {"type":…,"payload":{…}}, and one of the type
+`sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's home, by its own clock's date.
+Measured with 0.169.0: what a file change wrote stands there before its `item.completed` is printed;
+the files themselves are no source, because without the sandbox they are changed before
+`item.started` can be read. A call of the model stands there with its output also where the stream
+has no item for it: one that was refused, or a command that failed at once in the sandbox. An item
+stands before the output of its call. All lines are {"type":…,"payload":{…}}, and one of the type
 `turn_context` names the model of the turn. Of the other payloads:
 
     {"type":"task_started",…}                                                      a turn begins
     {"type":"function_call","name":"exec_command","arguments":"{\\"cmd\\":…}","call_id":C}
     {"type":"custom_tool_call","name":"apply_patch","input":"*** Begin…","call_id":C}
     {"type":"item_completed","item":{"type":"FileChange","id":C,"changes":{PATH:CHANGE},"stdout":…,"stderr":…}}
-    {"type":"function_call_output","call_id":C,"output":"…"}                       and custom_tool_call_output
+    {"type":"function_call_output","call_id":C,"output":"…"}                       and
+                                                                                   custom_tool_call_output
 
-A CHANGE is {"type":"add","content":…}, {"type":"update","unified_diff":…,"move_path":…} or {"type":"delete",…}.
+A CHANGE is {"type":"add","content":…}, {"type":"update","unified_diff":…,"move_path":…} or
+{"type":"delete",…}.
 """
 
 import re
@@ -25,25 +28,30 @@ import orjson
 from shim.core.policy.rules import MCP
 from shim.core.turn.terms import Home
 
-WAITING = 1000  # calls and changes of a turn that are remembered until they are said; no real turn has more
+# calls and changes of a turn that are remembered until they are said; no real turn has more
+WAITING = 1000
 LOOKS = 20  # for a record: it exists before the first item is printed, or never
 DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local date
 BEGUN = b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
 CONTEXT = "turn_context"
 MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",', b'"type":"turn_context"')
 NAMES = {"add": "Write", "delete": "Delete"}  # Claude's name of a change; else it is an Edit
-ENDED = r"Process exited with code (\d+)\n"  # in the head of a command's output; else it may still run
+# in the head of a command's output; else it may still run
+ENDED = r"Process exited with code (\d+)\n"
 SHELL = "exec_command"
 REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
 PATCH_REFUSED = (REJECTED, "apply_patch verification failed")
-HOOKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")  # by ours
+# by ours
+HOOKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
 REFUSED = (*HOOKED, *PATCH_REFUSED, "unsupported call", "failed to parse function arguments")
 
 Call = tuple[str, dict[str, Any]]
 
 
 class Unsaid(NamedTuple):
-    """A call of the model that the stream does not have: its id, the calls that it is for Claude, its output."""
+    """A call of the model that the stream does not have: its id, the calls that it is for Claude,
+    its output.
+    """
 
     identity: str
     calls: list[Call]
@@ -98,7 +106,9 @@ class Record:
                     continue  # the first line is cut off, or it is of another version
 
     def _place(self) -> str | None:
-        """The path of the record. The first part of a thread's id is the time of its beginning, in milliseconds."""
+        """The path of the record. The first part of a thread's id is the time of its beginning, in
+        milliseconds.
+        """
         from datetime import UTC, datetime, timedelta
 
         try:
@@ -130,7 +140,9 @@ class Record:
 
 
 def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
-    """A call that certainly gets no item: it was refused, or its command has ended. None for any other."""
+    """A call that certainly gets no item: it was refused, or its command has ended. None for any
+    other.
+    """
     name, text = _tool_name(call), output if isinstance(output, str) else ""
     refused = text.startswith(REFUSED)
     head, _, said = text.partition("Output:\n")
@@ -145,11 +157,19 @@ def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
     if not calls:
         calls = [("Bash", {"command": whole})] if name == SHELL and whole else [(name, arguments)]
     failed = refused or (ended is not None and ended[1] != "0")
-    return Unsaid(str(call["call_id"]), calls, said if ended else text, failed, text.startswith((*HOOKED, REJECTED)))
+    return Unsaid(
+        str(call["call_id"]),
+        calls,
+        said if ended else text,
+        failed,
+        text.startswith((*HOOKED, REJECTED)),
+    )
 
 
 def _tool_name(call: Mapping[str, Any]) -> str:
-    """Return the name of the tool that the model called, with the server's name if it is an MCP tool."""
+    """Return the name of the tool that the model called, with the server's name if it is an MCP
+    tool.
+    """
     name, namespace = str(call["name"]), call.get("namespace")
     is_of_server = isinstance(namespace, str) and namespace.startswith(MCP)
     return f"{namespace}__{name}" if is_of_server else name
@@ -167,12 +187,16 @@ def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
-    """A recorded change of one file as Claude's calls: one for each part of the change, at least one."""
+    """A recorded change of one file as Claude's calls: one for each part of the change, at least
+    one.
+    """
     file, kind = {"file_path": path}, change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file | {"content": change["content"]})]
     diff = change.get("unified_diff") if kind == "update" else None
-    return _edits(file, diff if isinstance(diff, str) else "") or [(NAMES.get(str(kind), "Edit"), file)]
+    return _edits(file, diff if isinstance(diff, str) else "") or [
+        (NAMES.get(str(kind), "Edit"), file)
+    ]
 
 
 def patched(patch: str) -> list[Call]:
@@ -198,7 +222,9 @@ def _edits(file: dict[str, Any], diff: str) -> list[Call]:
 
 
 def hunks(diff: str) -> Iterator[tuple[str, str]]:
-    """The parts of a unified diff: the old text and the new text of each, with the lines around them."""
+    """The parts of a unified diff: the old text and the new text of each, with the lines around
+    them.
+    """
     old: list[str] = []
     new: list[str] = []
     last: list[list[str]] = []  # where the line before this one went

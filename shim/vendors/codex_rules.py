@@ -1,14 +1,16 @@
 """What codex is told of a conversation's rules before it runs anything. Measured with 0.169.0.
 
-Its sandbox is wider than Claude's modes: it runs any command, and knows folders only. So a hook of ours stands in front
-of every call (`hooks.PreToolUse`). codex starts the hook for commands, patches, tools of MCP, subagents and what
-subagents call, and for what a script calls in its code mode. A hook that ends with code 2 and a reason on stderr stops
-the call; with another failure the call would run, so a shell makes a 2 of every failure. A hook that nobody has
-reviewed is left out without a word unless `--dangerously-bypass-hook-trust` stands there.
+Its sandbox is wider than Claude's modes: it runs any command, and knows folders only. So a hook of
+ours stands in front of every call (`hooks.PreToolUse`). codex starts the hook for commands,
+patches, tools of MCP, subagents and what subagents call, and for what a script calls in its code
+mode. A hook that ends with code 2 and a reason on stderr stops the call; with another failure the
+call would run, so a shell makes a 2 of every failure. A hook that nobody has reviewed is left out
+without a word unless `--dangerously-bypass-hook-trust` stands there.
 
-Below bypassPermissions codex also keeps from files that widen: `.rules` files, which let commands out of the sandbox,
-and all that the working directory says (`.codex/config.toml`: servers, roles, folders that may be written to).
-The web is searched by the model's service, which no hook sees, so that tool is taken away.
+Below bypassPermissions codex also keeps from files that widen: `.rules` files, which let commands
+out of the sandbox, and all that the working directory says (`.codex/config.toml`: servers, roles,
+folders that may be written to). The web is searched by the model's service, which no hook sees, so
+that tool is taken away.
 """
 
 from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
@@ -35,15 +37,19 @@ def arguments(request: Request) -> list[str]:
     words += _untrusted(policy)
     if mode != BYPASS:
         words += ["--ignore-rules", *_sandbox(policy, mode)]
-    handler = f'{{type="command",command={_text(command(request, "codex", HOOK))},timeout={SECONDS}}}'
+    handler = (
+        f'{{type="command",command={_text(command(request, "codex", HOOK))},timeout={SECONDS}}}'
+    )
     words += ["--dangerously-bypass-hook-trust", *_set("features.hooks", "true")]
     return words + _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
 def asking(request: Request) -> list[str]:
-    """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot ask about.
+    """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
+    ask about.
 
-    What is typed into a program that runs (`write_stdin`) is asked about by nobody, so programs get no terminal.
+    What is typed into a program that runs (`write_stdin`) is asked about by nobody, so programs get
+    no terminal.
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
@@ -61,7 +67,9 @@ def answers(request: Request) -> bool:
 
 
 def sandbox(request: Request) -> list[str]:
-    """The sandbox of a mode. A command that a person allowed has to run, so there is none where one may be asked."""
+    """The sandbox of a mode. A command that a person allowed has to run, so there is none where one
+    may be asked.
+    """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
     if mode == BYPASS or (answers(request) and mode not in NEVER_ASKED):
@@ -70,7 +78,8 @@ def sandbox(request: Request) -> list[str]:
 
 
 def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
-    """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools themselves.
+    """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
+    themselves.
 
     ModeError where codex may not run it, but for the widest mode without rules, which needs none.
     """
@@ -85,14 +94,20 @@ def environment(request: Request) -> dict[str, str]:
 
 
 def heeds(rule: Rule) -> bool:
-    """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they only read."""
+    """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
+    only read.
+    """
     return not rule.tool.startswith(MCP)
 
 
 def searches(request: Request) -> bool:
     """Whether it may search the web, which nobody is asked about."""
     policy = request.policy
-    return policy is not None and usable(policy, WEB, request.permission_mode) and not _hooked(policy, WEB)
+    return (
+        policy is not None
+        and usable(policy, WEB, request.permission_mode)
+        and not _hooked(policy, WEB)
+    )
 
 
 def usable(policy: Policy, tool: str, mode: str) -> bool:
@@ -112,12 +127,15 @@ def _hooked(policy: Policy, tool: str) -> bool:
 
 
 def _sandbox(policy: Policy, mode: str) -> list[str]:
-    """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow one."""
+    """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow
+    one.
+    """
     if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allowed or policy.hooks)):
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(_text(policy.place.absolute(folder)) for folder in policy.place.directories)
-    commands = any(rule.tool == "Bash" for rule in policy.allowed)  # `Bash(git push:*)` needs the network
+    # `Bash(git push:*)` needs the network
+    commands = any(rule.tool == "Bash" for rule in policy.allowed)
     return [
         *_set("sandbox_mode", '"workspace-write"'),
         *_set(f"{table}.exclude_slash_tmp", "true"),
@@ -130,14 +148,18 @@ def _sandbox(policy: Policy, mode: str) -> list[str]:
 def _untrusted(policy: Policy) -> list[str]:
     """Nothing that the working directory says of codex counts, nor what a folder around it says.
 
-    codex asks whether a folder is trusted first, and only then about its repository, so each folder is named.
+    codex asks whether a folder is trusted first, and only then about its repository, so each folder
+    is named.
     """
     named: dict[str, None] = {}
     for folder in policy.place.spellings(policy.place.cwd):
         while folder not in named:
             named[folder] = None
             folder = folder.rpartition("/")[0] or "/"
-    return _set("projects", "{" + ",".join(f'{_text(one)}={{trust_level="untrusted"}}' for one in named) + "}")
+    return _set(
+        "projects",
+        "{" + ",".join(f'{_text(one)}={{trust_level="untrusted"}}' for one in named) + "}",
+    )
 
 
 def _set(key: str, value: str) -> list[str]:
@@ -147,4 +169,8 @@ def _set(key: str, value: str) -> list[str]:
 def _text(value: str) -> str:
     """A string of TOML."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in escaped) + '"'
+    return (
+        '"'
+        + "".join(one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in escaped)
+        + '"'
+    )

@@ -1,9 +1,11 @@
-"""The settings of a codex thread by which it asks about each call, whatever a person's own say. Measured with 0.169.0.
+"""The settings of a codex thread by which it asks about each call, whatever a person's own say.
+Measured with 0.169.0.
 
-They are tables: codex takes dotted keys and tables beside each other in an order of its own, and the last one counts.
-A person's hooks cannot be replaced, for codex joins the lists of all its settings, but each one that it lists can be
-switched off. Those that decide about a call would answer our question (`PermissionRequest`), or take away the word
-that makes codex ask it (`PreToolUse`). Those that nobody has reviewed run only because ours has to.
+They are tables: codex takes dotted keys and tables beside each other in an order of its own, and
+the last one counts. A person's hooks cannot be replaced, for codex joins the lists of all its
+settings, but each one that it lists can be switched off. Those that decide about a call would
+answer our question (`PermissionRequest`), or take away the word that makes codex ask it
+(`PreToolUse`). Those that nobody has reviewed run only because ours has to.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +19,22 @@ UNKNOWN = "codex did not say which hooks it runs, and one of them might answer f
 MANAGED = "a hook of your administrator's ({}) answers for you in codex; ask for bypassPermissions without rules"
 
 
-def servers(own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The servers of MCP, `own` with all of theirs, so that each asks about each tool, also about those that only read.
+def servers(
+    own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """The servers of MCP, `own` with all of theirs, so that each asks about each tool, also about
+    those that only read.
 
     `known` are the tables of codex's settings, `named` the servers to tell this.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*own, *named)):
         tools = table(table(known.get(name)).get("tools"))
-        asking = {tool: {"approval_mode": "prompt"} for tool, said in tools.items() if "approval_mode" in table(said)}
+        asking = {
+            tool: {"approval_mode": "prompt"}
+            for tool, said in tools.items()
+            if "approval_mode" in table(said)
+        }
         found[name] = {**own.get(name, {}), **PROMPTING, **({"tools": asking} if asking else {})}
     return found
 
@@ -45,8 +54,9 @@ def server(said: Mapping[str, Any]) -> dict[str, Any]:
 def switched_off(listed: Mapping[str, Any], *, judged: bool) -> dict[str, dict[str, bool]]:
     """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.
 
-    `listed` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off. ValueError where one
-    decides and our hook is to judge calls (`judged`), and for a list that cannot be read.
+    `listed` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
+    ValueError where one decides and our hook is to judge calls (`judged`), and for a list that
+    cannot be read.
     """
     found: dict[str, dict[str, bool]] = {}
     folders = listed.get("data")

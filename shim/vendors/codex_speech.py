@@ -1,4 +1,6 @@
-"""codex driven by its app-server, so that a frontend is asked about each call. Measured with 0.169.0."""
+"""codex driven by its app-server, so that a frontend is asked about each call. Measured with
+0.169.0.
+"""
 
 import re
 
@@ -64,15 +66,26 @@ class CodexSpeech(LinkSpeech[Thread]):
         return None if able is None else self._link.set_effort(able)
 
     def mode(self, name: str) -> bytes | None:
-        """codex asks about each call in every mode, and the policy answers; other words need another child."""
+        """codex asks about each call in every mode, and the policy answers; other words need
+        another child.
+        """
         if self._request is None or self._request.unheard:
             return None
-        before, self._request = codex_rules.asking(self._request), self._request._replace(permission_mode=name)
+        before, self._request = (
+            codex_rules.asking(self._request),
+            self._request._replace(permission_mode=name),
+        )
         return b"" if codex_rules.asking(self._request) == before else None
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
-        """Yes to this call alone, or no. ValueError for a changed input, which codex has no word for."""
-        request, choice, answers = permission.request, {"allow": decision.allow, "stop": decision.interrupt}, None
+        """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
+        for.
+        """
+        request, choice, answers = (
+            permission.request,
+            {"allow": decision.allow, "stop": decision.interrupt},
+            None,
+        )
         if request in self._link.forms.open:
             return self._link.fill(request, decision.changed, **choice)
         if decision.allow and decision.changed is not None:
@@ -82,8 +95,11 @@ class CodexSpeech(LinkSpeech[Thread]):
 
             answers = own(permission.own_arguments, decision.changed)
         answer = self._link.decide(request, answers=answers, words=told(decision.changed), **choice)
-        ours = permission.own_arguments.get("threadId") == self._link.session  # a subagent cannot be told
-        explained = answer and ours and decision.message and not (decision.allow or decision.interrupt)
+        # a subagent cannot be told
+        ours = permission.own_arguments.get("threadId") == self._link.session
+        explained = (
+            answer and ours and decision.message and not (decision.allow or decision.interrupt)
+        )
         return answer + self._link.explain(DENIED.format(decision.message)) if explained else answer
 
 
@@ -92,7 +108,9 @@ def two_way(base: Vendor) -> Vendor:
 
     def start(request: Request) -> Launch:
         if request.resume and not re.fullmatch(THREAD_ID, request.resume):
-            raise FrontendError(f"{request.resume[:60]!r} is no session id of codex", hint="start a new session")
+            raise FrontendError(
+                f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
+            )
         words = codex_rules.asking(request)
         codex_rules.asking_hook(request, [])  # where it cannot be, nothing is started
         return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)

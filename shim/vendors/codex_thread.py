@@ -1,8 +1,9 @@
 """One `codex app-server`: the thread that it holds, and what it was asked. Measured with 0.169.0.
 
-Sans-IO: each method gives the bytes of whole lines. A thread is opened step by step, each by the answer to the step
-before: `initialize`, `config/read`, `hooks/list`, then `thread/start` (or resume, fork), then `turn/start`. A message
-that comes earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
+Sans-IO: each method gives the bytes of whole lines. A thread is opened step by step, each by the
+answer to the step before: `initialize`, `config/read`, `hooks/list`, then `thread/start` (or
+resume, fork), then `turn/start`. A message that comes earlier waits. Its lines are JSON-RPC without
+the word `jsonrpc`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,17 +22,20 @@ GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread",
 STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
 OPENING = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
 TAKES: Kinds = frozenset(("image", "url"))
-ASKS = {"approvalPolicy": "untrusted"}  # it asks before each command and each patch, in every sandbox
+# it asks before each command and each patch, in every sandbox
+ASKS = {"approvalPolicy": "untrusted"}
 # Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
 ABILITIES = {"experimentalApi": True, "requestAttestation": False}
-BYPASS_TRUST = "bypass_hook_trust"  # a hook that nobody has reviewed is left out without a word, also ours
+# a hook that nobody has reviewed is left out without a word, also ours
+BYPASS_TRUST = "bypass_hook_trust"
 
 
 class Opening(NamedTuple):
     """How a thread begins. `resume` is the id of one that goes on, in another one if `fork`.
 
-    `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up with: name →
-    configuration as Claude has it. `hooks` gives our hooks, as codex's table, for the names of all servers.
+    `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up
+    with: name → configuration as Claude has it. `hooks` gives our hooks, as codex's table, for the
+    names of all servers.
     """
 
     cwd: str
@@ -45,7 +49,9 @@ class Opening(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request of codex's that waits. It is allowed once all its `parts` are, one for each of its `calls`."""
+    """A request of codex's that waits. It is allowed once all its `parts` are, one for each of its
+    `calls`.
+    """
 
     identity: object
     kind: str
@@ -74,7 +80,8 @@ class Thread:
         self.steering = 0  # messages of this turn that codex has not taken
         self._stopped = False  # the turn that is about to begin is not wanted any more
         self._own_model: str | None = None
-        self._told: str | None = None  # the model that the next turn is to have, where it is another one
+        # the model that the next turn is to have, where it is another one
+        self._told: str | None = None
         self._questions: dict[str, Question] = {}  # by each part
         self.forms = Forms()  # what MCP servers want to know, and all answers of a person
 
@@ -94,7 +101,9 @@ class Thread:
         if self._opening.effort is not None:
             more["effort"] = self._opening.effort
         self._told = None
-        return self.peer.ask(TURN, "turn/start", threadId=self.session, input=_input(message), **ASKS, **more)
+        return self.peer.ask(
+            TURN, "turn/start", threadId=self.session, input=_input(message), **ASKS, **more
+        )
 
     def steer(self, message: Message) -> bytes | None:
         """A message into the turn that runs; None where no turn is known to run."""
@@ -105,14 +114,20 @@ class Thread:
         return self.peer.ask(STEERING, "turn/steer", **said)
 
     def took(self) -> None:
-        """A message stands in the thread: what was accepted before that is lost when the turn is interrupted."""
+        """A message stands in the thread: what was accepted before that is lost when the turn is
+        interrupted.
+        """
         self.steering = max(0, self.steering - 1)
 
     def explain(self, words: str) -> bytes:
         """Words for the model about a call that was denied: codex tells it only that the call was."""
         if not self.turn:
             return b""
-        said = {"threadId": self.session, "expectedTurnId": self.turn, "input": _input(Message(words))}
+        said = {
+            "threadId": self.session,
+            "expectedTurnId": self.turn,
+            "input": _input(Message(words)),
+        }
         return self.peer.ask(REASON, "turn/steer", **said)
 
     def stop(self) -> bytes:
@@ -123,7 +138,9 @@ class Thread:
         return self.peer.ask(STOPPING, "turn/interrupt", threadId=self.session, turnId=self.turn)
 
     def set_model(self, name: str | None) -> bytes | None:
-        """Another model from the next turn on, None is codex's own; gives back None where that one is not known."""
+        """Another model from the next turn on, None is codex's own; gives back None where that one
+        is not known.
+        """
         self._opening = self._opening._replace(model=name)
         if not self.session:
             return b""
@@ -154,19 +171,24 @@ class Thread:
         self.forms.open.clear()
 
     def end_commands(self, threads: Iterable[str] = ()) -> None:
-        """End the background commands of an interrupted turn, and those of its subagents' `threads`.
+        """End the background commands of an interrupted turn, and those of its subagents'
+        `threads`.
 
-        On an interrupt, codex itself ends only the call that it waits for. Background commands would run until the
-        conversation ends.
+        On an interrupt, codex itself ends only the call that it waits for. Background commands
+        would run until the conversation ends.
         """
         if self.greeted:
             for thread in (self.session, *threads):
-                self.outbox.append(self.peer.ask(CLEANING, "thread/backgroundTerminals/clean", threadId=thread))
+                self.outbox.append(
+                    self.peer.ask(CLEANING, "thread/backgroundTerminals/clean", threadId=thread)
+                )
 
-    # -- its questions -------------------------------------------------------------------------------------
+    # -- its questions -----------------------------------------------------------------------------
 
     def question(self, identity: object, kind: str, calls: list[str]) -> list[str]:
-        """The names under which the parts of a question wait for `decide`; none where it was refused at once."""
+        """The names under which the parts of a question wait for `decide`; none where it was
+        refused at once.
+        """
         if not calls or len(self._questions) + len(calls) > QUESTIONS:
             self.outbox.append(self.refusal(identity, kind))
             return []
@@ -177,7 +199,13 @@ class Thread:
         return names
 
     def decide(
-        self, name: str, *, allow: bool, stop: bool, answers: Mapping[str, Any] | None = None, words: str = ""
+        self,
+        name: str,
+        *,
+        allow: bool,
+        stop: bool,
+        answers: Mapping[str, Any] | None = None,
+        words: str = "",
     ) -> bytes:
         """The answer to a part of a question. What would allow more than this call is never chosen.
 
@@ -192,14 +220,18 @@ class Thread:
                 return b""
             if question.kind == USER_INPUT:
                 self.forms.answered.append((question.calls[0], words, False))
-            return self.peer.answer(question.identity, result=_allowed(question.kind, answers or {}))
+            return self.peer.answer(
+                question.identity, result=_allowed(question.kind, answers or {})
+            )
         for other in question.parts:
             self._questions.pop(other, None)
         if question.kind == USER_INPUT:
             self.forms.answered.append((question.calls[0], "", True))
         return self.refusal(question.identity, question.kind, stop=stop)
 
-    def fill(self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes:
+    def fill(
+        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    ) -> bytes:
         """The answer to a form of a server's."""
         identity = self.forms.open[name][0]
         said = self.forms.close(name, changed, allow=allow, stop=stop)
@@ -214,7 +246,7 @@ class Thread:
             return self.peer.answer(identity, result=said)
         return self.peer.answer(identity, result={"decision": "cancel" if stop else "decline"})
 
-    # -- the steps -----------------------------------------------------------------------------------------
+    # -- the steps ---------------------------------------------------------------------------------
 
     def hear(self, message: Mapping[str, Any]) -> Heard | None:
         """An answer of codex's; None for one to nothing that was asked."""
@@ -241,7 +273,10 @@ class Thread:
     def _go_on(self, heard: Heard) -> None:
         if heard.step == GREETING:
             cwd = self._opening.cwd
-            self.outbox += [self.peer.tell("initialized"), self.peer.ask(CONFIG, "config/read", cwd=cwd)]
+            self.outbox += [
+                self.peer.tell("initialized"),
+                self.peer.ask(CONFIG, "config/read", cwd=cwd),
+            ]
         elif heard.step == CONFIG:
             self._servers = table(table(heard.result.get("config")).get("mcp_servers"))
             self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._opening.cwd]))
@@ -254,7 +289,9 @@ class Thread:
     def _open(self, heard: Heard) -> Heard:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         opening, known = self._opening, self._servers
-        own = {plain_name(name): codex_settings.server(said) for name, said in opening.servers.items()}
+        own = {
+            plain_name(name): codex_settings.server(said) for name, said in opening.servers.items()
+        }
         named = [name for name in {**own, **known} if name == plain_name(name)][:SERVERS]
         hooks = opening.hooks(named)
         try:
@@ -277,7 +314,9 @@ class Thread:
         if opening.resume is None:
             return self.peer.ask(THREAD, "thread/start", **said)
         way = "fork" if opening.fork else "resume"
-        return self.peer.ask(THREAD, f"thread/{way}", threadId=opening.resume, excludeTurns=True, **said)
+        return self.peer.ask(
+            THREAD, f"thread/{way}", threadId=opening.resume, excludeTurns=True, **said
+        )
 
 
 COMMAND = "item/commandExecution/requestApproval"
@@ -301,7 +340,9 @@ def _input(message: Message) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in message.given(TAKES):
         if part.kind == "image":
-            found.append({"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"})
+            found.append(
+                {"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"}
+            )
         else:
             found.append({"type": "text", "text": part.text, "text_elements": []})
     return found

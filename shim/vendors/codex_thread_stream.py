@@ -1,13 +1,15 @@
-"""What `codex app-server` says of its threads: items, fragments of texts, questions, and the end of a turn.
+"""What `codex app-server` says of its threads: items, fragments of texts, questions, and the end of
+a turn.
 
-    {"method":"item/started","params":{"threadId":…,"turnId":…,"item":{…}}}                     and item/completed
+    {"method":"item/started","params":{"threadId":…,"turnId":…,"item":{…}}}                     and
+                                                                                                item/completed
     {"method":"item/agentMessage/delta","params":{"threadId":…,"itemId":…,"delta":…}}
     {"method":"item/commandExecution/requestApproval","id":0,"params":{"itemId":…,"command":…}}
     {"method":"turn/completed","params":{"threadId":…,"turn":{"id":…,"status":…,"error":…}}}
 
-A call of the model that was refused has no item: it is read from codex's own record of the thread (`codex_record`).
-Items of another thread are those of a subagent: what it says is nested in the call that began it. Its calls stand
-beside the others, because a frontend is asked about them.
+A call of the model that was refused has no item: it is read from codex's own record of the thread
+(`codex_record`). Items of another thread are those of a subagent: what it says is nested in the
+call that began it. Its calls stand beside the others, because a frontend is asked about them.
 """
 
 import re
@@ -42,30 +44,82 @@ RETRIED = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
 # Said of the session, of the program, or again at the end of an item.
 UNUSED = frozenset(
     (
-        *("configWarning", "warning", "deprecationNotice", "guardianWarning", "remoteControl/status/changed"),
-        *("thread/started", "thread/status/changed", "thread/readState/changed", "thread/settings/updated"),
-        *("thread/name/updated", "thread/closed", "thread/goal/updated", "thread/goal/cleared", "skills/changed"),
-        *("turn/diff/updated", "hook/started", "hook/completed", "serverRequest/resolved", "account/updated"),
-        *("account/rateLimits/updated", "mcpServer/startupStatus/updated", "item/mcpToolCall/progress"),
-        *("item/commandExecution/outputDelta", "item/commandExecution/terminalInteraction", "item/plan/delta"),
-        *("item/fileChange/outputDelta", "item/fileChange/patchUpdated", "item/reasoning/summaryPartAdded"),
-        *("item/reasoning/textDelta", "model/rerouted", "app/list/updated", "thread/environment/connected"),
+        *(
+            "configWarning",
+            "warning",
+            "deprecationNotice",
+            "guardianWarning",
+            "remoteControl/status/changed",
+        ),
+        *(
+            "thread/started",
+            "thread/status/changed",
+            "thread/readState/changed",
+            "thread/settings/updated",
+        ),
+        *(
+            "thread/name/updated",
+            "thread/closed",
+            "thread/goal/updated",
+            "thread/goal/cleared",
+            "skills/changed",
+        ),
+        *(
+            "turn/diff/updated",
+            "hook/started",
+            "hook/completed",
+            "serverRequest/resolved",
+            "account/updated",
+        ),
+        *(
+            "account/rateLimits/updated",
+            "mcpServer/startupStatus/updated",
+            "item/mcpToolCall/progress",
+        ),
+        *(
+            "item/commandExecution/outputDelta",
+            "item/commandExecution/terminalInteraction",
+            "item/plan/delta",
+        ),
+        *(
+            "item/fileChange/outputDelta",
+            "item/fileChange/patchUpdated",
+            "item/reasoning/summaryPartAdded",
+        ),
+        *(
+            "item/reasoning/textDelta",
+            "model/rerouted",
+            "app/list/updated",
+            "thread/environment/connected",
+        ),
         "thread/environment/disconnected",
     )
 )
-NEWS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")  # behind which calls are said
-TALK = ("userMessage", "hookPrompt", "functionCallOutput", "plan", "enteredReviewMode", "exitedReviewMode", "sleep")
+# behind which calls are said
+NEWS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")
+TALK = (
+    "userMessage",
+    "hookPrompt",
+    "functionCallOutput",
+    "plan",
+    "enteredReviewMode",
+    "exitedReviewMode",
+    "sleep",
+)
 
 
 class ThreadTranslator(Translator):
-    """`link` is who tells codex; where a recording is read there is none, and it is only listened to."""
+    """`link` is who tells codex; where a recording is read there is none, and it is only listened
+    to.
+    """
 
     untyped = True
 
     def __init__(self, turn: Turn, *, partial: bool = False, link: Thread | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.thread = link or Thread()
-        self._items: list[Event] = []  # items that have started and not ended; several may have the same id
+        # items that have started and not ended; several may have the same id
+        self._items: list[Event] = []
         self._asked: list[Event] = []  # MCP calls and patches among them that codex has asked about
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
         self._completed_items = codex_items.CompletedItems()
@@ -85,7 +139,11 @@ class ThreadTranslator(Translator):
             "error": self._troubled,
             **dict.fromkeys(UNUSED, self.ignored),
         }
-        self._requests = {COMMAND: self._ask_command, PATCH: self._ask_patch, ELICITATION: self._ask_server}
+        self._requests = {
+            COMMAND: self._ask_command,
+            PATCH: self._ask_patch,
+            ELICITATION: self._ask_server,
+        }
         self._requests |= {USER_INPUT: self._ask_person, PERMISSIONS: self._grant_nothing}
 
     def begin(self, turn: Turn) -> None:
@@ -133,7 +191,7 @@ class ThreadTranslator(Translator):
         else:
             self.feed(event)
 
-    # -- items ---------------------------------------------------------------------------------------------
+    # -- items -------------------------------------------------------------------------------------
 
     def _ours(self, params: Event) -> bool:
         return params.get("threadId") == self.thread.session or not self.thread.session
@@ -193,7 +251,9 @@ class ThreadTranslator(Translator):
                 self._remember_agents(item, own if call is None else call[0])
 
     def _end_item(self, item: Event) -> None:
-        """Remove the started item that has ended: the first item with the same id, if possible with the same calls."""
+        """Remove the started item that has ended: the first item with the same id, if possible with
+        the same calls.
+        """
         started = [known for known in self._items if known.get("id") == item.get("id")]
         calls = self._calls(item)
         same = [known for known in started if self._calls(known) == calls]
@@ -211,7 +271,9 @@ class ThreadTranslator(Translator):
                 self._agents.setdefault(str(agent), call)
 
     def _announce(self, item: Event, source: str) -> None:
-        """Announce an item's calls when it starts. When it ends, calls that were already announced are not repeated."""
+        """Announce an item's calls when it starts. When it ends, calls that were already announced
+        are not repeated.
+        """
         calls = self._calls(item)
         for own, (name, arguments) in zip(_ids(read_id(item.get("id")), calls), calls, strict=True):
             self.turn.tool_use(own, name, arguments, source=source)
@@ -251,7 +313,11 @@ class ThreadTranslator(Translator):
             return
         self._plan, self._plans = steps, self._plans + 1
         todos = [
-            {"content": one["step"], "activeForm": one["step"], "status": STATUSES.get(one["status"], "pending")}
+            {
+                "content": one["step"],
+                "activeForm": one["step"],
+                "status": STATUSES.get(one["status"], "pending"),
+            }
             for one in steps
         ]
         identity = f"plan-{params.get('turnId')}-{self._plans}"
@@ -259,13 +325,19 @@ class ThreadTranslator(Translator):
         self.turn.tool_result(identity, "")
 
     def _used(self, params: Event) -> None:
-        """The usage of one request of the turn that runs; a thread that goes on begins with that of the last one."""
+        """The usage of one request of the turn that runs; a thread that goes on begins with that of
+        the last one.
+        """
         if self._ours(params) and params.get("turnId") == self.thread.turn:
             last = params["tokenUsage"]["last"]
-            counts = last.get("inputTokens"), last.get("cachedInputTokens"), last.get("cacheWriteInputTokens")
+            counts = (
+                last.get("inputTokens"),
+                last.get("cachedInputTokens"),
+                last.get("cacheWriteInputTokens"),
+            )
             self.turn.message_end(usage(*counts, last.get("outputTokens"), inclusive=True))
 
-    # -- questions -----------------------------------------------------------------------------------------
+    # -- questions ---------------------------------------------------------------------------------
 
     def _request(self, identity: object, method: str, params: Event) -> None:
         ask = self._requests.get(method)
@@ -305,7 +377,11 @@ class ThreadTranslator(Translator):
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
         fields = questions(params)
-        if fields is not None and "codex_approval_kind" not in meta and len(self.thread.forms.open) < QUESTIONS:
+        if (
+            fields is not None
+            and "codex_approval_kind" not in meta
+            and len(self.thread.forms.open) < QUESTIONS
+        ):
             name = call = f"form-{identity}"
             self.thread.forms.open[name] = identity, call, params
             self.turn.permission(name, call, QUESTION, fields, (ELICITATION, params))
@@ -314,13 +390,16 @@ class ThreadTranslator(Translator):
         found = [
             item
             for item in self._items
-            if not self._is_asked(item) and (item.get("server"), item.get("tool"), item.get("arguments")) == named
+            if not self._is_asked(item)
+            and (item.get("server"), item.get("tool"), item.get("arguments")) == named
         ]
         if meta.get("codex_approval_kind") != "mcp_tool_call" or not found:
             self.outbox.append(self.thread.refusal(identity, ELICITATION))
             return
         self._asked.append(found[0])
-        self._put(identity, ELICITATION, [read_id(found[0].get("id"))], self._calls(found[0]), params)
+        self._put(
+            identity, ELICITATION, [read_id(found[0].get("id"))], self._calls(found[0]), params
+        )
 
     def _ask_person(self, identity: object, params: Event) -> None:
         call = QUESTION, codex_items.questions(params["questions"])
@@ -328,15 +407,19 @@ class ThreadTranslator(Translator):
 
     def _grant_nothing(self, identity: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
-        self.outbox.append(self.thread.peer.answer(identity, result={"permissions": {}, "scope": "turn"}))
+        self.outbox.append(
+            self.thread.peer.answer(identity, result={"permissions": {}, "scope": "turn"})
+        )
 
-    def _put(self, identity: object, kind: str, ids: list[str], calls: list[Call], params: Event) -> None:
+    def _put(
+        self, identity: object, kind: str, ids: list[str], calls: list[Call], params: Event
+    ) -> None:
         """Ask the frontend about each call of a question."""
         names = self.thread.question(identity, kind, ids)
         for name, own, (tool, arguments) in zip(names, ids, calls, strict=False):
             self.turn.permission(name, own, tool, arguments, (kind, params))
 
-    # -- answers, and the end ------------------------------------------------------------------------------
+    # -- answers, and the end ----------------------------------------------------------------------
 
     def _answered(self, event: Event) -> None:
         heard = self.thread.hear(event)
@@ -391,8 +474,8 @@ class ThreadTranslator(Translator):
         self.turn.settle()
 
 
-# codex's names for errors of the model's service → the HTTP status that they mean. codex reports a number only for
-# errors without a name.
+# codex's names for errors of the model's service → the HTTP status that they mean. codex reports a
+# number only for errors without a name.
 ERROR_STATUSES = {
     "badRequest": 400,
     "contextWindowExceeded": 400,
@@ -406,7 +489,9 @@ ERROR_STATUSES = {
 
 
 def _read_error_info(info: object) -> tuple[str, int | None]:
-    """Return the kind and the HTTP status of an error: `"modelNotFound"` or `{"other": {"httpStatusCode": 404}}`."""
+    """Return the kind and the HTTP status of an error: `"modelNotFound"` or `{"other":
+    {"httpStatusCode": 404}}`.
+    """
     if isinstance(info, dict):
         kind, details = next(iter(info.items()), ("", None))
         status = details.get("httpStatusCode") if isinstance(details, dict) else None
@@ -421,4 +506,6 @@ STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 def _ids(identity: str, calls: list[Call]) -> list[str]:
     """An id for each call of an item: its own for the first."""
-    return [f"{identity}:{place}" if place and identity else identity for place in range(len(calls))]
+    return [
+        f"{identity}:{place}" if place and identity else identity for place in range(len(calls))
+    ]

@@ -1,8 +1,12 @@
-"""What copilot's hook is told of a call, as Claude's calls: an event of `preToolUse`, measured with 1.0.102.
+"""What copilot's hook is told of a call, as Claude's calls: an event of `preToolUse`, measured with
+1.0.102.
 
-    {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}     a patch's `toolArgs` is its text
+    {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}     a patch's
+                                                                                  `toolArgs` is its
+                                                                                  text
 
-A tool of MCP is called `SERVER-TOOL`, and both may have dashes, so a call is taken for all that it may be.
+A tool of MCP is called `SERVER-TOOL`, and both may have dashes, so a call is taken for all that it
+may be.
 """
 
 import posixpath
@@ -15,7 +19,8 @@ from shim.vendors.codex_hook import changed
 Call = tuple[str, dict[str, Any]]
 
 FILES = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
-TEXTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}  # what a hook may want to see
+# what a hook may want to see
+TEXTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
 SEARCHES = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
 # Claude's names of what only talks, plans or waits.
 TALKS = {
@@ -29,7 +34,9 @@ TALKS = {
 
 
 def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
-    """The calls of an event; each has to be allowed. ValueError for an event that cannot be understood."""
+    """The calls of an event; each has to be allowed. ValueError for an event that cannot be
+    understood.
+    """
     name, given, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
@@ -42,16 +49,31 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
         return [("Bash", {"command": _text(arguments.get("command")), **elsewhere})]
     if name in FILES:
         texts = {claude: arguments[own] for own, claude in TEXTS.items() if own in arguments}
-        return [(FILES[name], {"file_path": posixpath.join(folder, _text(arguments.get("path"))), **texts})]
+        return [
+            (
+                FILES[name],
+                {"file_path": posixpath.join(folder, _text(arguments.get("path"))), **texts},
+            )
+        ]
     if name in SEARCHES:
         paths = arguments.get("paths") or arguments.get("path") or folder
         return [
-            (SEARCHES[name], {"pattern": _text(arguments.get("pattern")), "path": posixpath.join(folder, _text(path))})
+            (
+                SEARCHES[name],
+                {
+                    "pattern": _text(arguments.get("pattern")),
+                    "path": posixpath.join(folder, _text(path)),
+                },
+            )
             for path in (paths if isinstance(paths, list) else [paths])
         ]
     if name in TALKS or "-" not in name:
         return [(TALKS.get(name, name), arguments)]
-    return [(f"mcp__{name[:at]}__{name[at + 1 :]}", arguments) for at, letter in enumerate(name) if letter == "-"]
+    return [
+        (f"mcp__{name[:at]}__{name[at + 1 :]}", arguments)
+        for at, letter in enumerate(name)
+        if letter == "-"
+    ]
 
 
 def answer(reason: str, event: object) -> str:

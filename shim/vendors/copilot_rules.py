@@ -1,12 +1,13 @@
 """What copilot is told of a conversation's rules before it runs anything. Measured with 1.0.102.
 
-A plugin beside this module has a hook of ours, `preToolUse`. copilot starts the hook before each call: of a command, a
-file tool, a tool of MCP, a subagent, and what a subagent calls. What the hook denies does not run, whatever another
-hook, a flag or a file allows, and a hook that fails denies. What the hook allows needs no other leave; outside of the
-folders of the turn copilot still asks by itself. `disableAllHooks` of a settings file leaves the plugin's hook alone.
+A plugin beside this module has a hook of ours, `preToolUse`. copilot starts the hook before each
+call: of a command, a file tool, a tool of MCP, a subagent, and what a subagent calls. What the hook
+denies does not run, whatever another hook, a flag or a file allows, and a hook that fails denies.
+What the hook allows needs no other leave; outside of the folders of the turn copilot still asks by
+itself. `disableAllHooks` of a settings file leaves the plugin's hook alone.
 
-In a conversation copilot asks before it changes anything, so there the hook only refuses what a rule
-keeps from running.
+In a conversation copilot asks before it changes anything, so there the hook only refuses what a
+rule keeps from running.
 """
 
 from shim.core.policy.rules import Rule
@@ -18,7 +19,8 @@ __all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
 
 PLUGIN = f"{BUNDLED_FOLDER}/copilot_plugin"
 HOOK = "shim.vendors.copilot_hook"  # what reads an event of the hook
-LINE = "PERMISSION_RULES_HOOK"  # the variable that the plugin's hook runs; without it the hook fails
+# the variable that the plugin's hook runs; without it the hook fails
+LINE = "PERMISSION_RULES_HOOK"
 ASKED = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks in a conversation
 SAYS_FIRST = True  # a reply is said with its calls
 

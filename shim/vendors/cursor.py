@@ -29,7 +29,10 @@ def launch(request: Request) -> Launch:
     arguments += request.mode
     arguments += ["--model", invocation.model or "auto"]
     if request.resume and invocation.session.fork_session:
-        raise FrontendError("cursor cannot fork a session", hint="resume it without --fork-session, or start a new one")
+        raise FrontendError(
+            "cursor cannot fork a session",
+            hint="resume it without --fork-session, or start a new one",
+        )
     if request.resume or invocation.session.session_id:
         arguments += ["--resume", request.resume or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
@@ -44,13 +47,16 @@ def available(request: Request) -> tuple[str, ...]:
     return LISTED_IN_PLAN if request.permission_mode == "plan" else LISTED
 
 
-# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the longest there can be.
+# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the
+# longest there can be.
 IDLE_SECONDS = 1800.0
 
 VENDOR = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
-    version=VersionProbe(regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"),
+    version=VersionProbe(
+        regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
+    ),
     translates="shim.vendors.cursor_stream:CursorTranslator",
     launch=launch,
     modes={

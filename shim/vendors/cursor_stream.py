@@ -1,8 +1,9 @@
 """cursor's stream. Its shapes are those of the captures and documents on the cursor page.
 
-With --stream-partial-output it says every segment again whole at four places; `pending` holds what was said since the
-last of them, and a line that equals it waits for the next event, which tells a flush from a real delta. Some builds
-repeat a segment only after the tool call that ends it has started: `unrepeated` holds a segment until then.
+With --stream-partial-output it says every segment again whole at four places; `pending` holds what
+was said since the last of them, and a line that equals it waits for the next event, which tells a
+flush from a real delta. Some builds repeat a segment only after the tool call that ends it has
+started: `unrepeated` holds a segment until then.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ FLUSHES = ("interaction_query", "retry")
 TODOS_KEPT = 1000
 TODO_CHARACTERS = 1000  # of each of its texts
 TODO_FIELDS = ("id", "content", "status", "activeForm")
-PENDING_CHARACTERS = 512 * 1024  # of a segment, compared with what repeats it; of a longer one, its length too
+# of a segment, compared with what repeats it; of a longer one, its length too
+PENDING_CHARACTERS = 512 * 1024
 
 
 class CursorTranslator(Translator):
@@ -75,9 +77,17 @@ class CursorTranslator(Translator):
 
     def on_assistant(self, event: Event) -> None:
         content = event["message"]["content"]
-        text = content[0]["text"] if len(content) == 1 else "".join(part.get("text", "") for part in content)
+        text = (
+            content[0]["text"]
+            if len(content) == 1
+            else "".join(part.get("text", "") for part in content)
+        )
         if "timestamp_ms" in event and "model_call_id" not in event:
-            if self._length == len(text) and self._length and text.startswith("".join(self._pending)):
+            if (
+                self._length == len(text)
+                and self._length
+                and text.startswith("".join(self._pending))
+            ):
                 self._held = text
             else:
                 self._say(text)
@@ -87,7 +97,8 @@ class CursorTranslator(Translator):
             return
         if not self._length:
             self._said += len(text)
-            self.turn.text(text)  # not `say`: the founding document prints one text as several lines
+            # not `say`: the founding document prints one text as several lines
+            self.turn.text(text)
             return
         if text.startswith("".join(self._pending)):
             self._said += len(text) - self._length
@@ -100,7 +111,8 @@ class CursorTranslator(Translator):
     def _without_repetition(self, text: str, *, from_model: bool) -> str:
         """Return the new part of a complete segment that is repeated after the event that ended it.
 
-        A line without the id of a model call may be another reply with the same text, unless the segment was streamed.
+        A line without the id of a model call may be another reply with the same text, unless the
+        segment was streamed.
         """
         pending = "".join(self._pending)
         is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)
@@ -155,14 +167,19 @@ class CursorTranslator(Translator):
             self.turn.denied(identity, name, claude)
         self.turn.tool_result(identity, content, failed, name, claude)
 
-    def _called(self, kind: str, call: Event, body: Event, call_id: object) -> tuple[str, Mapping[str, Any]]:
+    def _called(
+        self, kind: str, call: Event, body: Event, call_id: object
+    ) -> tuple[str, Mapping[str, Any]]:
         arguments = body.get("args")
         if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", call_id):
             arguments = self._asked
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._whole_list(arguments)
         if kind == "function":
-            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"), self.turn.account)
+            kind, arguments = (
+                str(body.get("name")),
+                _parsed(body.get("arguments"), self.turn.account),
+            )
         name, claude = translate(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
@@ -170,11 +187,15 @@ class CursorTranslator(Translator):
         return name, claude
 
     def _whole_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A todo update as the whole list: with `merge` it names only what changed (page, section 5)."""
+        """A todo update as the whole list: with `merge` it names only what changed (page, section
+        5).
+        """
         if not arguments.get("merge"):
             self._todos.clear()
         for item in arguments.get("todos") or ():
-            given = {name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item}
+            given = {
+                name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item
+            }
             identity = given.get("id", "")
             if identity in self._todos or len(self._todos) < TODOS_KEPT:
                 self._todos[identity] = self._todos.get(identity, {}) | given
@@ -185,12 +206,15 @@ class CursorTranslator(Translator):
             self._say(self._held)
 
     def on_interaction_query(self, event: Event) -> None:
-        """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool call repeats, and the
-        arguments of a call that was rejected before it was ever started (page, section 2)."""
+        """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool
+        call repeats, and the arguments of a call that was rejected before it was ever started
+        (page, section 2)."""
         self._end_segment()
         for name, query in (event.get("query") or {}).items():
             if isinstance(query, dict) and isinstance(query.get("args"), dict):
-                self._asked = query["args"] | {"toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))}
+                self._asked = query["args"] | {
+                    "toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))
+                }
                 if name == "createPlanRequestQuery":
                     self._plan = self._asked
 

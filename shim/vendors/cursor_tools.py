@@ -1,7 +1,7 @@
 """cursor's tools in Claude's words: one entry per kind of tool call (cursor page, section 5).
 
-Its arguments carry internals (ids, parsed commands), so only the keys that are named are kept. Older captures spell
-some keys with underscores.
+Its arguments carry internals (ids, parsed commands), so only the keys that are named are kept.
+Older captures spell some keys with underscores.
 """
 
 from shim.core.reading.typed import Any
@@ -25,7 +25,9 @@ def _edit(arguments: Arguments) -> tuple[str, Arguments]:
 def _task(arguments: Arguments) -> tuple[str, Arguments]:
     kind = arguments.pop("subagentType", None)
     custom = kind.get("custom") if isinstance(kind, dict) else None
-    arguments["subagent_type"] = custom.get("name") if isinstance(custom, dict) else "general-purpose"
+    arguments["subagent_type"] = (
+        custom.get("name") if isinstance(custom, dict) else "general-purpose"
+    )
     return "Task", arguments
 
 
@@ -38,7 +40,8 @@ def _ask(arguments: Arguments) -> tuple[str, Arguments]:
             "header": title,
             "multiSelect": bool(question.get("allowMultiple")),
             "options": [
-                {"label": option.get("label", ""), "description": ""} for option in question.get("options", ())
+                {"label": option.get("label", ""), "description": ""}
+                for option in question.get("options", ())
             ],
         }
         for question in arguments.get("questions") or ()
@@ -47,7 +50,9 @@ def _ask(arguments: Arguments) -> tuple[str, Arguments]:
 
 
 def _mcp(arguments: Arguments) -> tuple[str, Arguments]:
-    server = arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
+    server = (
+        arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
+    )
     tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
     given = arguments.get("args")
     return f"mcp__{server}__{tool}", given if isinstance(given, dict) else {}
@@ -58,7 +63,15 @@ def _same(*keys: str, **renamed: str) -> dict[str, str]:
 
 
 _PATH = {"path": "file_path"}
-_GREP = _same("pattern", "path", "glob", "type", "multiline", outputMode="output_mode", output_mode="output_mode") | {
+_GREP = _same(
+    "pattern",
+    "path",
+    "glob",
+    "type",
+    "multiline",
+    outputMode="output_mode",
+    output_mode="output_mode",
+) | {
     "caseInsensitive": "-i",
     "contextBefore": "-B",
     "contextAfter": "-A",
@@ -69,15 +82,26 @@ _GREP = _same("pattern", "path", "glob", "type", "multiline", outputMode="output
 
 TOOLS = {
     "shellToolCall": Tool(
-        "Bash", _same("command", "description", "timeout", isBackground="run_in_background"), only=True
+        "Bash",
+        _same("command", "description", "timeout", isBackground="run_in_background"),
+        only=True,
     ),
     "readToolCall": Tool("Read", _PATH | _same("offset", "limit"), only=True),
     "editToolCall": Tool(
-        "Edit", _PATH | _same("strReplace", "multiStrReplace", "applyPatch", "streamContent"), only=True, reshape=_edit
+        "Edit",
+        _PATH | _same("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
+        only=True,
+        reshape=_edit,
     ),
     "writeToolCall": Tool(
         "Write",
-        _PATH | {"fileText": "content", "contents": "content", "content": "content", "fileContent": "content"},
+        _PATH
+        | {
+            "fileText": "content",
+            "contents": "content",
+            "content": "content",
+            "fileContent": "content",
+        },
         only=True,
     ),
     "deleteToolCall": Tool("Delete", _PATH, only=True),
@@ -98,27 +122,48 @@ TOOLS = {
     "mcpToolCall": Tool("mcp", reshape=_mcp),
     "webFetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
     "fetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
-    "webSearchToolCall": Tool("WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True),
-    "taskToolCall": Tool("Task", _same("description", "prompt", "subagentType"), only=True, reshape=_task),
-    "askQuestionToolCall": Tool("AskUserQuestion", _same("title", "questions"), only=True, reshape=_ask),
+    "webSearchToolCall": Tool(
+        "WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True
+    ),
+    "taskToolCall": Tool(
+        "Task", _same("description", "prompt", "subagentType"), only=True, reshape=_task
+    ),
+    "askQuestionToolCall": Tool(
+        "AskUserQuestion", _same("title", "questions"), only=True, reshape=_ask
+    ),
     "createPlanToolCall": Tool("ExitPlanMode", _same("plan"), only=True),
     "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only=True),
 }
 
 # What it can run in print mode; an MCP server's tools are not known before they are called.
 LISTED = (
-    *("Bash", "Read", "Edit", "MultiEdit", "Write", "Delete", "Grep", "Glob", "LS", "TodoWrite", "WebFetch"),
+    *(
+        "Bash",
+        "Read",
+        "Edit",
+        "MultiEdit",
+        "Write",
+        "Delete",
+        "Grep",
+        "Glob",
+        "LS",
+        "TodoWrite",
+        "WebFetch",
+    ),
     *("WebSearch", "Task"),
 )
 # What its mode `plan` leaves: files are read, nothing is changed, and the web asks.
 LISTED_IN_PLAN = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
-NOT_DENIALS = ("AskUserQuestion",)  # always skipped in print mode, not refused (page, "learned while translating")
+# always skipped in print mode, not refused (page, "learned while translating")
+NOT_DENIALS = ("AskUserQuestion",)
 
 _FINE = ("success", "approved")
 
 
 def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
-    """Return a call's result: its text or MCP blocks, whether it failed, and whether it was refused."""
+    """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
+    refused.
+    """
     key, body = "success", result.get("success") or {}
     for name_of, found in result.items():
         if isinstance(found, dict):
@@ -131,7 +176,10 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
         return _shell(body), True, False
     if key == "timeout":
         return f"Timed out after {body.get('timeoutMs')} ms", True, False
-    words = (body.get(word) for word in ("reason", "error", "errorMessage", "message", "modelVisibleError"))
+    words = (
+        body.get(word)
+        for word in ("reason", "error", "errorMessage", "message", "modelVisibleError")
+    )
     text: str = next((word for word in words if isinstance(word, str) and word), "")
     if refused and not text:
         text = "Rejected"
@@ -146,7 +194,9 @@ def _shell(body: dict[str, Any]) -> str:
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
-    """Return the content of a successful call: a text, or MCP blocks if the content includes an image or a file."""
+    """Return the content of a successful call: a text, or MCP blocks if the content includes an
+    image or a file.
+    """
     parts = body.get("content")
     if isinstance(parts, list):
         blocks = [_convert_part(part) for part in parts]
@@ -158,7 +208,9 @@ def _read_content(name: str, body: dict[str, Any]) -> object:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of an MCP result as an MCP block: cursor writes `{"image": {…}}` for `{"type": "image", …}`."""
+    """Return a part of an MCP result as an MCP block: cursor writes `{"image": {…}}` for `{"type":
+    "image", …}`.
+    """
     kind = next(iter(part), "text")
     content = part.get(kind)
     if kind == "resource" or not isinstance(content, dict):
@@ -182,7 +234,9 @@ def _text(name: str, body: dict[str, Any]) -> str:
     if isinstance(parts := body.get("content"), list):
         return "\n".join(str((part.get("text") or {}).get("text", "")) for part in parts)
     if isinstance(found := body.get("references"), list):
-        return "\n\n".join(f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}" for item in found)
+        return "\n\n".join(
+            f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}" for item in found
+        )
     if isinstance(steps := body.get("conversationSteps"), list):
         said = ((step.get("assistantMessage") or {}).get("text") for step in steps)
         return "\n".join(text for text in said if text)
@@ -198,9 +252,14 @@ def _matches(workspaces: dict[str, Any]) -> str:
         for file in (found.get("content") or {}).get("matches", ()):
             for match in file.get("matches", ()):
                 mark = "-" if match.get("isContextLine") else ":"
-                lines.append(f"{file.get('file')}{mark}{match.get('lineNumber')}{mark}{match.get('content')}")
+                lines.append(
+                    f"{file.get('file')}{mark}{match.get('lineNumber')}{mark}{match.get('content')}"
+                )
         lines += map(str, (found.get("files") or {}).get("files", ()))
-        lines += [f"{item['file']}:{item['count']}" for item in (found.get("count") or {}).get("counts", ())]
+        lines += [
+            f"{item['file']}:{item['count']}"
+            for item in (found.get("count") or {}).get("counts", ())
+        ]
     return "\n".join(lines)
 
 

@@ -3,7 +3,15 @@
 `shim.commands.turn.demo_child` is that child, `demo_stream` translates its lines.
 """
 
-from shim.core.vendor.vendor import Abilities, Enforcement, Launch, ProgramFacts, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import (
+    Abilities,
+    Enforcement,
+    Launch,
+    ProgramFacts,
+    Request,
+    Vendor,
+    as_stdin,
+)
 
 
 def launch(request: Request) -> Launch:
@@ -18,7 +26,9 @@ VENDOR = Vendor(
     program=ProgramFacts(bundled="shim.commands.turn.demo_child"),
     translates="shim.vendors.demo_stream:DemoTranslator",
     launch=launch,
-    modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),
+    modes=dict.fromkeys(
+        ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
+    ),
     listed=("Read", "Edit", "Bash"),
     abilities=Abilities(streams=True, resumes=True),
     enforcement=Enforcement(own=True),  # it plays its calls and runs none

@@ -1,4 +1,6 @@
-"""demo's stream, one JSON object a line: start, thinking, text, call, result, reply, end. The words are its own."""
+"""demo's stream, one JSON object a line: start, thinking, text, call, result, reply, end. The words
+are its own.
+"""
 
 from shim.core.vendor.translator import Event, Translator
 
@@ -7,7 +9,12 @@ class DemoTranslator(Translator):
     """Event → verb, one to one: the smallest translator there is."""
 
     def on_start(self, event: Event) -> None:
-        self.turn.started(session_id=event["session"], cwd=event["cwd"], model=event.get("model"), tools=event["tools"])
+        self.turn.started(
+            session_id=event["session"],
+            cwd=event["cwd"],
+            model=event.get("model"),
+            tools=event["tools"],
+        )
 
     def on_thinking(self, event: Event) -> None:
         self.turn.thinking(event["text"])

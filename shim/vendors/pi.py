@@ -1,7 +1,8 @@
-"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2, 1.6.0.
+"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2,
+1.6.0.
 
-`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it is told, `pi_link`
-what is known of it, `pi_talk_stream` reads what is more in it.
+`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it
+is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in it.
 """
 
 from shim.core.claude.argv.models import LEVELS, nearest
@@ -23,7 +24,8 @@ from shim.core.vendor.vendor import (
 )
 from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 
-# Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called `file_path`.
+# Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
+# `file_path`.
 _FILE = ("file_path",)
 TOOLS = {
     "read": Tool("Read", {"path": "file_path"}, drop=_FILE),
@@ -39,25 +41,34 @@ TOOLS = {
     "find": Tool("Glob", drop=("limit",)),
     "ls": Tool("LS", drop=("limit",)),
 }
-BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
+# on without being asked for; grep, find and ls are not
+BUILT_IN = ("read", "bash", "edit", "write")
 ALL = (*BUILT_IN, "grep", "find", "ls")
-# Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and `--no-mcp` removes them.
-# This tool does not exist. It is named if pi's help could not be read in time; older versions ignore it.
+# Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
+# `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
+# time; older versions ignore it.
 NO_MCP_TOOL = "mcp__claude-shim__none"
 EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
 def launch(request: Request) -> Launch:
-    """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi page, 2.3)."""
+    """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
+    page, 2.3).
+    """
     invocation = request.invocation
-    arguments = ["--mode", "rpc" if request.listens else "json", *request.flag("--model", invocation.model)]
+    arguments = [
+        "--mode",
+        "rpc" if request.listens else "json",
+        *request.flag("--model", invocation.model),
+    ]
     if (effort := invocation.limits.effort) is not None:
         arguments += ["--thinking", str(nearest(effort, EFFORTS))]
     for name, text in (
         ("--system-prompt", invocation.system.system_prompt),
         ("--append-system-prompt", invocation.system.append_system_prompt),
     ):
-        arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
+        # the path of a file is as good
+        arguments += [name, request.kept(text) or text] if text else []
     arguments += selection(request)
     told: dict[str, str] = {}
     if asked(request) or (request.permission_mode == "acceptEdits" and not request.listens):
@@ -73,14 +84,18 @@ def launch(request: Request) -> Launch:
 
 
 def asked(request: Request) -> bool:
-    """Whether our extension asks about each call: always in a conversation, unless it cannot and need not."""
+    """Whether our extension asks about each call: always in a conversation, unless it cannot and
+    need not.
+    """
     policy = request.policy
     needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
     return request.listens and (needed or not request.unheard)
 
 
 def gate(request: Request) -> str:
-    """What our extension is told: to ask, or the folders that pi's tools stay in while edits need no question."""
+    """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
+    no question.
+    """
     if request.unheard and request.listens:
         raise ModeError(
             f"pi might not load the file that asks before each of its calls: {request.unheard}",
@@ -99,14 +114,18 @@ def gate(request: Request) -> str:
 
     from shim.core.policy.place import OURS, PROTECTED
 
-    return json.dumps({"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED), "paths": OURS})
+    return json.dumps(
+        {"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED), "paths": OURS}
+    )
 
 
 def chosen(request: Request) -> tuple[list[str], bool]:
-    """pi's names of the tools that a request leaves it, and whether that is fewer than it has anyway.
+    """pi's names of the tools that a request leaves it, and whether that is fewer than it has
+    anyway.
 
-    `--tools` is pi's one way to limit them; the mode, `--tools` and what is denied come together. A rule that allows a
-    whole tool adds it to the mode, except to a plan; one about some calls of a tool cannot be told to pi.
+    `--tools` is pi's one way to limit them; the mode, `--tools` and what is denied come together. A
+    rule that allows a whole tool adds it to the mode, except to a plan; one about some calls of a
+    tool cannot be told to pi.
     """
     rules = request.invocation.rules
     names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
@@ -141,7 +160,8 @@ def selection(request: Request) -> list[str]:
 def hides_mcp_tools(request: Request) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
-    In one-shot mode there are no permission prompts, and only default and bypassPermissions run them without one.
+    In one-shot mode there are no permission prompts, and only default and bypassPermissions run
+    them without one.
     """
     if request.listens:
         return False
@@ -152,8 +172,9 @@ def hides_mcp_tools(request: Request) -> bool:
 def needs_tools_back(request: Request) -> bool:
     """Return whether a resumed session gets pi's built-in tools again.
 
-    Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The tools are restored only
-    if our extension asks about each call, or in bypassPermissions: the user may have disabled a tool in pi's settings.
+    Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
+    tools are restored only if our extension asks about each call, or in bypassPermissions: the user
+    may have disabled a tool in pi's settings.
     """
     may_run = request.listens or request.permission_mode == BYPASS
     return may_run and bool(request.resume) and request.knows("+name")
@@ -162,12 +183,18 @@ def needs_tools_back(request: Request) -> bool:
 def available(request: Request) -> tuple[str, ...]:
     """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
     names, _ = chosen(request)
-    listed = [claude for name in names for claude in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))]
+    listed = [
+        claude
+        for name in names
+        for claude in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
+    ]
     return tuple(listed)
 
 
 def two_way() -> Vendor:
-    """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the frontend."""
+    """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
+    frontend.
+    """
     modes = {mode: () for mode in MODES if mode != "auto"}
     every = frozenset((*VENDOR.listed, *(tool.name for tool in TOOLS.values()), MCP))
     return VENDOR._replace(
@@ -183,7 +210,8 @@ def two_way() -> Vendor:
     )
 
 
-# An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of the turn.
+# An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of
+# the turn.
 GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY = ("--tools", "read,grep,find,ls")
 
@@ -204,12 +232,21 @@ VENDOR = Vendor(
     chooses=available,
     unattended=True,
     abilities=Abilities(
-        takes_effort=True, limits_tools=True, selects_tools=True, streams=True, resumes=True, retracts=True, prices=True
+        takes_effort=True,
+        limits_tools=True,
+        selects_tools=True,
+        streams=True,
+        resumes=True,
+        retracts=True,
+        prices=True,
     ),
-    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it loses the tools of all servers
+    # it loses the tools of all servers
+    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),
     sessions=SessionFacts(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
-    surroundings=Surroundings(brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"),
+    surroundings=Surroundings(
+        brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
+    ),
     exit=ExitRules(interrupt="SIGTERM"),
     program=ProgramFacts(
         install="npm install -g @earendil-works/pi-coding-agent",

@@ -1,4 +1,6 @@
-"""A dialog of an extension of pi's as a form for the person, and the answer to it (pi page, section 5)."""
+"""A dialog of an extension of pi's as a form for the person, and the answer to it (pi page, section
+5).
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,8 @@
 """One pi that is driven by its RPC: what it was asked, and what it asks (pi page, section 5).
 
-Sans-IO: each method gives the bytes of whole lines. A session is known once two questions are answered, and a message
-that comes earlier waits. Nothing is said to a pi in which our extension is not at work: it would ask about no call.
+Sans-IO: each method gives the bytes of whole lines. A session is known once two questions are
+answered, and a message that comes earlier waits. Nothing is said to a pi in which our extension is
+not at work: it would ask about no call.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,18 @@ STATE, COMMANDS, SETTING = "state", "commands", "setting"
 PROMPT, STEER, ABORT, REST, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The same for a recording, in which our half is not known.
 STEPS = {
-    **{"get_state": STATE, "get_commands": COMMANDS, "set_model": SETTING, "set_thinking_level": SETTING},
+    **{
+        "get_state": STATE,
+        "get_commands": COMMANDS,
+        "set_model": SETTING,
+        "set_thinking_level": SETTING,
+    },
     **{"prompt": PROMPT, "abort": ABORT, "clear_queue": CLEAR},
 }
-LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))  # of thinking, behind a model's name
-TEXTS = ("prompt", "skill")  # commands that are texts for the model; others are programs of an extension
+# of thinking, behind a model's name
+LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))
+# commands that are texts for the model; others are programs of an extension
+TEXTS = ("prompt", "skill")
 
 
 class Opening(NamedTuple):
@@ -81,7 +89,7 @@ class Link:
         self.greeted, self.opening = True, opening
         return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
 
-    # -- what it is told ------------------------------------------------------------------------------------
+    # -- what it is told ---------------------------------------------------------------------------
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
@@ -91,10 +99,13 @@ class Link:
             self._waiting = message
             return b""
         self._waiting = None
-        return self._say(PROMPT, message, "followUp")  # behind what an extension may have begun by itself
+        # behind what an extension may have begun by itself
+        return self._say(PROMPT, message, "followUp")
 
     def steer(self, message: Message) -> bytes | None:
-        """A message into the run, which begins another one if the run has just ended; None while there is none."""
+        """A message into the run, which begins another one if the run has just ended; None while
+        there is none.
+        """
         if not (self.running and self._ready) or self.stopping:
             return None
         self._steered = True
@@ -103,10 +114,13 @@ class Link:
     def abort(self) -> bytes:
         """Stop the run; pi answers when it has stopped. A message that waits is never said.
 
-        What was said into the run and is not read yet is asked back: 0.73 keeps it for the next message.
+        What was said into the run and is not read yet is asked back: 0.73 keeps it for the next
+        message.
         """
         self._waiting, self.stopping = None, True
-        return (self._ask(CLEAR, "clear_queue") if self._steered else b"") + self._ask(ABORT, "abort")
+        return (self._ask(CLEAR, "clear_queue") if self._steered else b"") + self._ask(
+            ABORT, "abort"
+        )
 
     def set_model(self, name: str | None) -> bytes | None:
         """`provider/model`, and a level of thinking behind a colon; None is its own.
@@ -120,7 +134,9 @@ class Link:
         if level not in LEVELS:
             return self._ask(SETTING, "set_model", provider=provider, modelId=model)
         model = model.rpartition(":")[0]
-        return self._ask(SETTING, "set_model", provider=provider, modelId=model) + self.set_level(level)
+        return self._ask(SETTING, "set_model", provider=provider, modelId=model) + self.set_level(
+            level
+        )
 
     def set_level(self, level: str) -> bytes:
         """How much its model is to think."""
@@ -132,13 +148,17 @@ class Link:
 
     @property
     def starting(self) -> bool:
-        """Whether it has not yet answered who it is: before that it runs what its extensions do at the start."""
+        """Whether it has not yet answered who it is: before that it runs what its extensions do at
+        the start.
+        """
         return STATE in self._open.values()
 
     @property
     def _ready(self) -> bool:
         """Whether pi can be given a message."""
-        return bool(self.session) and not {STATE, COMMANDS, SETTING}.intersection(self._open.values())
+        return bool(self.session) and not {STATE, COMMANDS, SETTING}.intersection(
+            self._open.values()
+        )
 
     @property
     def prompted(self) -> bool:
@@ -147,10 +167,12 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Whether an answer is to come that belongs to the run: to an abort, or to a message into it."""
+        """Whether an answer is to come that belongs to the run: to an abort, or to a message into
+        it.
+        """
         return not {STEER, ABORT}.isdisjoint(self._open.values())
 
-    # -- what it says ---------------------------------------------------------------------------------------
+    # -- what it says ------------------------------------------------------------------------------
 
     def hear(self, response: Mapping[str, Any]) -> Heard | None:
         """An answer of pi's; None for one to nothing that was asked."""
@@ -162,7 +184,9 @@ class Link:
         data = response.get("data")
         heard = Heard(step, data if isinstance(data, dict) else {})
         if response.get("success") is not True:
-            heard = heard._replace(error=str(response.get("error") or f"pi refused {response.get('command')}"))
+            heard = heard._replace(
+                error=str(response.get("error") or f"pi refused {response.get('command')}")
+            )
         heard = self._understood(heard)
         if heard.error and step in (STATE, SETTING):
             self._waiting, self.usable = None, False
@@ -189,12 +213,16 @@ class Link:
             self.untaken += len(given_back) if isinstance(given_back, list) else 0
         elif heard.step == COMMANDS:
             found = data.get("commands")
-            known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+            known = (
+                [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+            )
             programs = {one.get("name") for one in known if one.get("source") not in TEXTS}
-            self.texts = tuple(str(one["name"]) for one in known if one.get("name") not in {None, *programs})
+            self.texts = tuple(
+                str(one["name"]) for one in known if one.get("name") not in {None, *programs}
+            )
         return heard
 
-    # -- what it asks ---------------------------------------------------------------------------------------
+    # -- what it asks ------------------------------------------------------------------------------
 
     def question(self, identity: str) -> bool:
         """Keep a question until `decide`; False where too many are open."""
@@ -203,19 +231,29 @@ class Link:
         self._questions.add(identity)
         return True
 
-    def dialog(self, identity: str, call: str, dialog: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def dialog(
+        self, identity: str, call: str, dialog: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
         """Keep a dialog of another extension until `fill`; the arguments of Claude's question.
 
         None where the person cannot be asked.
         """
         shown = form(dialog)
-        asked = questions(shown) if self.opening.asks_person and len(self.forms.open) < REQUESTS else None
+        asked = (
+            questions(shown)
+            if self.opening.asks_person and len(self.forms.open) < REQUESTS
+            else None
+        )
         if asked is not None:
             self.forms.open[identity] = identity, call, shown
         return asked
 
-    def fill(self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes | None:
-        """The answer to a dialog, by the arguments of Claude's question that came back; None for what is none."""
+    def fill(
+        self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    ) -> bytes | None:
+        """The answer to a dialog, by the arguments of Claude's question that came back; None for
+        what is none.
+        """
         if identity not in self.forms.open:
             return None
         filled = self.forms.close(identity, changed, allow=allow, stop=stop)
@@ -232,7 +270,7 @@ class Link:
         """The answer to a dialog that nobody sees: it was closed."""
         return _line(type="extension_ui_response", id=identity, cancelled=True)
 
-    # -- lines ----------------------------------------------------------------------------------------------
+    # -- lines -------------------------------------------------------------------------------------
 
     def _say(self, step: str, message: Message, behaviour: str) -> bytes:
         images = [
@@ -241,10 +279,14 @@ class Link:
             if part.kind == "image"
         ]
         more = {"images": images} if images else {}
-        return self._ask(step, "prompt", message=self._escaped(message.text), streamingBehavior=behaviour, **more)
+        return self._ask(
+            step, "prompt", message=self._escaped(message.text), streamingBehavior=behaviour, **more
+        )
 
     def _escaped(self, text: str) -> str:
-        """A command that is a program of an extension would run, and ask nobody: it is a text like any other."""
+        """A command that is a program of an extension would run, and ask nobody: it is a text like
+        any other.
+        """
         name = text[1:].split(maxsplit=1)[:1]
         return f"\\{text}" if text.startswith("/") and not set(name) & set(self.texts) else text
 

@@ -20,7 +20,9 @@ INTERRUPTED = "Interrupted by the user."
 
 
 class PiSpeech(LinkSpeech[Link]):
-    """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be told."""
+    """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be
+    told.
+    """
 
     def __init__(self) -> None:
         super().__init__(Link())
@@ -64,7 +66,9 @@ class PiSpeech(LinkSpeech[Link]):
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
-        filled = self._link.fill(permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt)
+        filled = self._link.fill(
+            permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt
+        )
         if filled is not None:
             return filled
         answer: dict[str, Any] = {"allow": decision.allow}

@@ -1,9 +1,9 @@
 """pi's stream. Measured: 0.73.1, 0.87.1, 1.5.2; older generations from documents.
 
-The stream has three generations, told apart per record (pi page, section 1): an update may repeat the whole message
-(`message`, `partial`) or bring the delta alone; `message_end` has the whole message in all of them. Without partial
-messages the updates need no parsing at all: they are kept until `message_end` makes them superfluous, so that a
-reply that was cut is still said.
+The stream has three generations, told apart per record (pi page, section 1): an update may repeat
+the whole message (`message`, `partial`) or bring the delta alone; `message_end` has the whole
+message in all of them. Without partial messages the updates need no parsing at all: they are kept
+until `message_end` makes them superfluous, so that a reply that was cut is still said.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ from shim.vendors.pi import TOOLS, two_way
 
 UPDATE = b'{"type":"message_update"'
 AGENT_END = b'{"type":"agent_end"'
-# Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result comes twice, and the
-# second time only matters while a call is open.
+# Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result
+# comes twice, and the second time only matters while a call is open.
 UNREAD = (
     b'{"type":"turn_end"',
     AGENT_END,
@@ -40,7 +40,8 @@ LONG = 1024  # bytes of a line that are worth cutting it
 DIALOG = "extension_ui_request"
 OURS = "claude-shim"  # what our extension calls itself
 GLUED = b'}{"ty'  # another event on the line: it is read, whatever the first one is
-HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
+# of updates kept for a reply that may be cut; beyond that they are read at once
+HELD_BYTES = 2 * 1024 * 1024
 HELD_LINES = 8192
 
 REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
@@ -64,8 +65,10 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._begun = self._handled = False
-        self._malformed: dict[str, str] = {}  # id of a call → the text that the model sent instead of JSON arguments
-        self._executed: dict[str, int] = {}  # id of a call → number of results whose message has not come yet
+        # id of a call → the text that the model sent instead of JSON arguments
+        self._malformed: dict[str, str] = {}
+        # id of a call → number of results whose message has not come yet
+        self._executed: dict[str, int] = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -80,7 +83,9 @@ class PiTranslator(Translator):
         return two_way().translator(self.turn, partial=self.partial)
 
     def line(self, raw: bytes) -> bytes | None:
-        """Skip lines without a use, cut repetitions off; without partial messages keep updates unread."""
+        """Skip lines without a use, cut repetitions off; without partial messages keep updates
+        unread.
+        """
         if not raw.startswith(UPDATE):
             unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
             if not unread or GLUED in raw:
@@ -90,7 +95,11 @@ class PiTranslator(Translator):
             return None
         if len(raw) > LONG:
             cut = raw.find(REPETITION)
-            if cut > 0 and raw.find(b'"assistantMessageEvent":', 0, cut) > 0 and b'"toolcall_' not in raw[:cut]:
+            if (
+                cut > 0
+                and raw.find(b'"assistantMessageEvent":', 0, cut) > 0
+                and b'"toolcall_' not in raw[:cut]
+            ):
                 if raw.find(GLUED, cut) > 0:
                     return raw
                 raw = raw[:cut] + b"}}"
@@ -104,13 +113,17 @@ class PiTranslator(Translator):
         return None
 
     def repaired(self, event: Event) -> None:
-        """An update that had to be repaired waits with the others; its escapes keep halves of characters."""
+        """An update that had to be repaired waits with the others; its escapes keep halves of
+        characters.
+        """
         if event.get("type") != "message_update" or self.partial or self._bytes < 0:
             self.feed(event)
         else:
             import json
 
-            self.line(json.dumps({"type": "message_update"} | event, separators=(",", ":")).encode())
+            self.line(
+                json.dumps({"type": "message_update"} | event, separators=(",", ":")).encode()
+            )
 
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
@@ -126,7 +139,7 @@ class PiTranslator(Translator):
                     account.repaired("malformed_event")
         decoder.close()
 
-    # -- the frame ----------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------
 
     def on_session(self, event: Event) -> None:
         self._cwd = str(event.get("cwd") or "")
@@ -146,16 +159,20 @@ class PiTranslator(Translator):
         self._agent_ended(newer="willRetry" in event)
 
     def _agent_ended(self, *, newer: bool) -> None:
-        """Older versions say nothing after this event, and some never exit; a version that continues says so."""
+        """Older versions say nothing after this event, and some never exit; a version that
+        continues says so.
+        """
         if self._complete():
             self.turn.settle()
 
     on_turn_end = Translator.ignored
-    on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
+    on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = (
+        Translator.ignored
+    )
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
     on_extension_error = on_bash_execution_update = Translator.ignored
 
-    # -- replies ------------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def on_message_start(self, event: Event) -> None:
         message = event["message"]
@@ -186,7 +203,8 @@ class PiTranslator(Translator):
             self._result_message(message)
             return
         if role == "custom":
-            self._handled = True  # a command that an extension answers without the model (page, trap 15)
+            # a command that an extension answers without the model (page, trap 15)
+            self._handled = True
         if role != "assistant":
             return
         reason = message.get("stopReason")
@@ -247,14 +265,18 @@ class PiTranslator(Translator):
     def on_auto_retry_start(self, event: Event) -> None:
         self.turn.unsettle()
         self._take_back()
-        attempt, limit, delay = event.get("attempt", 1), event.get("maxAttempts", 1), event.get("delayMs", 0)
+        attempt, limit, delay = (
+            event.get("attempt", 1),
+            event.get("maxAttempts", 1),
+            event.get("delayMs", 0),
+        )
         self.turn.retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
 
     def on_auto_retry_end(self, event: Event) -> None:
         if not event.get("success") and event.get("finalError"):
             self._last = {"stopReason": "error", "errorMessage": event["finalError"]}
 
-    # -- tools --------------------------------------------------------------------------------------------
+    # -- tools -------------------------------------------------------------------------------------
 
     def _call(self, call: dict[str, Any], source: str) -> None:
         """Announce a call. pi reports each call in its reply, and again when the call runs."""
@@ -266,8 +288,8 @@ class PiTranslator(Translator):
     def _read_arguments(self, call: dict[str, Any]) -> object:
         """Return a call's arguments, or the model's text if its arguments are not JSON.
 
-        For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's text. The event of
-        the call's run, which fails at once, does not repeat it.
+        For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's
+        text. The event of the call's run, which fails at once, does not repeat it.
         """
         identity = read_id(call.get("id"))
         reason = call.get("argumentsError")
@@ -281,7 +303,11 @@ class PiTranslator(Translator):
         return call.get("arguments")
 
     def on_tool_execution_start(self, event: Event) -> None:
-        call = {"id": event.get("toolCallId"), "name": event["toolName"], "arguments": event.get("args")}
+        call = {
+            "id": event.get("toolCallId"),
+            "name": event["toolName"],
+            "arguments": event.get("args"),
+        }
         self._call(call, "tool_execution_start")
 
     on_tool_execution_update = Translator.ignored
@@ -293,7 +319,9 @@ class PiTranslator(Translator):
         self._result((event.get("result") or {}) | event)
 
     def _result_message(self, message: dict[str, Any]) -> None:
-        """Ignore a message that repeats a result, and write any other: it belongs to another call with the same id."""
+        """Ignore a message that repeats a result, and write any other: it belongs to another call
+        with the same id.
+        """
         call = read_id(message.get("toolCallId"))
         if self._executed.get(call):
             self._executed[call] -= 1
@@ -311,7 +339,7 @@ class PiTranslator(Translator):
         elif not turn.conversation.knows(call):
             turn.tool_result(call, blocks, is_error)
 
-    # -- compaction ---------------------------------------------------------------------------------------
+    # -- compaction --------------------------------------------------------------------------------
 
     def on_compaction_start(self, event: Event) -> None:
         self._compacting = True
@@ -328,12 +356,13 @@ class PiTranslator(Translator):
         self._last = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.compacted(trigger, count(result.get("tokensBefore")))
-        self.turn.spent(NO_USAGE, cost(result.get("usage")))  # its tokens are no reply's (page, section 6)
+        # its tokens are no reply's (page, section 6)
+        self.turn.spent(NO_USAGE, cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end
 
-    # -- the end ------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit of older versions is their one word for the end of a turn."""
@@ -347,14 +376,19 @@ class PiTranslator(Translator):
         elif self._compaction_error and last.get("stopReason") != "stop":
             self.turn.failed(self._compaction_error)
         elif self._compacting:
-            self.turn.failed("pi ended while it was compacting its context; the prompt was lost", kind="truncated")
+            self.turn.failed(
+                "pi ended while it was compacting its context; the prompt was lost",
+                kind="truncated",
+            )
         self._give_up()
         self._read_updates()
         if self.turn.outcome is None and self._complete():
             self.turn.ended()
 
     def _complete(self) -> bool:
-        """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing begun after it."""
+        """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing
+        begun after it.
+        """
         if self._last is not None and not self._begun:
             return self.turn.settled or self._last.get("stopReason") in REASONS_TO_STOP
         return self._last is None and not self._begun and (self._handled or self.turn.settled)
@@ -370,11 +404,18 @@ def counted_usage(counted: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
     if not isinstance(counted, dict):
         return NO_USAGE
-    return usage(counted.get("input"), counted.get("cacheRead"), counted.get("cacheWrite"), counted.get("output"))
+    return usage(
+        counted.get("input"),
+        counted.get("cacheRead"),
+        counted.get("cacheWrite"),
+        counted.get("output"),
+    )
 
 
 def content(blocks: object) -> object:
-    """Return the content of a tool result: only texts as one text, other blocks unchanged, because they are MCP's."""
+    """Return the content of a tool result: only texts as one text, other blocks unchanged, because
+    they are MCP's.
+    """
     if not isinstance(blocks, list):
         return blocks if isinstance(blocks, str) else ""
     if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):

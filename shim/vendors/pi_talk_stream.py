@@ -1,7 +1,8 @@
-"""pi's RPC: the events of its stream, answers to what it was asked, and dialogs of its extensions (pi page, section 5).
+"""pi's RPC: the events of its stream, answers to what it was asked, and dialogs of its extensions
+(pi page, section 5).
 
-A run ends with `agent_settled`. Versions before 0.80.4 have no such event: their `agent_end` may be followed by a retry
-or a compaction, which is said at once, so that a silence behind it is the end.
+A run ends with `agent_settled`. Versions before 0.80.4 have no such event: their `agent_end` may be
+followed by a retry or a compaction, which is said at once, so that a silence behind it is the end.
 """
 
 from typing import Any
@@ -47,7 +48,8 @@ class PiTalkTranslator(PiTranslator):
         self._cwd = self.link.opening.cwd
         if self.link.session:
             commands = list(self.link.texts) or None
-            own = None if self.turn.terms.model else self.link.model or None  # the one that was asked for goes before
+            # the one that was asked for goes before
+            own = None if self.turn.terms.model else self.link.model or None
             self.turn.started(session_id=self.link.session, model=own, slash_commands=commands)
 
     def anew(self, turn: Turn) -> Translator:
@@ -80,7 +82,7 @@ class PiTalkTranslator(PiTranslator):
         self.link.forms.answered.clear()
         super().feed(event)
 
-    # -- runs -----------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------
 
     def on_agent_start(self, event: Event) -> None:
         if not self.link.greeted:
@@ -131,7 +133,7 @@ class PiTalkTranslator(PiTranslator):
             self.turn.failed(AT_START, kind="refused")
         super().eof(child_exit, stderr)
 
-    # -- answers --------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     def on_response(self, event: Event) -> None:
         heard = self.link.hear(event)
@@ -146,15 +148,25 @@ class PiTalkTranslator(PiTranslator):
         elif heard.step == STEER:
             self.outbox += [self.link.rest()] if self._ended else []
         elif heard.step == REST:
-            if not (heard.data.get("isStreaming") or self.link.prompted or (self.link.running and not self._ended)):
+            if not (
+                heard.data.get("isStreaming")
+                or self.link.prompted
+                or (self.link.running and not self._ended)
+            ):
                 self._handled = True
                 self._over()
-        elif heard.step == ABORT and not self.link.prompted and (self._ended or not self.link.running):
+        elif (
+            heard.step == ABORT
+            and not self.link.prompted
+            and (self._ended or not self.link.running)
+        ):
             self._over()
         self.feed_back()
 
     def _prompted(self, disposition: object) -> None:
-        """A message of ours was taken. Where pi does not say what it made of it, it is asked whether it runs."""
+        """A message of ours was taken. Where pi does not say what it made of it, it is asked
+        whether it runs.
+        """
         if disposition == HANDLED:
             self._handled = True
             self._over()
@@ -164,7 +176,9 @@ class PiTalkTranslator(PiTranslator):
             self.outbox.append(self.link.rest())
 
     def _failed(self, heard: Heard) -> None:
-        """pi did not do what it was asked. What only changes its setting ends the turn if a message waited for it."""
+        """pi did not do what it was asked. What only changes its setting ends the turn if a message
+        waited for it.
+        """
         if heard.step == STATE:
             self.turn.failed(UNGATED if not self.link.gated else heard.error, kind="refused")
         elif heard.step in (PROMPT, SETTING):
@@ -174,7 +188,7 @@ class PiTalkTranslator(PiTranslator):
         self.link.running = False
         self.turn.settle()
 
-    # -- dialogs --------------------------------------------------------------------------------------------
+    # -- dialogs -----------------------------------------------------------------------------------
 
     def on_extension_ui_request(self, event: Event) -> None:
         identity, method = event.get("id"), event.get("method")
@@ -186,7 +200,9 @@ class PiTalkTranslator(PiTranslator):
             self._dialog(str(identity), event)
 
     def _dialog(self, identity: str, event: Event) -> None:
-        """Another extension asks the person: as a call of Claude's tool for that. At the start pi hears no answer."""
+        """Another extension asks the person: as a call of Claude's tool for that. At the start pi
+        hears no answer.
+        """
         if self.link.starting:
             self.link.early = True
             self._refuse(identity)
@@ -220,7 +236,8 @@ class PiTalkTranslator(PiTranslator):
         self.turn.permission(identity, call, name, arguments, (own, given), announced=announced)
 
     def _foreign(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
-        """Whether an extension's tool is called like one of Claude's, so that a mode or a rule would allow it as that.
+        """Whether an extension's tool is called like one of Claude's, so that a mode or a rule
+        would allow it as that.
 
         Where a rule keeps the call from running unasked, its own name stays: then the rule holds.
         """

@@ -21,9 +21,10 @@ from shim.vendors.qwen_tools import HASH_BEGINS, TOOLS
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
-# Its settings of the highest precedence are ours: it asks about calls whatever its own files and the project's allow,
-# and runs no hook or command of theirs. While nobody answers, what it would ask is denied, so reading is left out. An
-# administrator's file becomes the defaults, so that what it denies is denied still.
+# Its settings of the highest precedence are ours: it asks about calls whatever its own files and
+# the project's allow, and runs no hook or command of theirs. While nobody answers, what it would
+# ask is denied, so reading is left out. An administrator's file becomes the defaults, so that what
+# it denies is denied still.
 SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
 ASKS_ALL, ASKS_CHANGES = "qwen_asks_all.json", "qwen_asks_changes.json"
@@ -47,42 +48,53 @@ def launch(request: Request) -> Launch:
     if guarded(request):
         name = ASKS_ALL if request.listens else ASKS_CHANGES
         environment |= {SETTINGS: f"{__file__.rpartition('/')[0]}/{name}", **ADMINISTRATOR}
-    arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system.system_prompt)
+    arguments += request.flag(
+        "--system-prompt", None if kept_prompt else invocation.system.system_prompt
+    )
     arguments += request.flag("--append-system-prompt", invocation.system.append_system_prompt)
     turns = invocation.limits.max_turns
     if turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(turns)]
     kept = VENDOR.own_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
-    # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all. The tool
-    # of --json-schema is none to choose, and `--core-tools` leaves it alone: it is how the answer is given.
+    # Without a name to keep, "only these" has to be said as "none of those": an empty list would
+    # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
+    # is how the answer is given.
     none = [name for name in TOOLS if name != "structured_output"]
     removed = none if invocation.rules.tools is not None and not kept else excluded(request)
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    private = [] if request.listens else request.private_config()  # a child that listens is told them
+    # a child that listens is told them
+    private = [] if request.listens else request.private_config()
     arguments += [f"--mcp-config={config}" for config in (*request.mcp_configs(), *private)]
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
-    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment)
+    return Launch(
+        tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment
+    )
 
 
-# What it asks about in its mode `default` by itself; what only reads runs unasked in all of its modes.
+# What it asks about in its mode `default` by itself; what only reads runs unasked in all of its
+# modes.
 ASKED = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
-# What it asks about with our settings. They take subagents away, which change files unasked in every mode of theirs.
+# What it asks about with our settings. They take subagents away, which change files unasked in
+# every mode of theirs.
 ASKED_GUARDED = ASKED | word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
 ASKING = ("--approval-mode", "default")
-FAMILIES = ("edit", "read_file")  # to exclude one of these excludes all tools that change files, that read
+# to exclude one of these excludes all tools that change files, that read
+FAMILIES = ("edit", "read_file")
 
 
 def approval(request: Request) -> tuple[str, ...]:
-    """Its arguments for the mode. While it can ask, it asks before each call, and the policy answers.
+    """Its arguments for the mode. While it can ask, it asks before each call, and the policy
+    answers.
 
-    Of its own modes only the plan and, where no rule stands against it, the widest say the same as Claude's.
+    Of its own modes only the plan and, where no rule stands against it, the widest say the same as
+    Claude's.
     """
     own = request.permission_mode in ("plan", "auto") or _open(request)
     return ASKING if request.listens and not own else request.mode
@@ -90,7 +102,9 @@ def approval(request: Request) -> tuple[str, ...]:
 
 def _open(request: Request) -> bool:
     """Whether everything may run."""
-    return request.permission_mode == BYPASS and not (request.policy is not None and request.policy.ruled)
+    return request.permission_mode == BYPASS and not (
+        request.policy is not None and request.policy.ruled
+    )
 
 
 def guarded(request: Request) -> bool:
@@ -105,7 +119,9 @@ def asks(request: Request) -> frozenset[str]:
 
 
 def binds(rule: Rule, request: Request) -> bool:
-    """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away by the same name."""
+    """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
+    by the same name.
+    """
     if not rule.tool.startswith(MCP):
         return False
     return MCP in asks(request) or (rule.tool in request.removed and "*" not in rule.tool[:-1])
@@ -119,13 +135,17 @@ def excluded(request: Request) -> list[str]:
     own = VENDOR.own_names(request.removed)
     if request.listens and _open(request):  # it would answer its question itself, with nothing
         own.append("ask_user_question")
-    servers = [own for name in request.removed if name.startswith(MCP) for own in _server_tool_names(name)]
+    servers = [
+        own for name in request.removed if name.startswith(MCP) for own in _server_tool_names(name)
+    ]
     spared = FAMILIES if MCP in asks(request) else ()
     return [name for name in dict.fromkeys(own + servers) if name not in spared]
 
 
 def _server_tool_names(rule: str) -> list[str]:
-    """Return qwen's names of the server's tool that a rule names. It appends a hash where it replaces characters."""
+    """Return qwen's names of the server's tool that a rule names. It appends a hash where it
+    replaces characters.
+    """
     name = claude_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
         return [rule]
@@ -136,15 +156,17 @@ def session(request: Request) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
     if request.resume:
-        return ["--resume", request.resume] + (["--fork-session"] if invocation.session.fork_session else [])
+        return ["--resume", request.resume] + (
+            ["--fork-session"] if invocation.session.fork_session else []
+        )
     return request.flag("--session-id", invocation.session.session_id)
 
 
-# A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how long it takes where
-# each fails at once, and each may take half a minute of its own.
+# A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how
+# long it takes where each fails at once, and each may take half a minute of its own.
 SILENT_SECONDS = 28 * 30.0 + 84
-# It denies a call itself that has no answer for longer than it may be told (`PATIENCE_MS` in its speech): ours comes
-# first, and is said.
+# It denies a call itself that has no answer for longer than it may be told (`PATIENCE_MS` in its
+# speech): ours comes first, and is said.
 ANSWER_SECONDS = 590.0
 
 VENDOR = Vendor(
@@ -156,7 +178,8 @@ VENDOR = Vendor(
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
-        "acceptEdits": ("--approval-mode", "default"),  # its own would edit anywhere: the policy answers
+        # its own would edit anywhere: the policy answers
+        "acceptEdits": ("--approval-mode", "default"),
         "dontAsk": ("--approval-mode", "default"),
         "auto": ("--approval-mode", "auto"),
         "bypassPermissions": ("--approval-mode", "yolo"),

@@ -1,4 +1,6 @@
-"""The calls of the Qwen RFC: said whole, in fragments, or first shown by a display (rows 3, 4, 6, 10 to 12)."""
+"""The calls of the Qwen RFC: said whole, in fragments, or first shown by a display (rows 3, 4, 6,
+10 to 12).
+"""
 
 from typing import Any
 
@@ -8,13 +10,23 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import translate
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.run.parts import begins_another
-from shim.vendors.qwen_rfc_tools import FAILED, FINAL, PREFIX, TOOLS, called, complete, content, invented
+from shim.vendors.qwen_rfc_tools import (
+    FAILED,
+    FINAL,
+    PREFIX,
+    TOOLS,
+    called,
+    complete,
+    content,
+    invented,
+)
 
 WAITING = frozenset(("pending", "validating", "scheduled", "confirming"))
 WORKING = frozenset(("executing",))
 
 
-# Of one reply: more than any model asks for at once, and more than the arguments of its calls are long.
+# Of one reply: more than any model asks for at once, and more than the arguments of its calls are
+# long.
 CALLS = 1000
 FRAGMENT_BYTES = 4 * 1024 * 1024
 PIECE_BYTES = 64  # a fragment costs so much besides its characters
@@ -32,7 +44,9 @@ class Part:
 
 
 class Parts:
-    """The calls of the open reply. `lost` counts those that were given up, because there was too much of them."""
+    """The calls of the open reply. `lost` counts those that were given up, because there was too
+    much of them.
+    """
 
     def __init__(self) -> None:
         self._by_index: dict[object, Part] = {}
@@ -68,7 +82,9 @@ class Parts:
                 part.fragments.append(fragment)
 
     def _part(self, delta: dict[str, Any], position: int, *, alone: bool) -> Part | None:
-        """The call that a fragment belongs to: by index, else by id, else the last one or that at its position."""
+        """The call that a fragment belongs to: by index, else by id, else the last one or that at
+        its position.
+        """
         index, identity = delta.get("index"), delta.get("id")
         key: object
         if index.__class__ is int:
@@ -87,20 +103,29 @@ class Parts:
         if part is not None and begins_another(
             part, read_id(identity), function.get("name"), function.get("arguments")
         ):
-            self._by_index = {object() if known == key else known: one for known, one in self._by_index.items()}
+            self._by_index = {
+                object() if known == key else known: one for known, one in self._by_index.items()
+            }
             begun, part = part, None
         if part is None and len(self._by_index) < CALLS:
             part = self._by_index[key] = Part()
-            if begun is not None and not function.get("name"):  # its first piece was added to the call before it
+            # its first piece was added to the call before it
+            if begun is not None and not function.get("name"):
                 part.identity, part.name = begun.identity, begun.name
         return part
 
     def take(self) -> list[tuple[str, str, str]]:
-        """The whole calls in the order of their beginning, as id, name and arguments; all of them are forgotten."""
+        """The whole calls in the order of their beginning, as id, name and arguments; all of them
+        are forgotten.
+        """
         parts = list(self._by_index.values())
         self.forget()
         self.lost += sum(not (part.whole and part.name) for part in parts)
-        return [(part.identity, part.name, "".join(part.fragments)) for part in parts if part.whole and part.name]
+        return [
+            (part.identity, part.name, "".join(part.fragments))
+            for part in parts
+            if part.whole and part.name
+        ]
 
     def forget(self) -> None:
         """The reply ended before they were complete."""
@@ -111,8 +136,8 @@ class Parts:
 class CallsTranslator(Translator):
     """`_reason` is how the last reply ended: None while one is open, or after a tool's result.
 
-    `_parts` are the calls of the open reply that come in fragments. `_owed`: calls that are over, whose display showed
-    nothing: a message may say what they returned.
+    `_parts` are the calls of the open reply that come in fragments. `_owed`: calls that are over,
+    whose display showed nothing: a message may say what they returned.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -123,7 +148,8 @@ class CallsTranslator(Translator):
         self._reason: str | None = None
         self._parts = Parts()
         self._owed: dict[str, list[bool]] = {}
-        self._displayed: dict[str, int] = {}  # id of a call → number of displayed results without a message yet
+        # id of a call → number of displayed results without a message yet
+        self._displayed: dict[str, int] = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -133,7 +159,9 @@ class CallsTranslator(Translator):
         self.turn.tool_use(read_id(identity), *called(name, arguments, self.turn.account))
 
     def _say_parts(self, *, cut: bool = False) -> None:
-        """The calls of the open reply, now that their arguments are complete; `cut`: one may be half, which is none."""
+        """The calls of the open reply, now that their arguments are complete; `cut`: one may be
+        half, which is none.
+        """
         for identity, name, arguments in self._parts.take():
             if cut and not complete(arguments):
                 self.turn.account.repaired("cut_call", name)
@@ -155,12 +183,15 @@ class CallsTranslator(Translator):
     def _returned(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
         call, turn = self._identity(message.get("tool_call_id")), self.turn
-        if self._displayed.get(call):  # this message repeats a displayed result; another open call may have its id
+        # this message repeats a displayed result; another open call may have its id
+        if self._displayed.get(call):
             self._displayed[call] -= 1
         elif call in turn.open or not turn.conversation.knows(call):
             self._go_on()
             name = message.get("name")
-            made: dict[str, Any] = {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
+            made: dict[str, Any] = (
+                {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
+            )
             failed = self._take_owed(call, default=False) or bool(message.get("is_error"))
             turn.tool_result(call, words(message.get("content")), failed, **made)
             self._answered()
@@ -204,7 +235,9 @@ class CallsTranslator(Translator):
             self._owed.setdefault(call, []).append(failed)
 
     def _take_owed(self, call: str, *, default: bool) -> bool:
-        """Return whether the first call with this id failed, according to a display without content."""
+        """Return whether the first call with this id failed, according to a display without
+        content.
+        """
         owed = self._owed.get(call)
         return owed.pop(0) if owed else default
 
@@ -228,7 +261,11 @@ class CallsTranslator(Translator):
 def words(given: Any) -> str:
     """The text of a message: a string, or the text parts of a list."""
     if isinstance(given, list):
-        return "".join(part["text"] for part in given if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return "".join(
+            part["text"]
+            for part in given
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     if given is not None and not isinstance(given, str):
         raise TypeError("the content of a message is no text")
     return given or ""

@@ -22,7 +22,8 @@ STOPS = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-ASKING = frozenset(("tool_calls", "function_call"))  # how a reply ends that cannot be the last of its turn
+# how a reply ends that cannot be the last of its turn
+ASKING = frozenset(("tool_calls", "function_call"))
 CUT = frozenset(("length", "content_filter"))  # of a reply that did: a call of it may be half
 FILTERED = "The content filter stopped the reply (finish_reason content_filter)"
 CONTROL_ERRORS = 20  # that one line is read for
@@ -46,11 +47,16 @@ class RepliesTranslator(CallsTranslator):
         self._ending: str | None = None
         self._usage: Usage | None = None
 
-    # -- who it is ------------------------------------------------------------------------------------------
+    # -- who it is ---------------------------------------------------------------------------------
 
     def _introduce(self, event: Event, metadata: dict[str, Any]) -> None:
         """Row 1: any line may be the first, and says in one of three places whose it is."""
-        given = metadata.get("session_id") or event.get("session_id") or self._session or event.get("id")
+        given = (
+            metadata.get("session_id")
+            or event.get("session_id")
+            or self._session
+            or event.get("id")
+        )
         if isinstance(given, str) and given:
             self._session = given.removeprefix("chatcmpl-")
             self._introduced = True
@@ -70,7 +76,7 @@ class RepliesTranslator(CallsTranslator):
             self.next_turn()
         self._prompt = prompt[:NAME_CHARACTERS]
 
-    # -- whole replies --------------------------------------------------------------------------------------
+    # -- whole replies -----------------------------------------------------------------------------
 
     def _completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Rows 2 to 4, 7, 21 to 23: one message a line; that of the handshake is empty."""
@@ -81,7 +87,9 @@ class RepliesTranslator(CallsTranslator):
             message = choice.get("message") or choice.get("delta") or {}
             reason = reason_of(choice) or "stop"
             if reason == "error":
-                self._failed(error_text(metadata.get("error") or words(message.get("content")) or "error"))
+                self._failed(
+                    error_text(metadata.get("error") or words(message.get("content")) or "error")
+                )
             elif message.get("role") == "tool":
                 self._returned(message)
             elif message.get("role") not in (None, "assistant"):
@@ -92,10 +100,19 @@ class RepliesTranslator(CallsTranslator):
                     self._note(error_text(metadata["error"]))
         errors = metadata.get("control_errors")
         if isinstance(errors, list) and errors:
-            self._note("control error: " + "; ".join(error_text(error) for error in errors[:CONTROL_ERRORS]))
+            self._note(
+                "control error: "
+                + "; ".join(error_text(error) for error in errors[:CONTROL_ERRORS])
+            )
 
-    def _message(self, message: dict[str, Any], reason: str, counted: Usage | None, model: Any) -> None:
-        turn, text, calls = self.turn, words(message.get("content")), message.get("tool_calls") or []
+    def _message(
+        self, message: dict[str, Any], reason: str, counted: Usage | None, model: Any
+    ) -> None:
+        turn, text, calls = (
+            self.turn,
+            words(message.get("content")),
+            message.get("tool_calls") or [],
+        )
         annotations = annotations_of(message)
         reasoning = message.get("reasoning_content") or ""
         self._thoughts(annotations, model)
@@ -113,11 +130,16 @@ class RepliesTranslator(CallsTranslator):
             self._pause()
         self._annotated(annotations)
 
-    # -- replies in chunks ----------------------------------------------------------------------------------
+    # -- replies in chunks -------------------------------------------------------------------------
 
     def _chunk(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Rows 5 to 8. The usage of a reply stands on its last chunk, or on one behind it without choices."""
-        choices, counted = event.get("choices") or (), counted_usage(event.get("usage") or metadata.get("usage"))
+        """Rows 5 to 8. The usage of a reply stands on its last chunk, or on one behind it without
+        choices.
+        """
+        choices, counted = (
+            event.get("choices") or (),
+            counted_usage(event.get("usage") or metadata.get("usage")),
+        )
         if self._ending is not None and counted is not None:
             self._end_reply(counted)
         elif counted is not None and not choices:  # it came late
@@ -149,7 +171,11 @@ class RepliesTranslator(CallsTranslator):
                 self._open_reply(model)
                 self._parts.add(calls)
         self._annotated(annotations)
-        if reason and reason != "error" and (self._replying or (self._reason != reason and reason != "tool_calls")):
+        if (
+            reason
+            and reason != "error"
+            and (self._replying or (self._reason != reason and reason != "tool_calls"))
+        ):
             self._finish(reason, counted, model)
 
     def _finish(self, reason: str, counted: Usage | None, model: Any) -> None:
@@ -166,7 +192,7 @@ class RepliesTranslator(CallsTranslator):
         if reason is not None:
             self._close_reply(reason, counted)
 
-    # -- both -----------------------------------------------------------------------------------------------
+    # -- both --------------------------------------------------------------------------------------
 
     def _open_reply(self, model: Any) -> None:
         """The model says something: whatever it asked for before has come back by now."""
@@ -197,8 +223,14 @@ class RepliesTranslator(CallsTranslator):
             self.turn.pause()
 
     def _complete(self) -> bool:
-        """Whether what was said may be a whole turn: a last reply that did not ask for tools, and nothing after it."""
-        return self._reason is not None and self._reason not in ASKING and not (self._replying or self.turn.open)
+        """Whether what was said may be a whole turn: a last reply that did not ask for tools, and
+        nothing after it.
+        """
+        return (
+            self._reason is not None
+            and self._reason not in ASKING
+            and not (self._replying or self.turn.open)
+        )
 
     def _thoughts(self, annotations: list[Event], model: Any) -> None:
         for annotation in annotations:
@@ -209,14 +241,16 @@ class RepliesTranslator(CallsTranslator):
         """Row 9."""
         subject, description = event.get("subject"), event.get("description")
         self._open_reply(model)
-        self.turn.think(" ".join(part for part in (f"**{subject}**" if subject else "", description) if part))
+        self.turn.think(
+            " ".join(part for part in (f"**{subject}**" if subject else "", description) if part)
+        )
 
     def _annotated(self, annotations: list[Event]) -> None:
         for annotation in annotations:
             if annotation.get("type") != THOUGHT:
                 self._event(annotation)
 
-    # -- the end --------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def _failed(self, message: str, **facts: Any) -> None:
         self._parts.forget()
@@ -237,7 +271,7 @@ class RepliesTranslator(CallsTranslator):
         if counted is not None and self.turn.state is not DONE:
             self.turn.spent(counted, 0.0)
 
-    # -- beside the conversation ----------------------------------------------------------------------------
+    # -- beside the conversation -------------------------------------------------------------------
 
     def _event(self, event: Event) -> None:
         """An event with a type, in a line of its own or as an annotation."""
@@ -260,7 +294,9 @@ def annotations_of(message: dict[str, Any]) -> list[Event]:
 
 
 def metadata_of(event: Event) -> dict[str, Any]:
-    """What a line says about itself, in `metadata` or in `system_fingerprint` (an object, or one in a string)."""
+    """What a line says about itself, in `metadata` or in `system_fingerprint` (an object, or one in
+    a string).
+    """
     given = event.get("metadata")
     found = given if isinstance(given, dict) else {}
     mark = event.get("system_fingerprint")
@@ -278,5 +314,7 @@ def counted_usage(counted: object) -> Usage | None:
         return None
     details = counted.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    found = usage(counted.get("prompt_tokens"), cached, 0, counted.get("completion_tokens"), inclusive=True)
+    found = usage(
+        counted.get("prompt_tokens"), cached, 0, counted.get("completion_tokens"), inclusive=True
+    )
     return found if any(found.values()) else None

@@ -1,7 +1,8 @@
-"""What a program of the Qwen RFC is told through its stdin (qwen-rfc page, 2.3 to 2.5): requests, one to a line.
+"""What a program of the Qwen RFC is told through its stdin (qwen-rfc page, 2.3 to 2.5): requests,
+one to a line.
 
-Of the texts' requests only those are here that a frontend of Claude can cause: no hints for what is being typed, no
-tools that run outside of the program, no MCP servers of the caller's.
+Of the texts' requests only those are here that a frontend of Claude can cause: no hints for what is
+being typed, no tools that run outside of the program, no MCP servers of the caller's.
 """
 
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ Table = dict[str, Any]
 NEW_SESSION = "_new"  # in place of the id of a session: begin one
 MARK = "########"  # between the session and the number of the turn in a prompt's id
 
-# Commands that are groups: their second word is part of the command's path, not of its arguments (the program's own
-# documentation of its built-in commands; the RFC shows `chat list`).
+# Commands that are groups: their second word is part of the command's path, not of its arguments
+# (the program's own documentation of its built-in commands; the RFC shows `chat list`).
 GROUPS: Mapping[str, frozenset[str]] = {
     "agents": frozenset(("create", "manage")),
     "chat": frozenset(("delete", "list", "resume", "save", "share")),
@@ -38,7 +39,9 @@ GROUPS: Mapping[str, frozenset[str]] = {
 
 
 def slash(text: str) -> Table | None:
-    """A text such as `/chat list` as the command that it is; None for one that is none (a path, prose)."""
+    """A text such as `/chat list` as the command that it is; None for one that is none (a path,
+    prose).
+    """
     word, _, rest = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
     if not word.isascii() or not word.replace("-", "").replace("_", "").replace(":", "").isalnum():
         return None
@@ -50,7 +53,9 @@ def slash(text: str) -> Table | None:
 
 
 def user_message(text: str, *, session: str, prompt: str | None, model: str | None) -> Table:
-    """A Qwen Chat Request. A text that is a command is declared as one, so that the program need not find it."""
+    """A Qwen Chat Request. A text that is a command is declared as one, so that the program need
+    not find it.
+    """
     command = slash(text)
     request: Table = {"session_id": session}
     if prompt is not None:
@@ -58,19 +63,32 @@ def user_message(text: str, *, session: str, prompt: str | None, model: str | No
     if model is not None:
         request["model"] = model
     parts = [{"type": "text", "text": text if command is None else ""}]
-    return request | {"input": {"origin": "user", "parts": parts, "command": command}, "options": {}}
+    return request | {
+        "input": {"origin": "user", "parts": parts, "command": command},
+        "options": {},
+    }
 
 
 def answer(request: str, behavior: str, message: str = "") -> Table:
-    """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's protocol."""
+    """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
+    protocol.
+    """
     result = {"behavior": behavior, "message": message}
-    return {"type": "control_response", "request_id": request, "response": {"subtype": "success", "result": result}}
+    return {
+        "type": "control_response",
+        "request_id": request,
+        "response": {"subtype": "success", "result": result},
+    }
 
 
 def failure(request: str, message: str) -> Table:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
-    return {"type": "control_response", "request_id": request, "response": {"subtype": "error", "error": error}}
+    return {
+        "type": "control_response",
+        "request_id": request,
+        "response": {"subtype": "error", "error": error},
+    }
 
 
 class RfcSpeech:
@@ -98,12 +116,16 @@ class RfcSpeech:
         self._session = session
 
     def prompt(self, message: Message) -> bytes:
-        """A message; a command is declared as one. The first one of a session has no id, for an id names a session."""
+        """A message; a command is declared as one. The first one of a session has no id, for an id
+        names a session.
+        """
         self._number += 1
         session = self._session
         self._prompt = f"{session}{MARK}{self._number}" if session else None
         given = session or NEW_SESSION
-        return _line(user_message(message.text, session=given, prompt=self._prompt, model=self._model))
+        return _line(
+            user_message(message.text, session=given, prompt=self._prompt, model=self._model)
+        )
 
     def steer(self, message: Message) -> bytes | None:
         """None: the texts have no word for it."""
@@ -134,15 +156,26 @@ class RfcSpeech:
 
     def heartbeat(self) -> bytes:
         """The program answers at any time."""
-        return _line({"type": "heartbeat_request", **({"session_id": self._session} if self._session else {})})
+        return _line(
+            {
+                "type": "heartbeat_request",
+                **({"session_id": self._session} if self._session else {}),
+            }
+        )
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """It knows yes and no. ValueError: it would run a changed call as it was."""
         if not decision.allow:
-            return _line(answer(permission.request, "deny", decision.message or "Interrupted by the user."))
+            return _line(
+                answer(permission.request, "deny", decision.message or "Interrupted by the user.")
+            )
         if decision.changed is not None:
-            own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, decision.changed)
-            raise ValueError(CHANGED.format(input=dump(decision.changed if own is None else own).decode()))
+            own = own_arguments(
+                TOOLS, permission.own_tool, permission.own_arguments, decision.changed
+            )
+            raise ValueError(
+                CHANGED.format(input=dump(decision.changed if own is None else own).decode())
+            )
         return _line(answer(permission.request, "approve"))
 
 

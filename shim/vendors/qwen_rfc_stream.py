@@ -1,8 +1,9 @@
 """The whole dialect of the Qwen RFC: which line is what, how a turn ends, and what is no reply.
 
-A line has an `object`, a `type` or an `error`. No line ends a turn: that is EOF, the event `Finished`, or, of a program
-that stays for a conversation, a silence after a reply that stopped with its usage. Numbers of rows are those of the
-qwen-rfc page; `qwen_rfc_replies` says what the model said.
+A line has an `object`, a `type` or an `error`. No line ends a turn: that is EOF, the event
+`Finished`, or, of a program that stays for a conversation, a silence after a reply that stopped
+with its usage. Numbers of rows are those of the qwen-rfc page; `qwen_rfc_replies` says what the
+model said.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,13 @@ REQUESTS = 1000  # that wait for their answer; a child that asks more is not wai
 NOTICE_CHARACTERS = 2000  # of what it logged last, which may be the reason of a failure
 CONFIRMATIONS = frozenset(("confirm_shell_commands", "confirm_action", "quit_confirmation"))
 BESIDE = frozenset(  # what may come at any moment, also between a reply and its usage
-    ("result/heartbeat", "result/command_hint", "x-qwen-terminal", "x-qwen-ansi", "control_response")
+    (
+        "result/heartbeat",
+        "result/command_hint",
+        "x-qwen-terminal",
+        "x-qwen-ansi",
+        "control_response",
+    )
 )
 PROTOCOL = 1  # the only version that the documents know
 
@@ -30,7 +37,8 @@ PROTOCOL = 1  # the only version that the documents know
 class RfcTranslator(RepliesTranslator):
     """`_exit` is the exit code that a terminal event told of, `_notice` what was logged last.
 
-    `_runs`: a command started a tool, and nothing more. `_questions` are the calls that were asked about.
+    `_runs`: a command started a tool, and nothing more. `_questions` are the calls that were asked
+    about.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -53,7 +61,9 @@ class RfcTranslator(RepliesTranslator):
             "maxtokens": self._cut,
             "chatcompressed": self._compressed,
             "usercancelled": self._stopped,
-            "maxsessionturns": lambda text, event: self._failed(text, kind="limit", subtype="error_max_turns"),
+            "maxsessionturns": lambda text, event: self._failed(
+                text, kind="limit", subtype="error_max_turns"
+            ),
             "sessiontokenlimitexceeded": lambda text, event: self._failed(text, kind="limit"),
             "loopdetected": lambda text, event: self._failed(text, kind="vendor_error"),
             "error": lambda text, event: self._failed(text),
@@ -95,13 +105,15 @@ class RfcTranslator(RepliesTranslator):
             handler(event)
 
     def _agree(self, event: Event, metadata: dict[str, Any]) -> None:
-        """The handshake, wherever it comes: what it says of the session, and in which version it speaks."""
+        """The handshake, wherever it comes: what it says of the session, and in which version it
+        speaks.
+        """
         if "protocol_version" in metadata:
             self.turn.started(**self._facts(event, metadata))
             if str(metadata["protocol_version"]) != str(PROTOCOL):
                 self.turn.unknown(f"protocol_version/{metadata['protocol_version']}", event)
 
-    # -- what happens to the session ------------------------------------------------------------------------
+    # -- what happens to the session ---------------------------------------------------------------
 
     def _session_event(self, event: Event) -> None:
         """Rows 14 to 19; the texts spell the names in two ways."""
@@ -125,7 +137,9 @@ class RfcTranslator(RepliesTranslator):
 
     def _compressed(self, text: str, event: Event) -> None:
         metrics = event.get("metrics")
-        self.turn.compacted("auto", count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0))
+        self.turn.compacted(
+            "auto", count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0)
+        )
 
     def _stopped(self, text: str, event: Event) -> None:
         self._parts.forget()
@@ -134,7 +148,9 @@ class RfcTranslator(RepliesTranslator):
         self.turn.settle()
 
     def _terminal(self, event: Event) -> None:
-        """Row 13: what the model said is in its message already; a log may be the reason of a failure."""
+        """Row 13: what the model said is in its message already; a log may be the reason of a
+        failure.
+        """
         if event.get("exit_code").__class__ is int:
             self._exit = event["exit_code"]
         text = event.get("text")
@@ -145,7 +161,7 @@ class RfcTranslator(RepliesTranslator):
         """Row 28."""
         self.turn.heartbeat()
 
-    # -- control --------------------------------------------------------------------------------------------
+    # -- control -----------------------------------------------------------------------------------
 
     def _asked(self, event: Event) -> None:
         """Rows 24 to 26, in the flat form and the nested one."""
@@ -157,7 +173,9 @@ class RfcTranslator(RepliesTranslator):
         elif subtype in CONFIRMATIONS:
             command = {"command": _command_of(request)}
             self._go_on()
-            self.turn.permission(identity, identity, "Bash", command, ("run_shell_command", command))
+            self.turn.permission(
+                identity, identity, "Bash", command, ("run_shell_command", command)
+            )
         elif len(self.outbox) < REQUESTS:
             refusal = failure(identity, f"Unsupported control request: {subtype}")
             self.outbox.append(dump(refusal) + b"\n")
@@ -178,9 +196,13 @@ class RfcTranslator(RepliesTranslator):
         self.turn.permission(identity, call, claude, arguments, (name, own(given, account) or {}))
 
     def _meant(self, name: str, arguments: dict[str, Any]) -> str:
-        """The open call of a question without an id: one with the same arguments, else the first of that name."""
+        """The open call of a question without an id: one with the same arguments, else the first of
+        that name.
+        """
         waiting = [(call, said) for call, said in self.turn.open.items() if said[1] == name]
-        same = [call for call, said in waiting if call not in self._questions and said[2] == arguments]
+        same = [
+            call for call, said in waiting if call not in self._questions and said[2] == arguments
+        ]
         return next(iter(same or [call for call, _ in waiting if call not in self._questions]), "")
 
     def _cancelled(self, event: Event) -> None:
@@ -209,7 +231,9 @@ class RfcTranslator(RepliesTranslator):
                 self._ended(local=True)
         elif kind in ("dialog", "quit", "load_history"):
             path = (event.get("command") or {}).get("path") or [kind]
-            self._note(f"/{' '.join(map(str, path))}: {kind.replace('_', ' ')}, which has nothing to show here")
+            self._note(
+                f"/{' '.join(map(str, path))}: {kind.replace('_', ' ')}, which has nothing to show here"
+            )
             self._ended(local=True)
         else:
             self.turn.unknown(f"result/command/{kind}", event)
@@ -219,7 +243,7 @@ class RfcTranslator(RepliesTranslator):
             self._reason = "stop"
             self._pause()
 
-    # -- the end --------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def _fatal(self, error: Any) -> None:
         """Row 20: the program gives up, and should end."""
@@ -233,16 +257,26 @@ class RfcTranslator(RepliesTranslator):
         turn = self.turn
         if turn.outcome is None and self._exit and (child_exit is None or child_exit.code == 0):
             reason = f": {self._notice}" if self._notice else ""
-            self._failed(f"qwen ended its work with exit code {self._exit}{reason}", kind="vendor_error")
+            self._failed(
+                f"qwen ended its work with exit code {self._exit}{reason}", kind="vendor_error"
+            )
         elif turn.outcome is None and self._complete():
             self._ended()
-        elif turn.outcome is None and self._notice and child_exit is not None and child_exit.code and not stderr:
+        elif (
+            turn.outcome is None
+            and self._notice
+            and child_exit is not None
+            and child_exit.code
+            and not stderr
+        ):
             self._failed(self._notice)
         self._spend()
 
 
 def _has_deltas(choices: Any) -> bool:
-    return isinstance(choices, list) and all(isinstance(choice, dict) and "delta" in choice for choice in choices)
+    return isinstance(choices, list) and all(
+        isinstance(choice, dict) and "delta" in choice for choice in choices
+    )
 
 
 def _command_of(request: dict[str, Any]) -> str:
@@ -250,4 +284,9 @@ def _command_of(request: dict[str, Any]) -> str:
     commands = request.get("commands")
     if isinstance(commands, list):
         return "\n".join(map(str, commands))
-    return str(next((request[key] for key in ("command", "prompt", "message") if request.get(key)), request["subtype"]))
+    return str(
+        next(
+            (request[key] for key in ("command", "prompt", "message") if request.get(key)),
+            request["subtype"],
+        )
+    )

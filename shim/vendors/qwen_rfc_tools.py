@@ -1,4 +1,5 @@
-"""The Qwen RFC's tools in Claude's words: calls, and what its displays show of them (qwen-rfc page, section 4, 10, 11).
+"""The Qwen RFC's tools in Claude's words: calls, and what its displays show of them (qwen-rfc page,
+section 4, 10, 11).
 
 A display says which call it is about, its status, and a `result_display` of one of five kinds.
 """
@@ -28,7 +29,8 @@ def _edit(arguments: Arguments) -> tuple[str, Arguments]:
 
 TOOLS = {**qwen_tools.TOOLS, "edit_file": Tool("Edit", {"path": "file_path"}, reshape=_edit)}
 
-# The call that a display is of, where nothing said so before: kind → Claude's name, and argument → key of the display.
+# The call that a display is of, where nothing said so before: kind → Claude's name, and argument →
+# key of the display.
 INVENTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "file_diff": (
         "Edit",
@@ -38,13 +40,19 @@ INVENTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "plan_summary": ("ExitPlanMode", {"plan": ("plan_markdown", "message")}),
     "task_execution": (
         "Task",
-        {"description": ("taskDescription",), "prompt": ("taskPrompt",), "subagent_type": ("subagentName",)},
+        {
+            "description": ("taskDescription",),
+            "prompt": ("taskPrompt",),
+            "subagent_type": ("subagentName",),
+        },
     ),
 }
 
 
 def called(name: object, arguments: object, account: Account) -> tuple[str, Arguments]:
-    """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay as they came."""
+    """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
+    as they came.
+    """
     given = own(arguments, account)
     if given is None:
         return translate(TOOLS, str(name), None)[0], {"_raw": arguments}
@@ -52,8 +60,14 @@ def called(name: object, arguments: object, account: Account) -> tuple[str, Argu
 
 
 def own(arguments: object, account: Account) -> Arguments | None:
-    """The arguments of a call as the vendor means them; None if they are not an object, as the RFC's own `"..."`."""
-    given = parsed(arguments, account) if isinstance(arguments, str) and arguments.strip() else arguments or {}
+    """The arguments of a call as the vendor means them; None if they are not an object, as the
+    RFC's own `"..."`.
+    """
+    given = (
+        parsed(arguments, account)
+        if isinstance(arguments, str) and arguments.strip()
+        else arguments or {}
+    )
     return given if isinstance(given, dict) else None
 
 
@@ -67,7 +81,8 @@ def complete(arguments: str) -> bool:
 
 
 def invented(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
-    """The call of a display that no call came before: by its name if it has one, else by what it shows.
+    """The call of a display that no call came before: by its name if it has one, else by what it
+    shows.
 
     ("", {}) while the display shows nothing.
     """
@@ -80,7 +95,10 @@ def invented(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
     if not isinstance(shown, dict):
         return "", {}
     claude, keys = INVENTED.get(str(shown.get("kind")), ("unknown", {}))
-    found = {argument: next((shown[key] for key in own if key in shown), None) for argument, own in keys.items()}
+    found = {
+        argument: next((shown[key] for key in own if key in shown), None)
+        for argument, own in keys.items()
+    }
     arguments = {argument: value for argument, value in found.items() if value is not None}
     if claude == "TodoWrite":
         return translate(TOOLS, "todo_write", arguments)
@@ -121,7 +139,9 @@ def _todo(item: object) -> str:
 
 
 def error_text(error: object) -> str:
-    """An error of the RFC's as a sentence: a string is one, an object has a message and perhaps a code."""
+    """An error of the RFC's as a sentence: a string is one, an object has a message and perhaps a
+    code.
+    """
     if not isinstance(error, dict):
         return str(error)
     code, message = error.get("code") or error.get("type"), error.get("message")

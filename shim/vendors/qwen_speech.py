@@ -1,6 +1,7 @@
 """What qwen is told through its stdin while it stays for a conversation (qwen page, section 5).
 
-`initialize` has to be the first line, else every later request stays unanswered. Model and mode change between turns.
+`initialize` has to be the first line, else every later request stays unanswered. Model and mode
+change between turns.
 """
 
 import re
@@ -15,7 +16,8 @@ from shim.core.vendor.vendor import Request
 from shim.vendors.claude_speech import ClaudeSpeech, respond
 from shim.vendors.qwen_tools import TOOLS
 
-# How long it waits for a permission: the longest that it takes. With more it goes back to its own default of 60 s.
+# How long it waits for a permission: the longest that it takes. With more it goes back to its own
+# default of 60 s.
 PATIENCE_MS = 600_000
 MODES = {
     "default": "default",
@@ -23,11 +25,14 @@ MODES = {
     "acceptEdits": "default",  # what the policy then lets run unasked, and no more
     "dontAsk": "default",
     "auto": "auto",
-    "bypassPermissions": "default",  # for the rest of the turn; its own would answer its questions with nothing
+    # for the rest of the turn; its own would answer its questions with nothing
+    "bypassPermissions": "default",
 }
-# 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the old input from it.
+# 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the
+# old input from it.
 CHANGED = (
-    "Not run: the user allows this call with another input only. Make the call again with exactly this input: {input}"
+    "Not run: the user allows this call with another input only. "
+    "Make the call again with exactly this input: {input}"
 )
 NO_FILE = "[An image was sent here; it could not be kept in a file.]"
 SPECIAL = re.compile(r"[^\w./-]")  # in a path that a prompt names
@@ -39,7 +44,9 @@ class QwenSpeech(ClaudeSpeech):
     _attach: Callable[[str, str], str | None] | None = None
 
     def hello(self, request: Request) -> bytes:
-        """Turn the control protocol on, and tell it the MCP servers that its command line does not name."""
+        """Turn the control protocol on, and tell it the MCP servers that its command line does not
+        name.
+        """
         self._attach = request.files.attach
         self.takes = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
@@ -50,8 +57,12 @@ class QwenSpeech(ClaudeSpeech):
         return self._request(subtype="initialize", **said)
 
     def prompt(self, message: Message) -> bytes:
-        """It pastes the block of an image as text; a file that the prompt names it reads, and gives its model."""
-        return super().prompt(message._replace(text="\n".join(map(self._words, message.given(self.takes)))))
+        """It pastes the block of an image as text; a file that the prompt names it reads, and gives
+        its model.
+        """
+        return super().prompt(
+            message._replace(text="\n".join(map(self._words, message.given(self.takes))))
+        )
 
     def _words(self, part: Part) -> str:
         if part.kind == "text" or self._attach is None:
@@ -68,7 +79,9 @@ class QwenSpeech(ClaudeSpeech):
         return super().mode(MODES[name])
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
-        """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run the old ones."""
+        """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
+        the old ones.
+        """
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
@@ -89,4 +102,7 @@ def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str,
         for number, question in enumerate(questions if isinstance(questions, list) else ())
         if isinstance(question, dict)
     }
-    return {**permission.own_arguments, "answers": {numbers.get(name, name): said for name, said in answers.items()}}
+    return {
+        **permission.own_arguments,
+        "answers": {numbers.get(name, name): said for name, said in answers.items()},
+    }

@@ -1,10 +1,11 @@
 """qwen's stream. Measured: 0.24.4 and 0.15.10.
 
-It is nearly Claude's. What differs is on the qwen page, section 7: ids and indices that restart, no message_delta,
-usage that includes cached tokens and hidden requests, its own tool names, events of its own. A reply ends with the
-assistant line that has a non-zero usage; text that begins with `[API Error:` is the error and not the reply; an `init`
-after an outcome begins the next turn. A draft of it (qwen-rfc page, 1) nests the facts of `init` in `data`, has errors
-that are texts, and names a call as the parent of its own result.
+It is nearly Claude's. What differs is on the qwen page, section 7: ids and indices that restart, no
+message_delta, usage that includes cached tokens and hidden requests, its own tool names, events of
+its own. A reply ends with the assistant line that has a non-zero usage; text that begins with `[API
+Error:` is the error and not the reply; an `init` after an outcome begins the next turn. A draft of
+it (qwen-rfc page, 1) nests the facts of `init` in `data`, has errors that are texts, and names a
+call as the parent of its own result.
 """
 
 import re
@@ -21,7 +22,12 @@ from shim.vendors.qwen_tools import NOT_LISTED, TOOLS, drop_hash, translate_call
 
 API_ERROR = "[API Error: "
 API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
-PERMISSION_MODES = {"yolo": "bypassPermissions", "auto-edit": "acceptEdits", "plan": "plan", "auto": "auto"}
+PERMISSION_MODES = {
+    "yolo": "bypassPermissions",
+    "auto-edit": "acceptEdits",
+    "plan": "plan",
+    "auto": "auto",
+}
 DENIED = "requires permission to use"
 CANCELLED = "Operation cancelled."
 CANCELLED_EXIT = 130
@@ -60,7 +66,7 @@ class QwenTranslator(StreamedTranslator):
         super().begin(turn)
         self._error = ""
 
-    # -- the frame ----------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
@@ -73,7 +79,12 @@ class QwenTranslator(StreamedTranslator):
             task = {"task_id": "", "description": ""} | data
             self.turn.system("task_started", **task, task_type="local_agent")
         elif subtype == "task_notification":
-            done = {"task_id": "", "status": "completed", "output_file": "", "summary": data.get("status", "")}
+            done = {
+                "task_id": "",
+                "status": "completed",
+                "output_file": "",
+                "summary": data.get("status", ""),
+            }
             self.turn.system("task_notification", **(done | data))
         elif subtype not in ("session_start", "session_end"):
             self.turn.unknown(f"system/{subtype}", event)
@@ -86,7 +97,9 @@ class QwenTranslator(StreamedTranslator):
             self._fault = None
         mode = event.get("permission_mode")  # its `default` stands for several of Claude's
         tools = [
-            drop_hash(name) for name in event.get("tools") or () if isinstance(name, str) and name not in NOT_LISTED
+            drop_hash(name)
+            for name in event.get("tools") or ()
+            if isinstance(name, str) and name not in NOT_LISTED
         ]
         self.turn.started(
             session_id=event.get("session_id"),
@@ -100,7 +113,7 @@ class QwenTranslator(StreamedTranslator):
             vendor_version=event.get("qwen_code_version"),
         )
 
-    # -- replies ------------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def on_stream_event(self, event: Event) -> None:
         if event.get("parent_tool_use_id"):
@@ -131,7 +144,9 @@ class QwenTranslator(StreamedTranslator):
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
         if parent := event.get("parent_tool_use_id"):
-            self._nested(self.turn.child(parent, counted_usage(message.get("usage"))), message["content"])
+            self._nested(
+                self.turn.child(parent, counted_usage(message.get("usage"))), message["content"]
+            )
             return
         counted = counted_usage(message.get("usage"))
         turn = self.turn
@@ -152,7 +167,9 @@ class QwenTranslator(StreamedTranslator):
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:
             self._streamed.clear()
-            self.turn.message_end(counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn")
+            self.turn.message_end(
+                counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
+            )
 
     def _text(self, text: str) -> None:
         found = API_ERROR_AT_END.search(text) if API_ERROR in text else None
@@ -181,7 +198,11 @@ class QwenTranslator(StreamedTranslator):
         if parent:
             self.turn.child(parent).tool_result(identity, content, failed)
             return
-        if failed and DENIED in str(content) and (call := self.turn.find_call(identity)) is not None:
+        if (
+            failed
+            and DENIED in str(content)
+            and (call := self.turn.find_call(identity)) is not None
+        ):
             self.turn.denied(*call)
         self.turn.tool_result(identity, content, failed)
 
@@ -198,7 +219,11 @@ class QwenTranslator(StreamedTranslator):
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
         call, tool = request.get("tool_use_id"), request.get("tool_name")
-        if request.get("subtype") == "can_use_tool" and isinstance(call, str | int) and isinstance(tool, str):
+        if (
+            request.get("subtype") == "can_use_tool"
+            and isinstance(call, str | int)
+            and isinstance(tool, str)
+        ):
             own = tool, request.get("input") or {}
             name, arguments = called({"name": own[0], "input": own[1]})
             self.turn.permission(identity, read_id(call), name, arguments, own)
@@ -207,7 +232,7 @@ class QwenTranslator(StreamedTranslator):
 
     on_control_response = on_control_cancel_request = Translator.ignored
 
-    # -- the end ------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def on_result(self, event: Event) -> None:
         facts: dict[str, Any] = {
@@ -217,7 +242,9 @@ class QwenTranslator(StreamedTranslator):
             "structured_output": event.get("structured_result"),
         }
         for denial in event.get("permission_denials") or ():
-            name, arguments = translate_call(str(denial.get("tool_name", "")), denial.get("tool_input"))
+            name, arguments = translate_call(
+                str(denial.get("tool_name", "")), denial.get("tool_input")
+            )
             self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
         error = event.get("error") or {}
         message = error if isinstance(error, str) else error.get("message") or ""
@@ -241,7 +268,9 @@ class QwenTranslator(StreamedTranslator):
             self.turn.failed(message, **facts)
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        """Several ends have no `result` line, only an exit code and a word on stderr (page, section 6)."""
+        """Several ends have no `result` line, only an exit code and a word on stderr (page, section
+        6).
+        """
         if self.turn.outcome is not None or child_exit is None:
             return
         if self._error:
@@ -257,12 +286,16 @@ class QwenTranslator(StreamedTranslator):
             return
         subtype = EXITS.get(child_exit.code or 0)
         if subtype is not None:
-            reason = [line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))]
+            reason = [
+                line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
+            ]
             self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
 
 
 def foreign(event: Event) -> bool:
-    """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a bare error."""
+    """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a
+    bare error.
+    """
     kind, name = event.get("type"), event.get("object")
     if isinstance(name, str) and name.startswith("chat.completion"):
         return True
@@ -272,19 +305,30 @@ def foreign(event: Event) -> bool:
 
 
 def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page, section 8)."""
+    """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page,
+    section 8).
+    """
     name, arguments = block["name"], block.get("input")
-    if name == "tool_call" and isinstance(arguments, dict) and isinstance(arguments.get("name"), str):
+    if (
+        name == "tool_call"
+        and isinstance(arguments, dict)
+        and isinstance(arguments.get("name"), str)
+    ):
         name, arguments = arguments["name"], arguments.get("arguments")
     return translate_call(name, arguments)
 
 
 def counted_usage(counted: object) -> Usage | None:
-    """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached ones."""
+    """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached
+    ones.
+    """
     if not isinstance(counted, dict):
         return None
     given, output = counted.get("input_tokens"), counted.get("output_tokens")
     if not given and not output:
         return None
-    cached, written = counted.get("cache_read_input_tokens", 0), counted.get("cache_creation_input_tokens", 0)
+    cached, written = (
+        counted.get("cache_read_input_tokens", 0),
+        counted.get("cache_creation_input_tokens", 0),
+    )
     return usage(given, cached, written, output, inclusive=True)

@@ -1,12 +1,15 @@
-"""Measurements of the shim, as ratios inside one run: `make bench`, or `python tests/bench/bench.py --quick`.
+"""Measurements of the shim, as ratios inside one run: `make bench`, or `python tests/bench/bench.py
+--quick`.
 
-a  throughput of `shim translate` per vendor: as a fraction of the floor (`orjson.loads` + `orjson.dumps` of
+a  throughput of `shim translate` per vendor: as a fraction of the floor (`orjson.loads` +
+`orjson.dumps` of
    the same lines in the same process, by turns on slices of one stream), and beside `jq -c .`
 b  CPU of `claude --version` and of a whole one-line turn, above a bare Python
 c  peak memory on a 1 GB stream and on one 100 MB line
 d  what `redact = "all"` costs on streams of deltas, beside the same streams without it
 
-It judges nothing: goals stand beside the numbers; the exit status is 1 only when something could not be run.
+It judges nothing: goals stand beside the numbers; the exit status is 1 only when something could
+not be run.
 """
 
 import argparse
@@ -23,7 +26,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
-from bench_streams import BLOCK, ENGLISH, MEGABYTE, STREAMS, Stream, long_turn, one_line, one_reply, text_turn, write
+from bench_streams import (
+    BLOCK,
+    ENGLISH,
+    MEGABYTE,
+    STREAMS,
+    Stream,
+    long_turn,
+    one_line,
+    one_reply,
+    text_turn,
+    write,
+)
 
 BARE = [sys.executable, "-I", "-c", "pass"]
 SHIM = [sys.executable, "-I", "-m", "shim"]
@@ -31,11 +45,12 @@ TURN_ARGUMENTS = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
 DELTAS = 100_000
 SLICE = 2 * MEGABYTE  # small, so that floor and translation meet the same weather
 MEMORY_GOAL = 60
-# The streams whose memory and redaction is measured: one vendor of each kind, because each takes minutes.
+# The streams whose memory and redaction is measured: one vendor of each kind, because each takes
+# minutes.
 LONG = ["acai", "acai-2026", "codex", "cursor", "cursor-deltas", "pi", "qwen"]
 
-# Starts a command from a process smaller than anything measured: the peak memory reported for a child is
-# never below the size of the process that started it.
+# Starts a command from a process smaller than anything measured: the peak memory reported for a
+# child is never below the size of the process that started it.
 LAUNCHER = """
 import json, os, sys
 out, err, *argv = sys.argv[1:]
@@ -62,7 +77,13 @@ def translator(
 
 def translate_command(vendor: str, path: str | None = None, partial: bool = False) -> list[str]:
     """`shim translate` of a file, or of stdin."""
-    return [*SHIM, "translate", vendor, *(["--partial"] if partial else []), *([path] if path else [])]
+    return [
+        *SHIM,
+        "translate",
+        vendor,
+        *(["--partial"] if partial else []),
+        *([path] if path else []),
+    ]
 
 
 def install(folder: str, env: dict[str, str]) -> None:
@@ -153,7 +174,9 @@ class Table:
 
     def end(self) -> int:
         """The last line, and the exit status."""
-        met, short, told, broken = (self.counts[verdict] for verdict in ("ok", "short", "", "not run"))
+        met, short, told, broken = (
+            self.counts[verdict] for verdict in ("ok", "short", "", "not run")
+        )
         self.put(f"\n{met} ok, {short} short, {told} without a goal, {broken} could not be run\n")
         return 1 if broken else 0
 
@@ -173,7 +196,9 @@ def spread(values: list[float], form: str = ".2f") -> str:
 
 
 def inside(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]:
-    """Floor and translation by turns on slices of a file, summed up by round; one translation all the way through."""
+    """Floor and translation by turns on slices of a file, summed up by round; one translation all
+    the way through.
+    """
     feed, close = translator(vendor, partial)
     share = -(-os.path.getsize(path) // rounds)
     floors, costs, lines_in, lines_out, last = [0.0] * rounds, [0.0] * rounds, 0, 0, b""
@@ -197,13 +222,29 @@ def inside(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]
     last += close()
     costs[-1] += time.process_time() - start
     result = orjson.loads(last.splitlines()[-1])
-    ending = {"subtype": result.get("subtype"), "repairs": list(result.get("shim", {}).get("repairs", ()))}
-    return {"floors": floors, "costs": costs, "lines_in": lines_in, "lines_out": lines_out, "ending": ending}
+    ending = {
+        "subtype": result.get("subtype"),
+        "repairs": list(result.get("shim", {}).get("repairs", ())),
+    }
+    return {
+        "floors": floors,
+        "costs": costs,
+        "lines_in": lines_in,
+        "lines_out": lines_out,
+        "ending": ending,
+    }
 
 
 def measure_inside(stream: Stream, path: str, partial: bool, rounds: int) -> dict[str, Any]:
     """The same in a process of its own, so that nothing of one vendor is left for the next."""
-    command = [sys.executable, os.path.abspath(__file__), "--inside", stream.vendor, path, str(int(partial))]
+    command = [
+        sys.executable,
+        os.path.abspath(__file__),
+        "--inside",
+        stream.vendor,
+        path,
+        str(int(partial)),
+    ]
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotRunError(last_line(done.stderr))
@@ -213,7 +254,9 @@ def measure_inside(stream: Stream, path: str, partial: bool, rounds: int) -> dic
     return found
 
 
-def fraction(table: Table, name: str, stream: Stream, path: str, partial: bool, rounds: int) -> None:
+def fraction(
+    table: Table, name: str, stream: Stream, path: str, partial: bool, rounds: int
+) -> None:
     """One row: the fraction of the floor, and lines per CPU second."""
     found = measure_inside(stream, path, partial, rounds)
     ratios = [floor / cost for floor, cost in zip(found["floors"], found["costs"], strict=True)]
@@ -229,7 +272,9 @@ def fraction(table: Table, name: str, stream: Stream, path: str, partial: bool, 
     )
 
 
-def against_jq(table: Table, name: str, stream: Stream, path: str, rounds: int, folder: str) -> None:
+def against_jq(
+    table: Table, name: str, stream: Stream, path: str, rounds: int, folder: str
+) -> None:
     """One row: the whole command's CPU, and jq's on the same bytes, by turns."""
     with open(path, "rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
@@ -248,7 +293,9 @@ def against_jq(table: Table, name: str, stream: Stream, path: str, rounds: int, 
     table.row(name + ", the command", measured, "> jq", met)
 
 
-def one_stream(table: Table, name: str, options: argparse.Namespace, path: str, folder: str) -> None:
+def one_stream(
+    table: Table, name: str, options: argparse.Namespace, path: str, folder: str
+) -> None:
     """The rows of one stream."""
     stream = STREAMS[name]
     write(long_turn(stream, options.size * MEGABYTE), path)
@@ -257,7 +304,9 @@ def one_stream(table: Table, name: str, options: argparse.Namespace, path: str, 
     against_jq(table, name, stream, path, options.command_rounds, folder)
 
 
-def many_deltas(table: Table, name: str, partial: bool, rounds: int, path: str, folder: str) -> None:
+def many_deltas(
+    table: Table, name: str, partial: bool, rounds: int, path: str, folder: str
+) -> None:
     """One long reply: nothing may grow with what was already said."""
     stream = STREAMS["pi"]
     write(one_reply(stream, DELTAS), path)
@@ -269,7 +318,9 @@ def many_deltas(table: Table, name: str, partial: bool, rounds: int, path: str, 
 
 def throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part a."""
-    table.head(f"a  throughput, {options.size} MB of each vendor's real event mix; CPU, median (lowest–highest)")
+    table.head(
+        f"a  throughput, {options.size} MB of each vendor's real event mix; CPU, median (lowest–highest)"
+    )
     path = os.path.join(folder, "stream.ndjson")
     for name in options.streams:
         table.attempt(name, one_stream, options, path, folder)
@@ -281,14 +332,23 @@ def throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
 # ---- b: start-up
 
 
-def by_turns(commands: list[list[str]], times: int, folder: str, env: dict[str, str]) -> list[list[float]]:
-    """Milliseconds of CPU of each command, all of them run once per round; the first round only warms up."""
+def by_turns(
+    commands: list[list[str]], times: int, folder: str, env: dict[str, str]
+) -> list[list[float]]:
+    """Milliseconds of CPU of each command, all of them run once per round; the first round only
+    warms up.
+    """
     out = os.path.join(folder, "said")
-    rounds = [[run(command, folder, env, out=out).seconds for command in commands] for _ in range(1 + times)]
+    rounds = [
+        [run(command, folder, env, out=out).seconds for command in commands]
+        for _ in range(1 + times)
+    ]
     return [[seconds * 1000 for seconds in column] for column in zip(*rounds[1:], strict=True)]
 
 
-def above(table: Table, name: str, goal: int | None, whole: list[float], *parts: list[float]) -> None:
+def above(
+    table: Table, name: str, goal: int | None, whole: list[float], *parts: list[float]
+) -> None:
     """One row: what a command costs above others that ran beside it."""
     differences = [one - sum(others) for one, *others in zip(whole, *parts, strict=True)]
     least = min(whole) - sum(map(min, parts))
@@ -297,7 +357,9 @@ def above(table: Table, name: str, goal: int | None, whole: list[float], *parts:
     table.row(name, measured, f"<= {goal} ms" if goal else "", median <= goal if goal else None)
 
 
-def version_cost(table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]) -> None:
+def version_cost(
+    table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
+) -> None:
     """What a frontend's probe costs; installs the drop-in."""
     install(os.path.dirname(claude), env)
     bare, version = by_turns([BARE, [claude, "--version"]], times, folder, env)
@@ -305,7 +367,9 @@ def version_cost(table: Table, name: str, claude: str, times: int, folder: str, 
     above(table, name, 15, version, bare)
 
 
-def turn_cost(table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]) -> None:
+def turn_cost(
+    table: Table, name: str, claude: str, times: int, folder: str, env: dict[str, str]
+) -> None:
     """What a one-line turn costs, with a vendor that is only a `cat`."""
     vendor = env["SHIM_VENDOR"]
     words, said = os.path.join(folder, f"{vendor}.ndjson"), os.path.join(folder, "said")
@@ -326,10 +390,14 @@ def turn_cost(table: Table, name: str, claude: str, times: int, folder: str, env
 def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part b."""
     table.head(f"b  CPU, median difference of {options.starts} runs each, by turns")
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))}
+    env = {
+        key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
+    }
     env |= {"HOME": folder, "SHIM_STATE": os.path.join(folder, "state"), "XDG_CONFIG_HOME": folder}
     claude = os.path.join(folder, "bin", "claude")
-    table.attempt("claude --version, above bare Python", version_cost, claude, options.starts, folder, env)
+    table.attempt(
+        "claude --version, above bare Python", version_cost, claude, options.starts, folder, env
+    )
     for vendor in ("acai", "qwen"):
         own = env | {"SHIM_VENDOR": vendor, "SHIM_BIN": os.path.join(folder, f"{vendor}-cli")}
         name = f"a turn ({vendor}), above bare Python"
@@ -339,12 +407,16 @@ def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
 # ---- c: memory
 
 
-def peak(table: Table, name: str, vendor: str, blocks: Iterator[bytes], goal: int, folder: str) -> None:
+def peak(
+    table: Table, name: str, vendor: str, blocks: Iterator[bytes], goal: int, folder: str
+) -> None:
     """One row: the most memory a translation held; goal 0 is none."""
     used = run(translate_command(vendor), folder, blocks=blocks)
     megabytes = used.kilobytes / 1024
     met = megabytes <= goal if goal else None
-    table.row(name, f"{megabytes:.1f} MB, {used.seconds:.1f} s", f"<= {goal} MB" if goal else "", met)
+    table.row(
+        name, f"{megabytes:.1f} MB, {used.seconds:.1f} s", f"<= {goal} MB" if goal else "", met
+    )
 
 
 def memory(table: Table, options: argparse.Namespace, folder: str) -> None:
@@ -364,7 +436,9 @@ def memory(table: Table, options: argparse.Namespace, folder: str) -> None:
 
 
 def redacting(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, list[float]]:
-    """CPU of three translations of one file, slice by slice and by turns: two that leave secrets, one that does not."""
+    """CPU of three translations of one file, slice by slice and by turns: two that leave secrets,
+    one that does not.
+    """
     feeds = [translator(vendor, partial, redact)[0] for redact in (False, True, False)]
     share = -(-os.path.getsize(path) // rounds)
     costs = [[0.0] * rounds for _ in feeds]
@@ -378,10 +452,22 @@ def redacting(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, l
     return dict(zip(("off", "all", "again"), costs, strict=True))
 
 
-def redaction_cost(table: Table, name: str, stream: Stream, partial: bool, blocks: Iterator[bytes], path: str) -> None:
-    """One row: how many times the CPU of the same stream with its secrets; the goal is that of a stream of deltas."""
+def redaction_cost(
+    table: Table, name: str, stream: Stream, partial: bool, blocks: Iterator[bytes], path: str
+) -> None:
+    """One row: how many times the CPU of the same stream with its secrets; the goal is that of a
+    stream of deltas.
+    """
     write(blocks, path)
-    command = [sys.executable, os.path.abspath(__file__), "--redacting", stream.vendor, path, str(int(partial)), "5"]
+    command = [
+        sys.executable,
+        os.path.abspath(__file__),
+        "--redacting",
+        stream.vendor,
+        path,
+        str(int(partial)),
+        "5",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotRunError(last_line(done.stderr))
@@ -391,13 +477,17 @@ def redaction_cost(table: Table, name: str, stream: Stream, partial: bool, block
     measured = f"{spread(ratios)} times; without it once more {spread(same)}"
     goal = 1.5 if "deltas" in name else 0
     met = statistics.median(ratios) <= goal if goal else None
-    table.row(name + (" --partial" if partial else ""), measured, f"<= {goal:.2f}" if goal else "", met)
+    table.row(
+        name + (" --partial" if partial else ""), measured, f"<= {goal:.2f}" if goal else "", met
+    )
 
 
 def redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part d."""
     size = min(options.size, 50)
-    table.head(f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns")
+    table.head(
+        f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns"
+    )
     path = os.path.join(folder, "stream.ndjson")
     for name in options.long_streams:
         for partial in (False, True):
@@ -406,7 +496,9 @@ def redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
     for words, fragments in (("words", ENGLISH), ("20 characters", None)):
         for partial in (False, True):
             blocks = one_reply(STREAMS["pi"], DELTAS, fragments)
-            table.attempt(f"100,000 deltas of {words}", redaction_cost, STREAMS["pi"], partial, blocks, path)
+            table.attempt(
+                f"100,000 deltas of {words}", redaction_cost, STREAMS["pi"], partial, blocks, path
+            )
 
 
 def main() -> int:
@@ -419,13 +511,18 @@ def main() -> int:
         vendor, path, partial, rounds = sys.argv[2:]
         sys.stdout.write(json.dumps(inside(vendor, path, partial == "1", int(rounds))))
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="a,b,c,d", help="parts, as in --only a,c")
     parser.add_argument(
-        "--streams", help="streams, as in --streams pi,qwen; without it all, and LONG in the parts c and d"
+        "--streams",
+        help="streams, as in --streams pi,qwen; without it all, and LONG in the parts c and d",
     )
     parser.add_argument("--size", type=int, default=200, help="MB of each stream (part a)")
-    parser.add_argument("--quick", action="store_true", help="10 MB, fewer rounds: while developing")
+    parser.add_argument(
+        "--quick", action="store_true", help="10 MB, fewer rounds: while developing"
+    )
     options = parser.parse_args()
     options.long_streams = options.streams.split(",") if options.streams else LONG
     options.streams = options.streams.split(",") if options.streams else list(STREAMS)
@@ -434,7 +531,9 @@ def main() -> int:
         options.size = min(options.size, 10)
         options.rounds, options.command_rounds, options.starts, options.memory_size = 3, 1, 7, 100
     table = Table()
-    table.put(f"Python {sys.version.split()[0]}, orjson {orjson.__version__}, {os.cpu_count()} CPUs\n")
+    table.put(
+        f"Python {sys.version.split()[0]}, orjson {orjson.__version__}, {os.cpu_count()} CPUs\n"
+    )
     parts = {"a": throughput, "b": start_up, "c": memory, "d": redaction}
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         for part in options.only.split(","):

@@ -1,6 +1,8 @@
-"""What it costs to let a session live on its own: `make bench`, or `python tests/bench/bench_bridge.py`.
+"""What it costs to let a session live on its own: `make bench`, or `python
+tests/bench/bench_bridge.py`.
 
-sync      seconds to attach to a session of 10,000 lines and be in sync, and to read and parse the same log bare
+sync      seconds to attach to a session of 10,000 lines and be in sync, and to read and parse the
+          same log bare
 latency   milliseconds from the child's write to a socket client, and to the reader of a bare pipe
 watchers  lines a second of a child that writes 1,000 a second, with 100 watchers and without
 stopped   megabytes that a stopped (SIGSTOP) watcher costs the host
@@ -8,8 +10,8 @@ sessions  memory of each of 100 sessions, and of a bare Python
 start     milliseconds until `claude --bg` is back, and a bare Python
 left      what 1,000 attachments leave: descriptors, processes, files, memory
 
-A goal in seconds is met by the least of the values: others use the machine too. It exits with 1 when a number is short
-of its goal (design page "bridge", Numbers).
+A goal in seconds is met by the least of the values: others use the machine too. It exits with 1
+when a number is short of its goal (design page "bridge", Numbers).
 """
 
 import argparse
@@ -46,8 +48,8 @@ SESSIONS = 100
 ATTACHMENTS = 1000
 PATIENCE = 120.0
 
-# The prompt is a plan: how many calls with their results, how many lines a second (0: as fast as it can), and how many
-# bytes each result has. A call has the time at which it was written.
+# The prompt is a plan: how many calls with their results, how many lines a second (0: as fast as it
+# can), and how many bytes each result has. A call has the time at which it was written.
 CHILD = """
 import json, sys, time
 plan = json.loads(sys.stdin.buffer.read())
@@ -116,7 +118,14 @@ class Place(Hosting):
     @contextmanager
     def watchers(self, one: Registered, count: int) -> Iterator["subprocess.Popen[bytes]"]:
         """A process with so many connections."""
-        command = [sys.executable, "-c", WATCHER, str(Path(__file__).resolve().parents[2]), one.session, str(count)]
+        command = [
+            sys.executable,
+            "-c",
+            WATCHER,
+            str(Path(__file__).resolve().parents[2]),
+            one.session,
+            str(count),
+        ]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None and process.stdout.readline() == b"ready\n"
@@ -159,7 +168,9 @@ def lines_of(link: Link) -> Iterator[tuple[float, dict[str, Any]]]:
 def call_of(line: dict[str, Any]) -> str:
     """What a call says; "" for another line."""
     blocks = line["message"]["content"] if line["type"] == "assistant" else []
-    return next((block["input"].get("command", "") for block in blocks if block["type"] == "tool_use"), "")
+    return next(
+        (block["input"].get("command", "") for block in blocks if block["type"] == "tool_use"), ""
+    )
 
 
 # ---- the parts
@@ -167,7 +178,9 @@ def call_of(line: dict[str, Any]) -> str:
 
 def sync(table: Table, rounds: int) -> None:
     """Part `sync`."""
-    table.head(f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}")
+    table.head(
+        f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}"
+    )
     for size in (100, 2000):
         with place() as here:
             one = here.works(LINES // 2, size=size)
@@ -189,21 +202,32 @@ def sync(table: Table, rounds: int) -> None:
                         orjson.loads(line)
                 bare.append(time.perf_counter() - began)
         cost = f"{statistics.median(costs):.2f} s of CPU"
-        measured = f"{spread(taken)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {spread(bare)} s"
+        measured = (
+            f"{spread(taken)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {spread(bare)} s"
+        )
         table.row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(taken) <= 0.3)
 
 
 def latency(table: Table, rounds: int) -> None:
     """Part `latency`."""
-    table.head("latency  milliseconds from the child's write to who reads it, median and 95th of 100")
+    table.head(
+        "latency  milliseconds from the child's write to who reads it, median and 95th of 100"
+    )
     for watchers in (0, 20):
         with place() as here:
             one = here.start()
-            with here.watchers(one, watchers) if watchers else _nothing(), here.link(one, partial=False) as link:
+            with (
+                here.watchers(one, watchers) if watchers else _nothing(),
+                here.link(one, partial=False) as link,
+            ):
                 until(link, "synced")
                 plan = json.dumps({"calls": 100, "rate": 50, "bytes": 100})
                 link.say({"kind": "message", "message": {"role": "user", "content": plan}})
-                taken = [at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))]
+                taken = [
+                    at * 1000 - int(said) / 1e6
+                    for at, line in lines_of(link)
+                    if (said := call_of(line))
+                ]
         name = "a socket client" + (f", beside {watchers} watchers" if watchers else "")
         _latencies(table, name, taken, 2.0)
     with subprocess.Popen(
@@ -213,7 +237,11 @@ def latency(table: Table, rounds: int) -> None:
         process.stdin.write(plan.encode())
         process.stdin.close()
         calls = ((time.monotonic_ns(), orjson.loads(line)) for line in process.stdout)
-        taken = [(at - int(line["input"]["command"])) / 1e6 for at, line in calls if line["type"] == "call"]
+        taken = [
+            (at - int(line["input"]["command"])) / 1e6
+            for at, line in calls
+            if line["type"] == "call"
+        ]
     _latencies(table, "bare: the reader of its pipe", taken, None)
 
 
@@ -240,7 +268,10 @@ def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
     """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
     with place() as here:
         one = here.start()
-        with here.watchers(one, watchers) if watchers else _nothing(), here.link(one, partial=False) as link:
+        with (
+            here.watchers(one, watchers) if watchers else _nothing(),
+            here.link(one, partial=False) as link,
+        ):
             until(link, "synced")
             pid = here.now(one).facts["pid"]
             used, began = cpu(pid), 0.0
@@ -253,16 +284,26 @@ def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
 
 def watchers(table: Table, rounds: int) -> None:
     """Part `watchers`."""
-    table.head(f"watchers  a child's lines a second, with {WATCHERS} watchers and without, medians of {rounds}")
-    for name, calls, rate in ((f"a child of {RATE:,} lines/s", 2 * RATE, RATE), ("as fast as it can", 2 * RATE, 0)):
+    table.head(
+        f"watchers  a child's lines a second, with {WATCHERS} watchers and without, medians of {rounds}"
+    )
+    for name, calls, rate in (
+        (f"a child of {RATE:,} lines/s", 2 * RATE, RATE),
+        ("as fast as it can", 2 * RATE, 0),
+    ):
         alone, beside = zip(
-            *((throughput(0, calls, rate), throughput(WATCHERS, calls, rate)) for _ in range(rounds)), strict=True
+            *(
+                (throughput(0, calls, rate), throughput(WATCHERS, calls, rate))
+                for _ in range(rounds)
+            ),
+            strict=True,
         )
         rates = [statistics.median(each[0] for each in values) for values in (alone, beside)]
         costs = [statistics.median(each[1] for each in values) for values in (alone, beside)]
         fall = 1 - rates[1] / rates[0]
         measured = (
-            f"{rates[0]:,.0f} -> {rates[1]:,.0f}/s ({fall:.0%} less); {costs[0]:.2f} -> {costs[1]:.2f} s CPU/1,000"
+            f"{rates[0]:,.0f} -> {rates[1]:,.0f}/s ({fall:.0%} less); "
+            f"{costs[0]:.2f} -> {costs[1]:.2f} s CPU/1,000"
         )
         table.row(name, measured, "<= 20 %" if rate else "", fall <= 0.2 if rate else None)
 
@@ -295,13 +336,19 @@ def stopped(table: Table, rounds: int) -> None:
 def memory(pid: int) -> tuple[float, float]:
     """Megabytes of a process: its share of what it has in memory, and all of that."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-        sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in file if line.endswith("kB\n")}
+        sizes = {
+            line.split(":")[0]: int(line.split()[1]) / 1024
+            for line in file
+            if line.endswith("kB\n")
+        }
     return sizes["Pss"], sizes["Rss"]
 
 
 def sessions(table: Table, count: int) -> None:
     """Part `sessions`."""
-    table.head(f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)")
+    table.head(
+        f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)"
+    )
     with place() as here, ThreadPoolExecutor(2) as pool:
         began = time.perf_counter()
         hosts = list(pool.map(lambda _: here.works(2), range(count)))
@@ -312,7 +359,9 @@ def sessions(table: Table, count: int) -> None:
         shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
         measured = f"{spread(shares, '.1f')} MB, {spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
         table.row("a session", measured, "<= 40 MB", max(wholes) <= 40)
-    with subprocess.Popen([sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
         time.sleep(0.5)
         share, whole = memory(process.pid)
         process.kill()
@@ -381,7 +430,11 @@ def left(table: Table, count: int) -> None:
             f"descriptors {early.descriptors} -> {late.descriptors}, processes {early.processes} -> {late.processes}, "
             f"{len(found)} files, {grown:+.1f} MB; {seconds / count * 1000:.1f} ms each"
         )
-        same = late.descriptors <= early.descriptors and late.processes <= early.processes and not found
+        same = (
+            late.descriptors <= early.descriptors
+            and late.processes <= early.processes
+            and not found
+        )
         table.row("a session", measured, "the same", same and grown <= 2)
 
 
@@ -410,7 +463,9 @@ PARTS: dict[str, tuple[Callable[[Table, int], None], int]] = {
 
 def main() -> int:
     """Measure the parts asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default=",".join(PARTS), help="parts, as in --only sync,left")
     options = parser.parse_args()
     table = Table()

@@ -2,10 +2,14 @@
 
 `make bench`, or `python tests/bench/bench_ends.py`.
 
-gone   seconds from what ends us to the last process of the vendor's tree: a child, a grandchild in its group, one in a
-       session of its own and a daemon with no parent, all of which ignore SIGINT, SIGTERM and SIGHUP
-left   processes, descriptors, memory and files after many turns: one message a run (two runs at a time), and one
-       conversation, with a child for each message, with one that stays, and with a real claude's double
+gone   seconds from what ends us to the last process of the vendor's tree: a child, a grandchild in
+       its group, one in a
+       session of its own and a daemon with no parent, all of which ignore SIGINT, SIGTERM and
+           SIGHUP
+left   processes, descriptors, memory and files after many turns: one message a run (two runs at a
+       time), and one
+       conversation, with a child for each message, with one that stays, and with a real claude's
+           double
 
 It exits with 1 when something is left, or a tree was not gone in time.
 """
@@ -34,10 +38,17 @@ from shim.process import strays
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"}
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": SESSION}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "result": "Hello.",
+    "session_id": SESSION,
+}
 USER = {"type": "user", "message": {"role": "user", "content": "go"}}
 GONE_SECONDS = 2.5
-MEMORY_MEGABYTES = 3.0  # growth over a conversation: arenas of the allocator, and 10,000 ids at the most
+# growth over a conversation: arenas of the allocator, and 10,000 ids at the most
+MEMORY_MEGABYTES = 3.0
 ZOMBIES = 2  # that ended after the last turn, and are let go of after the next
 REST_SECONDS = 5.0  # the child of the last turn may still be ending when its result is read
 WAYS = ("one way", "two way", "relay")
@@ -60,7 +71,10 @@ def place() -> Iterator[Box]:
 
 def tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str, str]:
     """A vendor that will not die; without `reachable` all of it is in one group."""
-    steps: list[list[Any]] = [["ignore", "SIGINT", "SIGTERM", "SIGHUP"], ["spawn", lifeline.path, False]]
+    steps: list[list[Any]] = [
+        ["ignore", "SIGINT", "SIGTERM", "SIGHUP"],
+        ["spawn", lifeline.path, False],
+    ]
     steps += [["spawn", lifeline.path, True], ["daemon", lifeline.path]] if reachable else []
     steps += [["say", lifeline.path, "child"]]
     vendor = {"one message": "demo", "one way": "demo", "two way": "qwen", "relay": "claude"}[how]
@@ -80,11 +94,15 @@ def leave(running: Running) -> None:
 
 
 def kill_to_gone(how: str, what: int | None) -> float:
-    """Seconds until all of a tree is gone, after a signal to us or, without one, after the frontend has left."""
+    """Seconds until all of a tree is gone, after a signal to us or, without one, after the frontend
+    has left.
+    """
     with place() as box:
         lifeline = box.lifeline()
         environment = tree(box, lifeline, how, reachable=what != signal.SIGKILL)
-        words, stdin = (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
+        words, stdin = (
+            (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
+        )
         with box.running(*words, stdin=stdin, environment=environment, reuse=False) as running:
             if how != "one message":
                 running.say(USER)
@@ -111,8 +129,12 @@ def gone(table: Table, rounds: int) -> None:
     for name, what in ends:
         for how in ("one message", *WAYS):
             values = [kill_to_gone(how, what) for _ in range(rounds)]
-            measured = f"median {statistics.median(values):.2f} s, max {max(values):.2f} s of {rounds}"
-            table.row(f"{name}, {how}", measured, f"<= {GONE_SECONDS} s", max(values) <= GONE_SECONDS)
+            measured = (
+                f"median {statistics.median(values):.2f} s, max {max(values):.2f} s of {rounds}"
+            )
+            table.row(
+                f"{name}, {how}", measured, f"<= {GONE_SECONDS} s", max(values) <= GONE_SECONDS
+            )
 
 
 # ---- what is left
@@ -143,7 +165,9 @@ def look(pid: int) -> Left:
 
 
 def at_rest(pid: int, early: Left) -> Left:
-    """What it holds once the child of its last turn, which ends behind the result, is let go of; a leak stays."""
+    """What it holds once the child of its last turn, which ends behind the result, is let go of; a
+    leak stays.
+    """
     deadline = time.monotonic() + REST_SECONDS
     while (late := look(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
         time.sleep(REST_SECONDS / 100)
@@ -151,21 +175,32 @@ def at_rest(pid: int, early: Left) -> Left:
 
 
 def files(box: Box) -> set[str]:
-    """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the stand-in's own."""
+    """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the
+    stand-in's own.
+    """
     remembered = (box.state / "sessions", box.state / "probes", box.state / "versions")
-    kept = (*remembered, box.path / "casts", box.home / ".claude" / "projects", box.bin, box.path / "plans")
+    kept = (
+        *remembered,
+        box.path / "casts",
+        box.home / ".claude" / "projects",
+        box.bin,
+        box.path / "plans",
+    )
     found = (path for path in box.path.rglob("*") if not path.is_dir())
     return {str(path) for path in found if not any(folder in path.parents for folder in kept)}
 
 
 def survivors() -> int:
-    """The processes below us that run, once nothing that we started does: whatever lost its parent is ours."""
+    """The processes below us that run, once nothing that we started does: whatever lost its parent
+    is ours.
+    """
     strays.reap(set())
     here = look(os.getpid())
     return here.processes - here.zombies
 
 
-# Answers every message; each time it leaves an orphan behind, as a tool's shell does, that ends by itself.
+# Answers every message; each time it leaves an orphan behind, as a tool's shell does, that ends by
+# itself.
 ORPHAN = "( ( : ) & )\n"
 
 
@@ -193,12 +228,20 @@ def stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
     """A vendor that answers so many messages."""
     if how == "one way":
         answer = box.path / "answer"
-        answer.write_text(ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8")
-        return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("vendor", f"{ORPHAN}exec cat {answer}\n")}
+        answer.write_text(
+            ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8"
+        )
+        return {
+            "SHIM_VENDOR": "demo",
+            "SHIM_BIN": box.program("vendor", f"{ORPHAN}exec cat {answer}\n"),
+        }
     steps: list[list[Any]] = [["hear", "initialize"]] if how == "two way" else []
     for _ in range(turns):
         steps += [["hear", "go"], ["orphan"], ["out", ndjson(INIT, RESULT)]]
-    return {"SHIM_VENDOR": "qwen" if how == "two way" else "claude", "SHIM_BIN": box.fake(*steps, ["hear", "never"])}
+    return {
+        "SHIM_VENDOR": "qwen" if how == "two way" else "claude",
+        "SHIM_BIN": box.fake(*steps, ["hear", "never"]),
+    }
 
 
 def answered(running: Running, count: int) -> None:
@@ -209,12 +252,16 @@ def answered(running: Running, count: int) -> None:
 
 
 def converse(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
-    """One conversation: what it holds after a tenth of its turns and after all; processes and files left behind it."""
+    """One conversation: what it holds after a tenth of its turns and after all; processes and files
+    left behind it.
+    """
     temporary = box.path / "tmp"
     temporary.mkdir()
     environment = stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
     before = files(box)
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment, reuse=False) as running:
+    with box.running(
+        *CONVERSE, stdin=subprocess.PIPE, environment=environment, reuse=False
+    ) as running:
         early = look(running.process.pid)
         for number in range(turns):
             running.say(USER)
@@ -245,13 +292,22 @@ def left(table: Table, turns: int) -> None:
             f"{after} processes, {len(found)} files, descriptors {early.descriptors} -> {late.descriptors}, "
             f"zombies {late.zombies}, memory {late.kilobytes / 1024:.1f} MB ({grown:+.1f}); {seconds:.0f} s"
         )
-        clean = not after and not found and late.zombies <= ZOMBIES and late.descriptors <= early.descriptors
-        table.row(f"a conversation, {how}", measured, "0, 0, same", clean and grown <= MEMORY_MEGABYTES)
+        clean = (
+            not after
+            and not found
+            and late.zombies <= ZOMBIES
+            and late.descriptors <= early.descriptors
+        )
+        table.row(
+            f"a conversation, {how}", measured, "0, 0, same", clean and grown <= MEMORY_MEGABYTES
+        )
 
 
 def main() -> int:
     """Measure the parts asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="gone,left", help="parts, as in --only left")
     parser.add_argument("--turns", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,6 +1,8 @@
-"""One line of 200 MB through the drop-in: skipped by default, kept whole with `max_inbound_bytes` raised.
+"""One line of 200 MB through the drop-in: skipped by default, kept whole with `max_inbound_bytes`
+raised.
 
-`python tests/bench/bench_inbound.py [MEGABYTES]`: peak memory of the drop-in, seconds, and what became of the line.
+`python tests/bench/bench_inbound.py [MEGABYTES]`: peak memory of the drop-in, seconds, and what
+became of the line.
 """
 
 import json
@@ -38,7 +40,11 @@ def pi_delta(size: int) -> Iterator[bytes]:
     yield dumped({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
     update = {"type": "text_delta", "contentIndex": 0, "delta": "@"}
     yield from around({"type": "message_update", "assistantMessageEvent": update}, size)
-    message = {"role": "assistant", "content": [{"type": "text", "text": "@"}], "stopReason": "stop"}
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "@"}],
+        "stopReason": "stop",
+    }
     yield from around({"type": "message_end", "message": message}, size)
     yield dumped({"type": "agent_end", "messages": []})
 
@@ -84,7 +90,9 @@ def measure(name: str, size: int, folder: str, inbound: int, partial: bool) -> N
     arguments += ["--include-partial-messages"] if partial else []
     command = [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *SHIM, "claude", *arguments]
     start = time.monotonic()
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True
+    )
     seconds = time.monotonic() - start
     cpu, kilobytes, _ = json.loads(done.stdout)
     longest, result = 0, b""

@@ -1,13 +1,14 @@
-"""What the drop-in holds in memory whatever it is given: `make bench`, or `python tests/bench/bench_limits.py --quick`.
+"""What the drop-in holds in memory whatever it is given: `make bench`, or `python
+tests/bench/bench_limits.py --quick`.
 
-a  1 GB of each vendor's words, one message and a conversation; 1 GB as `json`, `json --verbose` and `text`
-b  a frontend that reads 1 MB/s: memory, how far the child runs ahead, and whether all of it arrives
-c  a frontend that never reads: memory, and the end by SIGTERM
-d  1 GB on the child's stderr
+a  1 GB of each vendor's words, one message and a conversation; 1 GB as `json`, `json --verbose` and
+`text` b  a frontend that reads 1 MB/s: memory, how far the child runs ahead, and whether all of it
+arrives c  a frontend that never reads: memory, and the end by SIGTERM d  1 GB on the child's stderr
 e  a line of 200 MB; a tool's result of 20 MB, cut on the wire and whole in its file
 
-The installed `claude` with a stand-in for the vendor, on pipes. Memory is the drop-in's own peak, as the kernel counted
-it. The goals stand beside the numbers; it judges nothing, the exit status is 1 only when something could not be run.
+The installed `claude` with a stand-in for the vendor, on pipes. Memory is the drop-in's own peak,
+as the kernel counted it. The goals stand beside the numbers; it judges nothing, the exit status is
+1 only when something could not be run.
 """
 
 import argparse
@@ -32,12 +33,18 @@ from bench_streams import BLOCK, MEGABYTE, STREAMS, Stream, long_turn
 
 MEMORY_GOAL = 60  # MB
 RATE = MEGABYTE  # bytes a second of a slow frontend
-AHEAD_GOAL = 4  # MB that a child may be ahead of a slow frontend: two pipes, our chunks and a few lines
+# MB that a child may be ahead of a slow frontend: two pipes, our chunks and a few lines
+AHEAD_GOAL = 4
 END_GOAL = 2.5  # seconds from SIGTERM to the end of all
 STILL_SECONDS = 2.0  # without progress: the child waits for us
 PATIENCE = 600.0
 PIECE = 50_000  # characters of a numbered text
-CLAUDE = Stream("claude", ("2.1.327-text", "2.1.327-tool-bash", "2.1.327-tool-read", "2.1.327-tool-edit"), None, None)
+CLAUDE = Stream(
+    "claude",
+    ("2.1.327-text", "2.1.327-tool-bash", "2.1.327-tool-read", "2.1.327-tool-edit"),
+    None,
+    None,
+)
 WORDS = STREAMS | {"claude": CLAUDE}
 ONE = ("-p", "hi", "--output-format", "stream-json", "--verbose")
 TALK = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
@@ -46,7 +53,8 @@ USER = b'{"type":"user","message":{"role":"user","content":"hi"},"session_id":""
 MARK = "%HERE%"
 RESULT = b'{"type":"result"'
 
-# The peak memory of a child is never below the size of the process that started it: this one is small.
+# The peak memory of a child is never below the size of the process that started it: this one is
+# small.
 LAUNCHER = """
 import json, os, sys
 report, *argv = sys.argv[1:]
@@ -99,11 +107,16 @@ def called(vendor: str, result: str) -> Iterator[bytes]:
 def long_text(megabytes: int) -> Iterator[str]:
     """Lines that are all different, about so many MB, in pieces."""
     for count in range(0, megabytes * 20_000, 1000):
-        yield "".join(f"line {number:012d} of a long result, é and \\ in it\n" for number in range(count, count + 1000))
+        yield "".join(
+            f"line {number:012d} of a long result, é and \\ in it\n"
+            for number in range(count, count + 1000)
+        )
 
 
 def filled(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
-    """The blocks with a text in the place of their mark; a stand-in that held it whole would be measured too."""
+    """The blocks with a text in the place of their mark; a stand-in that held it whole would be
+    measured too.
+    """
     for block in blocks:
         before, mark, after = block.partition(MARK.encode())
         yield before
@@ -123,7 +136,9 @@ def stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
     elif kind == "numbers":
         blocks = said(vendor, map(numbered, range(size * MEGABYTE // PIECE)))
     elif kind == "line":
-        blocks = filled(said(vendor, iter(("before", MARK, "after"))), ("x" * MEGABYTE for _ in range(size)))
+        blocks = filled(
+            said(vendor, iter(("before", MARK, "after"))), ("x" * MEGABYTE for _ in range(size))
+        )
     elif kind == "result":
         blocks = filled(called(vendor, MARK), long_text(size))
     elif kind == "stderr":
@@ -156,24 +171,56 @@ class Place:
     @classmethod
     def make(cls, folder: str) -> "Place":
         """Install it."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
-        environment = kept | {"HOME": folder, "SHIM_STATE": f"{folder}/state", "XDG_CONFIG_HOME": folder}
+        kept = {
+            name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ
+        }
+        environment = kept | {
+            "HOME": folder,
+            "SHIM_STATE": f"{folder}/state",
+            "XDG_CONFIG_HOME": folder,
+        }
         command = [*SHIM, "install", "--to", folder, "--vendor", "demo"]
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         return cls(Path(folder), environment)
 
     def start(self, arguments: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
         """The drop-in with a stand-in that does a kind of thing."""
         self.count += 1
         name = str(self.folder / f"run{self.count}")
-        words = [sys.executable, str(Path(__file__).resolve()), "--be", kind, vendor, str(size), f"{name}.progress"]
+        words = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "--be",
+            kind,
+            vendor,
+            str(size),
+            f"{name}.progress",
+        ]
         program = Path(f"{name}.vendor")
         program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         program.chmod(0o700)
-        environment = self.environment | {"SHIM_VENDOR": WORDS[vendor].vendor, "SHIM_BIN": str(program)}
+        environment = self.environment | {
+            "SHIM_VENDOR": WORDS[vendor].vendor,
+            "SHIM_BIN": str(program),
+        }
         talks = arguments == TALK
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LAUNCHER, name, str(self.folder / "claude"), *arguments],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                LAUNCHER,
+                name,
+                str(self.folder / "claude"),
+                *arguments,
+            ],
             env=environment,
             cwd=self.folder,
             stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
@@ -287,7 +334,9 @@ def memory(table: Table, name: str, peak: float, more: str, good: bool = True) -
 # ---- the parts
 
 
-def stream(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+def stream(
+    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+) -> None:
     """A long stream, read as fast as it comes."""
     running = place.start(arguments, vendor, "stream", size)
     last = b""
@@ -296,10 +345,17 @@ def stream(table: Table, name: str, place: Place, arguments: Sequence[str], vend
     peak, seconds, status = running.end()
     check(status == 0, f"exit {status}: {last[-200:]!r}")
     written = running.progress() // MEGABYTE
-    memory(table, name, peak, f", {seconds:.1f} s CPU, {written} MB in, {running.read // MEGABYTE} MB out")
+    memory(
+        table,
+        name,
+        peak,
+        f", {seconds:.1f} s CPU, {written} MB in, {running.read // MEGABYTE} MB out",
+    )
 
 
-def slow(place: Place, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]) -> None:
+def slow(
+    place: Place, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]
+) -> None:
     """A frontend that reads 1 MB/s; what it saw goes into `found`."""
     running = place.start(arguments, vendor, "numbers", size)
     expected, ahead, began, result = 0, 0.0, time.monotonic(), b""
@@ -314,7 +370,9 @@ def slow(place: Place, arguments: Sequence[str], vendor: str, size: int, found: 
         result = line if line.startswith(RESULT) else result
     found |= {"ahead": ahead, "seconds": time.monotonic() - began}
     found["peak"], _, status = running.end()
-    found["lost"] = expected != size * MEGABYTE // PIECE or status != 0 or orjson.loads(result)["is_error"]
+    found["lost"] = (
+        expected != size * MEGABYTE // PIECE or status != 0 or orjson.loads(result)["is_error"]
+    )
 
 
 def backpressure(table: Table, place: Place, size: int) -> None:
@@ -325,7 +383,9 @@ def backpressure(table: Table, place: Place, size: int) -> None:
         for how, arguments in (("one message", ONE), ("a conversation", TALK))
     }
     found: dict[str, dict[str, Any]] = {name: {} for name in runs}
-    threads = [threading.Thread(target=slow, args=(place, *runs[name], size, found[name])) for name in runs]
+    threads = [
+        threading.Thread(target=slow, args=(place, *runs[name], size, found[name])) for name in runs
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -337,10 +397,17 @@ def backpressure(table: Table, place: Place, size: int) -> None:
         whole = "all of it arrived" if not seen["lost"] else "NOT ALL ARRIVED"
         memory(table, name, seen["peak"], f", {seen['seconds']:.0f} s; {whole}", not seen["lost"])
         ahead = seen["ahead"]
-        table.row("  its child is ahead by at most", f"{ahead:.1f} MB", f"<= {AHEAD_GOAL} MB", ahead <= AHEAD_GOAL)
+        table.row(
+            "  its child is ahead by at most",
+            f"{ahead:.1f} MB",
+            f"<= {AHEAD_GOAL} MB",
+            ahead <= AHEAD_GOAL,
+        )
 
 
-def never(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+def never(
+    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+) -> None:
     """A frontend that does not read at all, and then wants it gone."""
     running = place.start(arguments, vendor, "numbers", size)
     check(running.stopped(), "the child was not slowed down")
@@ -354,7 +421,9 @@ def never(table: Table, name: str, place: Place, arguments: Sequence[str], vendo
     table.row("  SIGTERM to the end", f"{seconds:.2f} s", f"<= {END_GOAL} s", seconds <= END_GOAL)
 
 
-def noise(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+def noise(
+    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+) -> None:
     """A flood on stderr before the answer."""
     running = place.start(arguments, vendor, "stderr", size)
     lines = [line for line in running.lines() if line]
@@ -363,7 +432,9 @@ def noise(table: Table, name: str, place: Place, arguments: Sequence[str], vendo
     memory(table, name, peak, f", {seconds:.1f} s CPU")
 
 
-def long_line(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+def long_line(
+    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+) -> None:
     """A line beyond the limit, between others."""
     running = place.start(arguments, vendor, "line", size)
     lines = [line for line in running.lines() if line]
@@ -376,7 +447,9 @@ def long_line(table: Table, name: str, place: Place, arguments: Sequence[str], v
     memory(table, name, peak, f", {seconds:.1f} s CPU; what stands before and behind it arrived")
 
 
-def large_result(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+def large_result(
+    table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int
+) -> None:
     """A tool's result that is longer than a line may be."""
     running = place.start(arguments, vendor, "result", size)
     lines = [line for line in running.lines() if line]
@@ -389,7 +462,11 @@ def large_result(table: Table, name: str, place: Place, arguments: Sequence[str]
     text, longest = "".join(long_text(size)), max(map(len, lines))
     head, _, rest = content.partition("\n[… ")
     path = rest.partition("; the whole is in ")[2].partition(" …]\n")[0]
-    same = bool(path) and hashlib.sha256(Path(path).read_bytes()).digest() == hashlib.sha256(text.encode()).digest()
+    same = (
+        bool(path)
+        and hashlib.sha256(Path(path).read_bytes()).digest()
+        == hashlib.sha256(text.encode()).digest()
+    )
     ends = bool(head) and text.startswith(head) and text.endswith(content.rpartition(" …]\n")[2])
     measured = f"longest line {longest:,} bytes, its file {'the same' if same else 'DIFFERENT'}; {peak:.0f} MB"
     table.row(name, measured, "<= 100,000", longest <= 100_000 and same and ends)
@@ -401,9 +478,13 @@ def main() -> int:
         kind, vendor, size, progress = sys.argv[2:6]
         stand_in(kind, vendor, int(size), progress)
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="a,b,c,d,e", help="parts, as in --only a,c")
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything: while developing")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of everything: while developing"
+    )
     options = parser.parse_args()
     parts = options.only.split(",")
     size, wire = (100, 6) if options.quick else (1000, 64)
@@ -417,11 +498,20 @@ def main() -> int:
             for vendor in vendors:
                 for way, arguments in ways.items():
                     table.attempt(f"{vendor}, {way}", stream, place, arguments, vendor, size)
-                table.attempt(f"{vendor}, partial", stream, place, (*ONE, "--include-partial-messages"), vendor, size)
+                table.attempt(
+                    f"{vendor}, partial",
+                    stream,
+                    place,
+                    (*ONE, "--include-partial-messages"),
+                    vendor,
+                    size,
+                )
             for form in (("json",), ("json", "--verbose"), ("text",)):
                 arguments = ("-p", "hi", "--output-format", *form)
                 for vendor in vendors:
-                    table.attempt(f"{vendor}, {' '.join(form)}", stream, place, arguments, vendor, size)
+                    table.attempt(
+                        f"{vendor}, {' '.join(form)}", stream, place, arguments, vendor, size
+                    )
         if "b" in parts:
             table.head(f"b  {wire} MB to a frontend that reads 1 MB/s")
             backpressure(table, place, wire)
@@ -439,8 +529,17 @@ def main() -> int:
             table.head("e  what is too long")
             for vendor in vendors:
                 for way, arguments in ways.items():
-                    table.attempt(f"{vendor}, {way}, a line of 200 MB", long_line, place, arguments, vendor, 200)
-                    table.attempt(f"{vendor}, {way}, 20 MB result", large_result, place, arguments, vendor, 20)
+                    table.attempt(
+                        f"{vendor}, {way}, a line of 200 MB",
+                        long_line,
+                        place,
+                        arguments,
+                        vendor,
+                        200,
+                    )
+                    table.attempt(
+                        f"{vendor}, {way}, 20 MB result", large_result, place, arguments, vendor, 20
+                    )
     return table.end()
 
 

@@ -1,7 +1,8 @@
 """What rules cost beside a module written by hand, and what loading a profile costs.
 
-acai and codex both ways over the events of fixtures, by turns on the same bytes of one run; both must say the same
-bytes. `python tests/bench/bench_profile.py [--quick]` judges nothing: goals stand beside the numbers.
+acai and codex both ways over the events of fixtures, by turns on the same bytes of one run; both
+must say the same bytes. `python tests/bench/bench_profile.py [--quick]` judges nothing: goals stand
+beside the numbers.
 """
 
 import argparse
@@ -60,7 +61,9 @@ def throughput(name: str, pairs: int, partial: bool) -> str:
     streams = streams_of(name)
     lines = sum(data.count(b"\n") for data in streams)
     for data in streams:
-        assert seconds(by_hand, [data], partial)[1] == seconds(rules, [data], partial)[1], "both say the same"
+        assert seconds(by_hand, [data], partial)[1] == seconds(rules, [data], partial)[1], (
+            "both say the same"
+        )
     found = []
     for number in range(pairs):
         order = (by_hand, rules) if number % 2 else (rules, by_hand)
@@ -93,7 +96,8 @@ print(before * 1000, (time.process_time() - began) * 1000)
 
 
 def loading(name: str, runs: int) -> str:
-    """CPU time that a profile adds to a turn, in a process of its own: before its child is started, and behind that.
+    """CPU time that a profile adds to a turn, in a process of its own: before its child is started,
+    and behind that.
 
     Behind it all rules are compiled, of which a turn needs some.
     """
@@ -103,7 +107,9 @@ def loading(name: str, runs: int) -> str:
         command = [sys.executable, "-P", "-c", LOAD, name]
 
         def once() -> tuple[float, float]:
-            before, behind = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.split()
+            before, behind = subprocess.run(
+                command, env=environment, capture_output=True, check=True
+            ).stdout.split()
             return float(before), float(behind)
 
         first = sum(once())

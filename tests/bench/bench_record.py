@@ -1,7 +1,9 @@
 """What recording costs: `make bench`, or `python tests/bench/bench_record.py --quick`.
 
-cpu    a dense turn of the drop-in, whose child is a `cat`: recorded as it is (`redact = "none"`) and cleaned
-       (`redact = "casts"`), times the same turn without a recording; by turns, the child's own CPU taken off
+cpu    a dense turn of the drop-in, whose child is a `cat`: recorded as it is (`redact = "none"`)
+       and cleaned
+       (`redact = "casts"`), times the same turn without a recording; by turns, the child's own CPU
+           taken off
 wall   the demo session, which takes its time: seconds with a recording, times those without
 
 It judges nothing: goals stand beside the numbers.
@@ -24,10 +26,21 @@ KINDS = ("", "none", "casts")  # of recording; "" is none at all
 
 
 def environment(folder: str, kind: str, **more: str) -> dict[str, str]:
-    """What a run sees; each recording goes into a file of its own in a folder that is emptied after it."""
-    found = {key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))}
-    found |= {"HOME": folder, "SHIM_STATE": os.path.join(folder, "state"), "XDG_CONFIG_HOME": folder, **more}
-    return found | ({"SHIM_RECORD": os.path.join(folder, "casts") + "/", "SHIM_REDACT": kind} if kind else {})
+    """What a run sees; each recording goes into a file of its own in a folder that is emptied after
+    it.
+    """
+    found = {
+        key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
+    }
+    found |= {
+        "HOME": folder,
+        "SHIM_STATE": os.path.join(folder, "state"),
+        "XDG_CONFIG_HOME": folder,
+        **more,
+    }
+    return found | (
+        {"SHIM_RECORD": os.path.join(folder, "casts") + "/", "SHIM_REDACT": kind} if kind else {}
+    )
 
 
 def recorded(folder: str, kind: str, *, size: int = 1) -> int:
@@ -72,7 +85,11 @@ def wall(table: Table, name: str, rounds: int, folder: str) -> None:
     for _ in range(rounds):
         for kind in KINDS:
             began = time.monotonic()
-            run([*SHIM, "claude", *TURN_ARGUMENTS], folder, environment(folder, kind, SHIM_VENDOR="demo"))
+            run(
+                [*SHIM, "claude", *TURN_ARGUMENTS],
+                folder,
+                environment(folder, kind, SHIM_VENDOR="demo"),
+            )
             took[kind].append(time.monotonic() - began)
             recorded(folder, kind)
     for kind in KINDS[1:]:
@@ -83,10 +100,14 @@ def wall(table: Table, name: str, rounds: int, folder: str) -> None:
 
 def main() -> int:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--streams", default="pi,qwen,cursor,acai", help="as in --streams pi,qwen")
     parser.add_argument("--size", type=int, default=50, help="MB of each stream")
-    parser.add_argument("--quick", action="store_true", help="10 MB, fewer rounds: while developing")
+    parser.add_argument(
+        "--quick", action="store_true", help="10 MB, fewer rounds: while developing"
+    )
     options = parser.parse_args()
     size, rounds = (10, 3) if options.quick else (options.size, 5)
     table = Table()

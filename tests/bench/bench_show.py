@@ -1,6 +1,8 @@
-"""`shim show` on a cast of 100 MB: when its first line is there, how much memory it takes, how long all of it lasts.
+"""`shim show` on a cast of 100 MB: when its first line is there, how much memory it takes, how long
+all of it lasts.
 
-Each mix is what such a recording is made of: many small fragments, long outputs, long texts that are Markdown, edits.
+Each mix is what such a recording is made of: many small fragments, long outputs, long texts that
+are Markdown, edits.
 """
 
 import json
@@ -22,7 +24,8 @@ from shim.core.cast.encoder import Encoder
 
 CAST_BYTES = 100_000_000
 GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000
-LAST_SECONDS = 20.0  # Markdown in a terminal takes minutes; what is asked for is the first line and the memory
+# Markdown in a terminal takes minutes; what is asked for is the first line and the memory
+LAST_SECONDS = 20.0
 SHIM = [sys.executable, "-m", "shim"]
 
 Events = Iterator[dict[str, object]]
@@ -41,12 +44,19 @@ def outputs(number: int) -> Events:
 
 
 def texts(number: int) -> Events:
-    yield said(text(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40), reply=str(number))
+    yield said(
+        text(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40),
+        reply=str(number),
+    )
 
 
 def edits(number: int) -> Events:
     old = "".join(f"line {row}\n" for row in range(60))
-    edit = {"file_path": f"/repo/{number}.py", "old_string": old, "new_string": old.replace("7", "x")}
+    edit = {
+        "file_path": f"/repo/{number}.py",
+        "old_string": old,
+        "new_string": old.replace("7", "x"),
+    }
     yield said(call(str(number), "Edit", **edit), reply=str(number))
     yield returned(str(number), "updated")
 
@@ -71,7 +81,14 @@ def write(path: str, mix: Callable[[int], Events]) -> None:
     """A cast of at least CAST_BYTES."""
     encoder, at, number = Encoder(), 0.0, 0
     with open(path, "wb") as file:
-        argv = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "hello"]
+        argv = [
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--include-partial-messages",
+            "hello",
+        ]
         file.write(encoder.header({**HEADER, "argv": argv}))
         file.write(encoder.stream("O", at, json.dumps(INIT).encode() + b"\n"))
         while file.tell() < CAST_BYTES:
@@ -100,7 +117,9 @@ def measure(command: list[str], *, terminal: bool) -> tuple[float, float, float,
     else:
         reads, writes = os.pipe()
     began = time.monotonic()
-    process = subprocess.Popen(command, stdout=writes, env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"})
+    process = subprocess.Popen(
+        command, stdout=writes, env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"}
+    )
     os.close(writes)
     first, spent = [0.0], [0.0]
 
@@ -130,17 +149,23 @@ def measure(command: list[str], *, terminal: bool) -> tuple[float, float, float,
 def main() -> None:
     """Print a row for each mix; those over a goal are marked."""
     goal = f"goals {GOAL_SECONDS} s, {GOAL_BYTES // 10**6} MB"
-    sys.stdout.write(f"{'shim show, ' + goal:44} {'first line':>10} {'of CPU':>8} {'all':>9} {'memory':>9}\n")
+    sys.stdout.write(
+        f"{'shim show, ' + goal:44} {'first line':>10} {'of CPU':>8} {'all':>9} {'memory':>9}\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "long.cast")
         for name, mix in MIXES.items():
             write(path, mix)
             for words, terminal in (([], False), ([], True), (["--raw"], False)):
-                first, spent, lasted, memory = measure([*SHIM, "show", path, *words], terminal=terminal)
+                first, spent, lasted, memory = measure(
+                    [*SHIM, "show", path, *words], terminal=terminal
+                )
                 what = f"{name}, {'terminal' if terminal else 'pipe'} {' '.join(words)}"
                 shown = f"{lasted:.1f}" if lasted < LAST_SECONDS else f"> {LAST_SECONDS:.0f}"
                 over = "" if first <= GOAL_SECONDS and memory <= GOAL_BYTES else "  SHORT"
-                sys.stdout.write(f"{what:44} {first:8.2f} s {spent:6.2f} s {shown:>7} s {memory / 1e6:6.0f} MB{over}\n")
+                sys.stdout.write(
+                    f"{what:44} {first:8.2f} s {spent:6.2f} s {shown:>7} s {memory / 1e6:6.0f} MB{over}\n"
+                )
                 sys.stdout.flush()
 
 

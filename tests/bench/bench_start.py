@@ -1,8 +1,10 @@
-"""How soon a vendor's program runs after the drop-in was started: `make bench`, or `python tests/bench/bench_start.py`.
+"""How soon a vendor's program runs after the drop-in was started: `make bench`, or `python
+tests/bench/bench_start.py`.
 
-Milliseconds from our start to the first words of a program that stands in for the vendor, less what a bare Python needs
-that does nothing but become this program; medians, by turns. Then the same where Python must not write bytecode, as a
-fraction of the time with it: what `make setup` compiled is there all the same.
+Milliseconds from our start to the first words of a program that stands in for the vendor, less what
+a bare Python needs that does nothing but become this program; medians, by turns. Then the same
+where Python must not write bytecode, as a fraction of the time with it: what `make setup` compiled
+is there all the same.
 """
 
 import argparse
@@ -31,7 +33,11 @@ class Place:
             file.write(f"#!/bin/sh\necho >{self._fifo}\n")
         os.chmod(self.program, 0o700)
         self._said = os.open(self._fifo, os.O_RDWR)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE", "PYTHON"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SHIM_", "CLAUDE", "PYTHON"))
+        }
         self._env = kept | {"HOME": folder, "XDG_CONFIG_HOME": folder, "SHIM_BIN": self.program}
 
     def bare(self) -> float:
@@ -66,17 +72,24 @@ def median_ms(values: list[float]) -> str:
 
 def main() -> int:
     """Measure the start of each vendor."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     table = Table()
     with tempfile.TemporaryDirectory(prefix="shim-start-") as folder:
         place = Place(folder)
-        table.head(f"the start of the vendor's program after ours, medians of {rounds} runs, by turns")
+        table.head(
+            f"the start of the vendor's program after ours, medians of {rounds} runs, by turns"
+        )
         ways = {"bare": place.bare} | {name: lambda name=name: place.turn(name) for name in VENDORS}
         ways["unwritten"] = lambda: place.unwritten("pi")
-        columns = [[run() for run in ways.values()] for _ in range(1 + rounds)][1:]  # the first round warms up
-        taken = dict(zip(ways, (list(column) for column in zip(*columns, strict=True)), strict=True))
+        # the first round warms up
+        columns = [[run() for run in ways.values()] for _ in range(1 + rounds)][1:]
+        taken = dict(
+            zip(ways, (list(column) for column in zip(*columns, strict=True)), strict=True)
+        )
         bare = taken.pop("bare")
         unwritten = taken.pop("unwritten")
         table.row("bare Python, then the program", median_ms(bare))
@@ -84,8 +97,15 @@ def main() -> int:
             later = [one - other for one, other in zip(values, bare, strict=True)]
             met = statistics.median(later) <= GOAL_MS
             table.row(f"{name}, above that", median_ms(later), f"<= {GOAL_MS:g} ms", met)
-        times = statistics.median(one / other for one, other in zip(unwritten, taken["pi"], strict=True))
-        table.row("pi, no bytecode may be written", f"{times:.2f} times", f"<= {SLOWER:g} times", times <= SLOWER)
+        times = statistics.median(
+            one / other for one, other in zip(unwritten, taken["pi"], strict=True)
+        )
+        table.row(
+            "pi, no bytecode may be written",
+            f"{times:.2f} times",
+            f"<= {SLOWER:g} times",
+            times <= SLOWER,
+        )
     return table.end()
 
 

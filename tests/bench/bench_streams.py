@@ -1,8 +1,8 @@
 """Streams for `make bench`: one long turn of a vendor's real event mix, made from the fixtures.
 
-The lines of some ordinary, successful runs are repeated as they are, but for one session line at the start and
-one terminal line at the end. The runs become one session, and in every repetition each id (of a call, a message,
-a line) is another one of the same length.
+The lines of some ordinary, successful runs are repeated as they are, but for one session line at
+the start and one terminal line at the end. The runs become one session, and in every repetition
+each id (of a call, a message, a line) is another one of the same length.
 """
 
 import os
@@ -18,12 +18,32 @@ BLOCK = 256 * 1024
 MEGABYTE = 1_000_000
 
 ID_KEYS = frozenset(
-    ("id", "uuid", "call_id", "callID", "toolCallId", "toolId", "tool_call_id", "tool_id", "tool_use_id", "messageId")
+    (
+        "id",
+        "uuid",
+        "call_id",
+        "callID",
+        "toolCallId",
+        "toolId",
+        "tool_call_id",
+        "tool_id",
+        "tool_use_id",
+        "messageId",
+    )
 )
 SESSION_KEYS = frozenset(("session_id", "sessionId", "sessionID", "thread_id"))
 HEAD_TYPES = frozenset(("init", "session", "start", "task_start", "thread.started", "turn.started"))
 TAIL_TYPES = frozenset(
-    ("result", "end", "agent_end", "agent_settled", "task_complete", "turn.completed", "run_result", "completion")
+    (
+        "result",
+        "end",
+        "agent_end",
+        "agent_settled",
+        "task_complete",
+        "turn.completed",
+        "run_result",
+        "completion",
+    )
 )
 
 
@@ -38,9 +58,16 @@ class Stream(NamedTuple):
 
 
 def _stream(
-    vendor: str, version: str, cases: str, goal: float | None, partial_goal: float | None = None, text_case: str = ""
+    vendor: str,
+    version: str,
+    cases: str,
+    goal: float | None,
+    partial_goal: float | None = None,
+    text_case: str = "",
 ) -> Stream:
-    """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one that says a line."""
+    """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one
+    that says a line.
+    """
     named = tuple(f"{version}-{case}" for case in cases.split())
     return Stream(vendor, named, goal, partial_goal, f"{version}-{text_case}" if text_case else "")
 
@@ -50,9 +77,13 @@ STREAMS = {
     "acai-2026": _stream("acai", "2026-04", "text shellok files", 0.3, 0.15),
     "amp": Stream("amp", ("handmade-tool",), None, None),
     "cake": _stream("cake", "2026-07", "text think files parallel shellfail", None),
-    "claude": _stream("claude", "2.1.327", "text tool-bash tool-edit tool-read tool-parallel two-blocks", None),
+    "claude": _stream(
+        "claude", "2.1.327", "text tool-bash tool-edit tool-read tool-parallel two-blocks", None
+    ),
     "cline": _stream("cline", "3.0.65", "edit failtool parallel", 0.3),
-    "codex": _stream("codex", "0.169.0", "text reasoning shell failtool applypatch mcp plan parallel", 0.2),
+    "codex": _stream(
+        "codex", "0.169.0", "text reasoning shell failtool applypatch mcp plan parallel", 0.2
+    ),
     "copilot": _stream("copilot", "1.0.102", "text edit failtool reasoning parallel", None),
     "cursor": Stream(
         "cursor",
@@ -71,7 +102,9 @@ STREAMS = {
     "gemini": _stream("gemini", "0.61.0", "text shell edit failtool reasoning todo parallel", 0.33),
     "kilo": _stream("kilo", "7.7.9", "shell text", None),
     "kimi": _stream("kimi", "1.49.0", "edit failtool text", 0.2),
-    "opencode": _stream("opencode", "1.18.33", "edit failtool parallel reasoning shell todo text", 0.3),
+    "opencode": _stream(
+        "opencode", "1.18.33", "edit failtool parallel reasoning shell todo text", 0.3
+    ),
     "pi": Stream(
         "pi",
         (
@@ -107,11 +140,17 @@ STREAMS = {
 
 def case_lines(vendor: str, case: str) -> list[bytes]:
     """The lines one recorded run printed."""
-    return [line for line in (FIXTURES / vendor / case / "vendor.ndjson").read_bytes().split(b"\n") if line]
+    return [
+        line
+        for line in (FIXTURES / vendor / case / "vendor.ndjson").read_bytes().split(b"\n")
+        if line
+    ]
 
 
 def place(line: bytes) -> str:
-    """Where a line belongs in a long turn: once (`head`, `tail`), repeated (`body`), or nowhere (`drop`)."""
+    """Where a line belongs in a long turn: once (`head`, `tail`), repeated (`body`), or nowhere
+    (`drop`).
+    """
     event = orjson.loads(line)
     kind = event.get("type")
     if kind in HEAD_TYPES or event.get("subtype") == "init":
@@ -144,7 +183,9 @@ class Body:
 
     def add(self, lines: list[bytes]) -> None:
         """Append the lines of one run; its ids are its own, whatever another run called its calls."""
-        found = sorted({value for line in lines for value in values_of(orjson.loads(line), ID_KEYS)})
+        found = sorted(
+            {value for line in lines for value in values_of(orjson.loads(line), ID_KEYS)}
+        )
         text = b"\n".join(lines).replace(b"%", b"%%") + b"\n"
         numbers = {orjson.dumps(value): self.ids + index for index, value in enumerate(found)}
         self.ids += len(found)
@@ -217,7 +258,9 @@ ENGLISH = """ The parser reads one line at a time and keeps what it has seen in 
 
 
 def one_reply(stream: Stream, deltas: int, words: list[str] | None = None) -> Iterator[bytes]:
-    """A pi turn whose text comes in that many deltas of 20 characters, or `words`; whole where the run had it whole."""
+    """A pi turn whose text comes in that many deltas of 20 characters, or `words`; whole where the
+    run had it whole.
+    """
     lines = case_lines(stream.vendor, stream.text_case)
     old = said_text(lines)
     fragments = [f"word {index:<14} " for index in range(deltas)]
@@ -236,7 +279,9 @@ def one_reply(stream: Stream, deltas: int, words: list[str] | None = None) -> It
         before, after = line.split(delta)
         for start in range(0, deltas, 1000):
             part = fragments[start : start + 1000]
-            yield b"".join([b'%b"delta":%b%b\n' % (before, orjson.dumps(fragment), after) for fragment in part])
+            yield b"".join(
+                [b'%b"delta":%b%b\n' % (before, orjson.dumps(fragment), after) for fragment in part]
+            )
 
 
 def one_line(stream: Stream, size: int) -> Iterator[bytes]:

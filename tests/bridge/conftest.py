@@ -11,8 +11,12 @@ from shim.commands.turn.demo_child import session
 
 @pytest.fixture
 def hosts(tmp_path, box) -> Iterator[Hosting]:
-    """Hosts of the vendor demo, whose program prints its session at once. They are ended with the test."""
+    """Hosts of the vendor demo, whose program prints its session at once. They are ended with the
+    test.
+    """
     said = ndjson(*session("hi", "/repo", "demo-session"))
-    made = Hosting(tmp_path / "hosts", SHIM_BIN=box.fake(["read"], ["out", said], name="demo-child"))
+    made = Hosting(
+        tmp_path / "hosts", SHIM_BIN=box.fake(["read"], ["out", said], name="demo-child")
+    )
     yield made
     made.close()

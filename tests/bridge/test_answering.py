@@ -45,8 +45,16 @@ def updates(question):
 
 
 def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
-    suggested = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "touch *"}], "behavior": "allow"}
-    question = asked(tool_name="Bash", input={}, permission_suggestions=[suggested | {"destination": "localSettings"}])
+    suggested = {
+        "type": "addRules",
+        "rules": [{"toolName": "Bash", "ruleContent": "touch *"}],
+        "behavior": "allow",
+    }
+    question = asked(
+        tool_name="Bash",
+        input={},
+        permission_suggestions=[suggested | {"destination": "localSettings"}],
+    )
     assert updates(question) == [suggested | {"destination": "session"}]
     assert "a = always allow Bash(touch *) in this run" in question.prompt()
 
@@ -63,7 +71,11 @@ def test_a_question_cannot_command_the_terminal():
 
 FOLDER = {"type": "addDirectories", "directories": ["/etc"], "destination": "session"}
 MODE = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-RULE = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}
+RULE = {
+    "type": "addRules",
+    "behavior": "allow",
+    "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -77,16 +89,23 @@ RULE = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", 
 )  # fmt: skip
 def test_always_widens_no_folder_and_no_mode(suggested):
     """Not even where no rule is known: `rm *` has none."""
-    question = asked(tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested])
+    question = asked(
+        tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested]
+    )
     assert (question.always, question.rules) == ((), ())
     question = asked(
-        tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested, {**RULE, "mode": "plan"}]
+        tool_name="Bash",
+        input={"command": "rm *"},
+        permission_suggestions=[suggested, {**RULE, "mode": "plan"}],
     )
-    assert updates(question) == [{**RULE, "destination": "session"}] and question.rules == ("Bash(rm:*)",)
+    assert updates(question) == [{**RULE, "destination": "session"}] and question.rules == (
+        "Bash(rm:*)",
+    )
 
 
 @pytest.mark.parametrize(
-    "request_", [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}]
+    "request_",
+    [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}],
 )
 def test_what_is_a_question_of_its_own_is_never_answered_for_always(request_):
     assert asked(input={}, **request_).always == ()
@@ -110,15 +129,27 @@ def exactly(command):
     ("request_", "words", "decision"),
     [
         (ASKED, {"behavior": "allow"}, {"behavior": "allow"}),
-        (ASKED, {"behavior": "allow", "always": True}, {"behavior": "allow", "updatedPermissions": exactly("touch x")}),
+        (
+            ASKED,
+            {"behavior": "allow", "always": True},
+            {"behavior": "allow", "updatedPermissions": exactly("touch x")},
+        ),
         (
             ASKED,
             {"behavior": "allow", "always": True, "given": {"command": "ls"}},
-            {"behavior": "allow", "updatedInput": {"command": "ls"}, "updatedPermissions": exactly("ls")},
+            {
+                "behavior": "allow",
+                "updatedInput": {"command": "ls"},
+                "updatedPermissions": exactly("ls"),
+            },
         ),
         (ASKED, {"behavior": "deny", "message": "no"}, {"behavior": "deny", "message": "no"}),
         ({}, {"behavior": "allow", "always": True}, {"behavior": "allow"}),
-        (FORM, {"behavior": "allow", "given": {"city": "Oslo"}}, {"action": "accept", "content": {"city": "Oslo"}}),
+        (
+            FORM,
+            {"behavior": "allow", "given": {"city": "Oslo"}},
+            {"action": "accept", "content": {"city": "Oslo"}},
+        ),
         (FORM, {"behavior": "deny", "message": "no"}, {"action": "decline"}),
     ],
 )
@@ -150,9 +181,16 @@ def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, 
 
 def test_the_oldest_open_question_is_the_one_that_is_asked():
     questions = OpenQuestions("/work")
-    put = [questions.add(name, {"tool_name": "Bash", "input": {"command": name}}) for name in ("a", "b", "c")]
+    put = [
+        questions.add(name, {"tool_name": "Bash", "input": {"command": name}})
+        for name in ("a", "b", "c")
+    ]
     assert put == [True, False, False] and (questions.asked.identity, questions.more) == ("a", 2)
-    assert not questions.settle("b") and not questions.settle("unknown") and questions.asked.identity == "a"
+    assert (
+        not questions.settle("b")
+        and not questions.settle("unknown")
+        and questions.asked.identity == "a"
+    )
     assert questions.settle("a") and (questions.asked.identity, questions.more) == ("c", 0)
     assert questions.settle("c") and questions.asked is None
     assert questions.add("d", {"tool_name": "Bash"})

@@ -1,6 +1,8 @@
-"""What can go wrong with a host: killed at any moment, no disk, no locks, clocks that jump, watchers that stand still.
+"""What can go wrong with a host: killed at any moment, no disk, no locks, clocks that jump,
+watchers that stand still.
 
-Nothing that was said to anybody is lost, what is told of the session afterwards is true, and it goes on.
+Nothing that was said to anybody is lost, what is told of the session afterwards is true, and it
+goes on.
 """
 
 import errno
@@ -34,7 +36,8 @@ from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
 ROUNDS = 200 if sweeps.full else 4
 LATEST = 0.3  # seconds after its start at which a host is killed: its turn is over by then
 BRIDGE = {"SHIM_BRIDGE": "1"}
-ANSWERED = 0.25  # seconds after its start at which a frontend is killed: its message is answered by then
+# seconds after its start at which a frontend is killed: its message is answered by then
+ANSWERED = 0.25
 SAYS = says("some words of a vendor that says a lot")
 
 
@@ -98,7 +101,9 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
 
 
 def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), 100], ["hang"])
+    child = box.fake(
+        HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), 100], ["hang"]
+    )
     hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
     one = hosts.start("go")
     with hosts.link(one, partial=False) as link:
@@ -106,7 +111,9 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     killed = kill(hosts, one)
     assert killed.facts["state"] == "failed"
     last = max(kept(one))
-    child = box.fake(["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"])
+    child = box.fake(
+        ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
+    )
     hosts.environment["SHIM_BIN"] = child
     again = respawn(killed, hosts.environment, {"role": "user", "content": "and?"})
     with hosts.link(again, partial=False) as link:
@@ -118,19 +125,27 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last
 
 
-def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_it_does_not_have(hosts, chatty):
+def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_it_does_not_have(
+    hosts, chatty
+):
     one, held = chatty(2000)
     with hosts.link(one, partial=False) as link:
         until_result(link)
         size = sum(entry.stat().st_size for entry in os.scandir(os.path.join(one.folder, "log")))
-        resource.prlimit(hosts.now(one).facts["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000))
+        resource.prlimit(
+            hosts.now(one).facts["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000)
+        )
         link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
         seen = list(link.frames(PATIENCE))
-    assert seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
+    assert (
+        seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
+    )
     now = hosts.ended(one)
     assert now.facts["state"] == "failed" and "File too large" in now.facts["detail"]
     log = kept(one)
-    assert {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}.items() <= log.items()
+    assert {
+        came["number"]: came["raw"] for came in seen if came["kind"] == "line"
+    }.items() <= log.items()
     assert list(log) == list(range(1, len(log) + 1)) and held.gone()
 
 
@@ -139,7 +154,9 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
 def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(small)])
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(small)]
+    )
     if mounted.returncode:
         pytest.skip("nothing can be mounted here")
     try:
@@ -165,7 +182,9 @@ def small_disk(tmp_path):
     small.mkdir()
     if (
         os.getuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)]).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)]
+        ).returncode
     ):
         pytest.skip("only root can mount a file system")
     yield small
@@ -181,8 +200,12 @@ def fill(disk):
     return path
 
 
-def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(hosts, chatty, small_disk):
-    """The host accepts the message but cannot store the answer: the session fails with one unanswered message."""
+def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
+    hosts, chatty, small_disk
+):
+    """The host accepts the message but cannot store the answer: the session fails with one
+    unanswered message.
+    """
     hosts.environment["SHIM_STATE"] = str(small_disk)
     one, held = chatty(5)
     with hosts.link(one, partial=False) as link:
@@ -203,7 +226,9 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(hosts
     assert hosts.now(one).facts["state"] == "failed" and registry.remove(hosts.now(one))
 
 
-def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(hosts, chatty, monkeypatch):
+def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
+    hosts, chatty, monkeypatch
+):
     def refuse(descriptor, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -213,7 +238,9 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(hosts, 
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert hosts.now(one).alive
     killed = kill(hosts, one)
-    assert [each.session for each in registry.sessions(hosts.environment)] == [one.session] and held.gone()
+    assert [each.session for each in registry.sessions(hosts.environment)] == [
+        one.session
+    ] and held.gone()
     assert killed.facts["pid"] is None and killed.facts["state"] not in registry.UNDER_WAY
     with pytest.raises(NoLocksError):
         respawn(killed, hosts.environment)
@@ -349,7 +376,9 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
     chance = random.Random(16)
     turn = ["out", ndjson(INIT, says("Done."), result("Done."))]
     living.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
-    with living.box.running(*CONVERSE, stdin=subprocess.PIPE, environment={**living.environment, **BRIDGE}) as first:
+    with living.box.running(
+        *CONVERSE, stdin=subprocess.PIPE, environment={**living.environment, **BRIDGE}
+    ) as first:
         first.say(user("go"))
         first.hang_up()
     one = living.undriven(living.sessions()[0])
@@ -363,7 +392,8 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
                 running.signal(signal.SIGKILL)
                 running.status()
         done, deadline = living.claude(*words), time.monotonic() + PATIENCE
-        while "is running in the background" in done.stderr:  # a message of one that was killed is answered just now
+        # a message of one that was killed is answered just now
+        while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
             done = living.claude(*words)
         assert (done.status, done.result["result"]) == (0, "Done.")
@@ -374,7 +404,9 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
             said.append(next(lines))
     assert {came["number"]: came["raw"] for came in said} == log
     kinds = [came["line"]["type"] for came in said]
-    assert kinds.count("result") == kinds.count("user") > 1, "each message that was taken was answered"
+    assert kinds.count("result") == kinds.count("user") > 1, (
+        "each message that was taken was answered"
+    )
     deadline = time.monotonic() + PATIENCE
     while living.children(one) != before or _descriptors(one) > opened:
         assert time.monotonic() < deadline, "something of a frontend that was killed is left"

@@ -1,4 +1,6 @@
-"""Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin it again."""
+"""Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin
+it again.
+"""
 
 import os
 import sys
@@ -21,7 +23,9 @@ MESSAGE = {"kind": "message", "message": {"role": "user", "content": "hi"}}
 
 @pytest.fixture
 def one(hosts):
-    """A session whose host is forked: in the event loop of a test it would be started, which costs more."""
+    """A session whose host is forked: in the event loop of a test it would be started, which costs
+    more.
+    """
     return hosts.start()
 
 
@@ -55,16 +59,22 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stop
 async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):
     hosts.link(one).close()
     with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
-        monkeypatch.setattr(sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd)))
+        monkeypatch.setattr(
+            sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd))
+        )
         for error in await told(hosts.now(one), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
             assert "respawn" not in error.hint and f"claude stop {one.id}" in error.hint
 
 
 def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts):
-    """It has said in its facts how it ended, and closed its socket; its process is there for a moment longer."""
+    """It has said in its facts how it ended, and closed its socket; its process is there for a
+    moment longer.
+    """
     folder = registry.make_folder(SESSION, hosts.environment)
-    registry.write_facts(folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None})
+    registry.write_facts(
+        folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
+    )
     held = lock.take(folder)
     with os.fdopen(held), pytest.raises(HostGoneError, match="there is no qwen") as gone:
         connect_blocking(SESSION, hosts.environment)
@@ -103,9 +113,17 @@ def _full(listening, connect_to, folder, _):
     return made
 
 
-async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(one, hosts, monkeypatch):
+async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
+    one, hosts, monkeypatch
+):
     with hosts.link(one) as link, hosts.halted(one):
         monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room
-                link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "x" * 65536}})
+                link.say(
+                    {
+                        "kind": "message",
+                        "id": "m",
+                        "message": {"role": "user", "content": "x" * 65536},
+                    }
+                )

@@ -57,7 +57,9 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     held = lock.take(folder)
-    assert held is not None and os.path.samestat(os.fstat(held), os.stat(os.path.join(folder, lock.NAME)))
+    assert held is not None and os.path.samestat(
+        os.fstat(held), os.stat(os.path.join(folder, lock.NAME))
+    )
     os.close(held)
 
 
@@ -70,7 +72,9 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
     before = os.listdir("/proc/self/fd")
     with pytest.raises(lock.NoLocksError) as refused:
         lock.take(folder)
-    assert os.path.dirname(folder) in str(refused.value) and os.strerror(number) in str(refused.value)
+    assert os.path.dirname(folder) in str(refused.value) and os.strerror(number) in str(
+        refused.value
+    )
     assert "SHIM_STATE" in refused.value.hint
     with pytest.raises(OSError, match=os.strerror(number)):
         dead(folder)

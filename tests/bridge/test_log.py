@@ -1,4 +1,6 @@
-"""The backends of the log port: the suite for each, and what only casts have: files, limits and faults."""
+"""The backends of the log port: the suite for each, and what only casts have: files, limits and
+faults.
+"""
 
 import os
 from itertools import count
@@ -43,7 +45,9 @@ def test_a_file_that_is_full_is_followed_by_another(folder):
     for number in range(1, 101):
         log.append(said(number))
     assert len(os.listdir(folder)) > 5
-    assert numbers(log.read(0, 200)) == list(range(1, 101)) == numbers(CastLog(folder, 2).read(0, 200))
+    assert (
+        numbers(log.read(0, 200)) == list(range(1, 101)) == numbers(CastLog(folder, 2).read(0, 200))
+    )
 
 
 def test_the_oldest_files_go_beyond_the_limit(folder):
@@ -102,7 +106,11 @@ def test_the_files_are_casts(folder, capsys):
 
 def test_a_file_that_is_no_log_is_passed_over(folder):
     CastLog(folder, 1).append(said(1))
-    for name, text in (("000002-0000000002.cast", b"{}"), ("000003-0000000002.cast", b'{"shimcast":1}'), ("x", b"")):
+    for name, text in (
+        ("000002-0000000002.cast", b"{}"),
+        ("000003-0000000002.cast", b'{"shimcast":1}'),
+        ("x", b""),
+    ):
         with open(os.path.join(folder, name), "wb") as file:
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))

@@ -1,4 +1,6 @@
-"""The package is moved or upgraded under running hosts and a running server: their sessions continue to their end."""
+"""The package is moved or upgraded under running hosts and a running server: their sessions
+continue to their end.
+"""
 
 import compileall
 import os
@@ -24,7 +26,17 @@ from shim.bridge.cast_log import CastLog
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import HOST, LAZY_MODULES
 from tests.conversation.test_conversation import user
-from tests.conversation.test_two_way import ASKING, HELLO, INIT, answer, asks, calls, result, returns, says
+from tests.conversation.test_two_way import (
+    ASKING,
+    HELLO,
+    INIT,
+    answer,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 # SIGUSR1: write the names of all imported modules to a file.
 DUMP = """
@@ -43,7 +55,9 @@ SECOND = ndjson(INIT, says("Again."), result("Again."))
 
 
 class Installation:
-    """A copy of the package, a server and hosts that run it, and a vendor that asks before its first call."""
+    """A copy of the package, a server and hosts that run it, and a vendor that asks before its
+    first call.
+    """
 
     def __init__(self, path: Path, box, package: Path) -> None:
         self.site = path / "site"
@@ -56,7 +70,11 @@ class Installation:
             ["out", ANSWERED], ["hear", "again"], ["out", SECOND], ["hear", "never"],
         )  # fmt: skip
         self.hosts = Hosting(
-            path / "hosts", SHIM_VENDOR="qwen", SHIM_BIN=vendor, PYTHONPATH=str(self.site), MODULES=str(self.modules)
+            path / "hosts",
+            SHIM_VENDOR="qwen",
+            SHIM_BIN=vendor,
+            PYTHONPATH=str(self.site),
+            MODULES=str(self.modules),
         )
         self.stderr = path / "stderr"
         self.server: subprocess.Popen[str] | None = None
@@ -127,7 +145,11 @@ class Installation:
     def play(self, session):
         """Ask and answer a question, and run another turn."""
         self.ask("POST", f"/sessions/{session}/messages", {"text": "ask"})
-        self.ask("POST", f"/sessions/{session}/answers", {"question": self.question(session), "behavior": "allow"})
+        self.ask(
+            "POST",
+            f"/sessions/{session}/answers",
+            {"question": self.question(session), "behavior": "allow"},
+        )
         self.until(session, lambda now: now["status"] == "idle")
         self.ask("POST", f"/sessions/{session}/messages", {"text": "again"})
         folder = registry.folder_of(session, self.hosts.environment)
@@ -155,7 +177,9 @@ class Installation:
 
 
 def _log(folder):
-    return b"\n".join(entry.line for entry in CastLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000))
+    return b"\n".join(
+        entry.line for entry in CastLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +203,19 @@ def installation(tmp_path, box, package):
 @pytest.mark.parametrize("sessions", [1, pytest.param(10, marks=pytest.mark.full)])
 @pytest.mark.parametrize("how", ["moved or removed", "replaced by 9.9.9"])
 def test_sessions_and_server_continue_without_their_package(installation, how, sessions):
-    """While the package is there nothing is imported after the start; without it no session is started."""
+    """While the package is there nothing is imported after the start; without it no session is
+    started.
+    """
     moved = how == "moved or removed"
     installation.serve()
     if moved:
         _play_without_imports(installation)
     running = [installation.begin() for _ in range(sessions)]
     installation.move() if moved else installation.upgrade()
-    hosts = [Path(registry.folder_of(session, installation.hosts.environment), registry.STDERR) for session in running]
+    hosts = [
+        Path(registry.folder_of(session, installation.hosts.environment), registry.STDERR)
+        for session in running
+    ]
     logs = [installation.stderr, *hosts]
     deadline = time.monotonic() + PATIENCE
     while not all(log.read_text() for log in logs):
@@ -237,7 +266,11 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
     command = [sys.executable, "-P", "-c", SOON, *words]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, env=installation.hosts.environment, cwd=installation.hosts.cwd, stdin=pipe, stdout=pipe
+        command,
+        env=installation.hosts.environment,
+        cwd=installation.hosts.cwd,
+        stdin=pipe,
+        stdout=pipe,
     ) as process:
         running = Running(process)
         running.say(user("go"))
@@ -245,10 +278,14 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         running.say(user("ask"))
         question = running.line_with(b'"subtype":"can_use_tool"')
         deadline = time.monotonic() + PATIENCE
-        while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(process.pid):
+        while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(
+            process.pid
+        ):
             assert time.monotonic() < deadline
         installation.move()
-        running.say(answer(question["request_id"], behavior="allow", updatedInput={"command": "touch x"}))
+        running.say(
+            answer(question["request_id"], behavior="allow", updatedInput={"command": "touch x"})
+        )
         running.read_until(b"After.")
         running.say(user("again"))
         running.read_until(b"Again.")
@@ -262,7 +299,15 @@ def test_each_lazy_import_of_a_host_is_loaded_at_its_start():
 
 
 # Imported with a host's own modules, or only by a process that needs them from its start.
-_LOADED_OTHERWISE = {"anyio", "importlib", "re", "structlog", "jsonschema", "jsonschema_specifications", "subprocess"}
+_LOADED_OTHERWISE = {
+    "anyio",
+    "importlib",
+    "re",
+    "structlog",
+    "jsonschema",
+    "jsonschema_specifications",
+    "subprocess",
+}
 
 
 INDENTED_IMPORT = re.compile(r"^ +(import|from) ", re.MULTILINE)

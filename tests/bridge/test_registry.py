@@ -41,7 +41,12 @@ def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
 
 
 def test_a_dead_host_that_was_at_work_has_failed(environment):
-    for state, told in (("working", "failed"), ("blocked", "failed"), ("done", "done"), ("stopped", "stopped")):
+    for state, told in (
+        ("working", "failed"),
+        ("blocked", "failed"),
+        ("done", "done"),
+        ("stopped", "stopped"),
+    ):
         folder = keep(environment, state=state)
         with sockets.listen(folder):
             pass
@@ -84,7 +89,10 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, over, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
-    assert {one.session: one.facts["state"] for one in registry.sessions(environment)} == {over: "done", dead: "failed"}
+    assert {one.session: one.facts["state"] for one in registry.sessions(environment)} == {
+        over: "done",
+        dead: "failed",
+    }
     assert looked == [registry.folder_of(dead, environment)]
 
 
@@ -152,13 +160,17 @@ def many(environment, count, **facts):
     """Sessions that ended a minute after each other, the first one first."""
     names = [f"{number:08}-0000-4000-8000-000000000000" for number in range(count)]
     for number, session in enumerate(names):
-        folder = keep(environment, session, state="done", status=None, pid=None, created=number, **facts)
+        folder = keep(
+            environment, session, state="done", status=None, pid=None, created=number, **facts
+        )
         for path in (os.path.join(folder, registry.FACTS), folder):
             os.utime(path, (time.time() - 60 * (count - number),) * 2)
     return names
 
 
-def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(environment, monkeypatch):
+def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
+    environment, monkeypatch
+):
     monkeypatch.setattr(registry, "ENDED", 3)
     names = many(environment, 12)
     living = registry.folder_of(names[0], environment)
@@ -203,7 +215,9 @@ def test_facts_and_folders_are_for_their_owner_alone(environment):
 def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capfd):
     keep(environment)
     os.chmod(registry.bridge_directory(environment), mode)
-    assert bool(registry.sessions(environment)) == bool(registry.look_up(SESSION, environment)) == seen
+    assert (
+        bool(registry.sessions(environment)) == bool(registry.look_up(SESSION, environment)) == seen
+    )
     assert capfd.readouterr().err.count("is not your own folder") == (not seen)
 
 
@@ -217,7 +231,12 @@ def damage(folder, how):
         os.mkdir(path)
     else:
         size = os.path.getsize(path)
-        data = {"empty": b"", "zeroed": bytes(size), "cut": b'{"protocol": 1, "cre', "a list": b"[]"}[how]
+        data = {
+            "empty": b"",
+            "zeroed": bytes(size),
+            "cut": b'{"protocol": 1, "cre',
+            "a list": b"[]",
+        }[how]
         with open(path, "wb") as file:
             file.write(data)
 
@@ -228,19 +247,34 @@ DAMAGES = ["empty", "zeroed", "missing", "cut", "a list", "a folder"]
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
     folder = keep(environment, state="done", status=None, pid=None)
-    registry.write_start(folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []})
+    registry.write_start(
+        folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
+    )
     damage(folder, how)
     (one,) = registry.sessions(environment)
     assert [each.session for each in registry.find(SESSION[:8], environment)] == [SESSION]
     assert registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.alive
-    told = (one.id, one.facts["state"], one.facts["cwd"], one.facts["vendor"], one.facts["name"], one.facts["pid"])
-    assert told == (SESSION[:8], "failed", "/repo", "qwen", None, None) and one.facts["generation"] == 3
+    told = (
+        one.id,
+        one.facts["state"],
+        one.facts["cwd"],
+        one.facts["vendor"],
+        one.facts["name"],
+        one.facts["pid"],
+    )
+    assert (
+        told == (SESSION[:8], "failed", "/repo", "qwen", None, None)
+        and one.facts["generation"] == 3
+    )
     assert registry.remove(one) and not os.path.exists(folder)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
-    folders = {session: keep(environment, session, state="done", status=None, pid=None) for session in (SESSION, OTHER)}
+    folders = {
+        session: keep(environment, session, state="done", status=None, pid=None)
+        for session in (SESSION, OTHER)
+    }
     for session, folder in folders.items():
         os.makedirs(os.path.join(folder, registry.LOG))
         damage(folder, how)

@@ -24,10 +24,17 @@ class Host:
     def __init__(self, folder):
         self.facts, self.told, self.failed = [], [], []
         self.log = CastLog(str(folder / "log"), 1)
-        self.hub = Hub(Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0)
+        self.hub = Hub(
+            Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0
+        )
         told, failed = self.told.append, self.failed.append
         self.runner = HubRunner(
-            self.hub, self.log, tell=told, changed=self.facts.append, end=lambda by: None, failed=failed
+            self.hub,
+            self.log,
+            tell=told,
+            changed=self.facts.append,
+            end=lambda by: None,
+            failed=failed,
         )
 
     def client(self, number):
@@ -94,7 +101,10 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
                         heard += ours.recv(1000)
             heard += ours.recv(100_000)
             tasks.cancel_scope.cancel()
-        assert b'"lost"' not in heard and b'{"kind":"bye","reason":"the session\'s log cannot' in heard.splitlines()[-1]
+        assert (
+            b'"lost"' not in heard
+            and b'{"kind":"bye","reason":"the session\'s log cannot' in heard.splitlines()[-1]
+        )
         assert len(host.failed) == 1
 
 

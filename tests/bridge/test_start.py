@@ -25,7 +25,11 @@ OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 def test_a_session_is_registered_before_its_host_is_up(hosts):
     one = hosts.start("make it so")
-    assert one.alive and (one.facts["state"], one.facts["status"]) == ("working", "busy") and one.facts["pid"]
+    assert (
+        one.alive
+        and (one.facts["state"], one.facts["status"]) == ("working", "busy")
+        and one.facts["pid"]
+    )
     assert hosts.now(one).alive and one.facts["name"] == "make it so"
     assert (one.id, len(one.session)) == (one.session[:8], 36)
 
@@ -57,7 +61,10 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert outcomes.count(SESSION) == 1 and sum("claude attach 0123abcd" in one for one in outcomes) == 7
+    assert (
+        outcomes.count(SESSION) == 1
+        and sum("claude attach 0123abcd" in one for one in outcomes) == 7
+    )
     with hosts.link(registry.look_up(SESSION, hosts.environment)) as link:
         assert link.welcome["generation"] == 1
 
@@ -79,7 +86,9 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     one = hosts.start()
     os.close(writing)
     with hosts.link(one):
-        assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", "its end is held"
+        assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", (
+            "its end is held"
+        )
     os.close(reading)
     pid = hosts.now(one).facts["pid"]
     with open(f"/proc/{pid}/cmdline") as file:
@@ -120,7 +129,9 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)
-    assert not registry.glance(one.session, hosts.environment).alive, "who is told may begin it again"
+    assert not registry.glance(one.session, hosts.environment).alive, (
+        "who is told may begin it again"
+    )
     now = hosts.ended(one)
     assert now.facts["state"] == "failed" and "qwen" in now.facts["detail"]
     with open(os.path.join(one.folder, "stderr.log")) as file:
@@ -166,12 +177,17 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(NoLocksError, match="No locks available") as refused:
         hosts.start("hi", session=SESSION)
-    assert registry.bridge_directory(hosts.environment) in str(refused.value) and "SHIM_STATE" in refused.value.hint
+    assert (
+        registry.bridge_directory(hosts.environment) in str(refused.value)
+        and "SHIM_STATE" in refused.value.hint
+    )
     assert registry.sessions(hosts.environment) == []
     assert os.listdir(registry.bridge_directory(hosts.environment)) == []
 
 
-def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(hosts, monkeypatch):
+def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(
+    hosts, monkeypatch
+):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
     one = hosts.start(session=SESSION)
@@ -219,7 +235,10 @@ def test_starts_at_once_are_as_many_sessions(hosts):
     )
     started = [
         subprocess.Popen(
-            [sys.executable, "-P", "-c", script], env=hosts.environment, cwd=hosts.cwd, stdout=subprocess.PIPE
+            [sys.executable, "-P", "-c", script],
+            env=hosts.environment,
+            cwd=hosts.cwd,
+            stdout=subprocess.PIPE,
         )
         for _ in range(count)
     ]
@@ -234,8 +253,19 @@ def test_starts_at_once_are_as_many_sessions(hosts):
 def test_what_a_start_imports_is_little():
     """`claude --bg` returns at once: no loop, nothing that draws, nothing of the conversation."""
     script = "import sys, shim.bridge.start; print(*sorted(sys.modules))"
-    ran = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=True, text=True)
-    heavy = {"anyio", "asyncio", "typer", "rich", "structlog", "subprocess", "tempfile", "shim.conversation.decide"}
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, check=True, text=True
+    )
+    heavy = {
+        "anyio",
+        "asyncio",
+        "typer",
+        "rich",
+        "structlog",
+        "subprocess",
+        "tempfile",
+        "shim.conversation.decide",
+    }
     assert not heavy & set(ran.stdout.split())
 
 
@@ -249,7 +279,9 @@ def test_a_start_that_is_not_known_any_more_says_so(hosts):
 
 
 def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
-    """Before its first turn nothing was copied yet: without the original it would begin with nothing."""
+    """Before its first turn nothing was copied yet: without the original it would begin with
+    nothing.
+    """
     one = hosts.start(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
     hosts.ended(one)  # there is no original
     hosts.start(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
@@ -273,13 +305,17 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
     before = registry.read_start(one.folder)
     monkeypatch.setattr(registry, "FILE_BYTES", 2000)
     for session in (one.session, SESSION):
-        with pytest.raises(FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"):
+        with pytest.raises(
+            FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
+        ):
             hosts.start("x" * 2000, session)
     assert registry.read_start(one.folder) == before and not hosts.now(ended).alive
     assert not os.path.exists(registry.folder_of(SESSION, hosts.environment))
 
 
-@pytest.mark.parametrize("kept", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/'])
+@pytest.mark.parametrize(
+    "kept", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/']
+)
 def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
     one = hosts.start(arguments=("--permission-mode", "plan"))
     ask_once(one.session, [{"kind": "end"}], hosts.environment)
@@ -307,7 +343,9 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     ask_once(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     file.unlink()
-    with pytest.raises(FrontendError, match=f"was begun with {flag}, whose file {file} is gone") as refused:
+    with pytest.raises(
+        FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
+    ) as refused:
         respawn(ended, hosts.environment)
     assert "put it back" in refused.value.hint and not hosts.now(one).alive
     file.write_text('{"mcpServers": {}}')

@@ -13,7 +13,9 @@ from shim.bridge import stop
 @pytest.fixture
 def bystander():
     """A process that has nothing to do with any session."""
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as process:
         yield process
         assert process.poll() is None, "it was ended"
 

@@ -1,4 +1,6 @@
-"""Two users of one machine, each with processes of their own: nothing of the one's sessions is the other's."""
+"""Two users of one machine, each with processes of their own: nothing of the one's sessions is the
+other's.
+"""
 
 import json
 import os
@@ -88,7 +90,12 @@ class User:
 
     def start(self, *argv: str, **variables: str) -> "subprocess.Popen[str]":
         """A program of this user's. The files that it makes are as open as it lets them be."""
-        environment = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "SHIM_VENDOR": "demo"}
+        environment = {
+            "HOME": str(self.home),
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "SHIM_VENDOR": "demo",
+        }
         return subprocess.Popen(
             [self.python, *argv], cwd=self.home, env={**environment, **variables}, umask=0, text=True,
             user=self.number, group=self.number, extra_groups=[], start_new_session=True,
@@ -101,7 +108,9 @@ class User:
             out, err = process.communicate(said, PATIENCE)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
-    def shim(self, *commands: Sequence[str], **variables: str) -> list[subprocess.CompletedProcess[str]]:
+    def shim(
+        self, *commands: Sequence[str], **variables: str
+    ) -> list[subprocess.CompletedProcess[str]]:
         """`shim WORDS` for each of these commands, to its end."""
         done = self.run("-I", "-c", COMMANDS, said=json.dumps(commands), **variables)
         assert done.returncode == 0, done
@@ -141,7 +150,9 @@ def a_python(top):
     for python in PYTHONS:
         folder = top / f"venv-{PYTHONS.index(python)}"
         try:
-            subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
+            subprocess.run(
+                [python, "-m", "venv", "--without-pip", folder], check=True, capture_output=True
+            )
         except (OSError, subprocess.CalledProcessError):
             continue
         (packages,) = folder.glob("lib/python*/site-packages")
@@ -161,11 +172,27 @@ def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
     (token,) = alice.shim(("bridge", "token"))
     assert token.stdout.strip()
     paths = [str(path) for path in (alice.state, *alice.state.rglob("*"))]
-    assert {os.path.basename(path) for path in paths} > {"socket", "host.json", "start.json", "log", "tokens.json"}
+    assert {os.path.basename(path) for path in paths} > {
+        "socket",
+        "host.json",
+        "start.json",
+        "log",
+        "tokens.json",
+    }
     assert bob.run("-c", TRIES, said="\n".join(paths)).stdout == ""
     one = alice.facts()
-    assert alice.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 0
-    assert bob.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 1
+    assert (
+        alice.run(
+            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ"
+        ).returncode
+        == 0
+    )
+    assert (
+        bob.run(
+            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ"
+        ).returncode
+        == 1
+    )
 
 
 def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
@@ -192,7 +219,11 @@ def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
     (facts,) = shared.rglob(registry.FACTS)
     with alice.start("-c", SLEEPS) as hers:
         assert is_up(hers)
-        forged = json.loads(facts.read_text()) | {"pid": hers.pid, "state": "working", "status": "busy"}
+        forged = json.loads(facts.read_text()) | {
+            "pid": hers.pid,
+            "state": "working",
+            "status": "busy",
+        }
         facts.write_text(json.dumps(forged))
         subprocess.run(["chmod", "-R", "a+rwX", shared], check=True)
         subprocess.run(["chown", "-R", f"{BOB}:{BOB}", shared], check=True)

@@ -1,6 +1,7 @@
 """Two versions of the frames: an old host with a client of today, and the other way round.
 
-A host of another version is today's, started over a file that changes what it says and knows before it begins.
+A host of another version is today's, started over a file that changes what it says and knows before
+it begins.
 """
 
 import subprocess
@@ -29,7 +30,8 @@ def old(self, *words):
 obedience.Obedience.__init__ = old
 """
 
-# It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody knows.
+# It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody
+# knows.
 NEW_HOST = """
 from shim.core.bridge import frames
 frames.PROTOCOL, frames.KNOWS = 2, (*frames.KNOWS, "later")
@@ -42,7 +44,9 @@ frames.frame = lambda kind, **keys: plain("later", a=1) + plain(kind, **{"odd": 
 @pytest.fixture(autouse=True)
 def quick(hosts, tmp_path):
     """The vendor answers at once."""
-    (tmp_path / "said").write_text(ndjson(START | {"session": "s-1"}, text("Hello."), END), encoding="utf-8")
+    (tmp_path / "said").write_text(
+        ndjson(START | {"session": "s-1"}, text("Hello."), END), encoding="utf-8"
+    )
     (tmp_path / "vendor").write_text(f"#!/bin/sh\nexec cat {tmp_path}/said\n", encoding="utf-8")
     (tmp_path / "vendor").chmod(0o700)
     hosts.environment["SHIM_BIN"] = str(tmp_path / "vendor")
@@ -61,10 +65,28 @@ def other(request, hosts, tmp_path):
 
 def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version(other):
     one = other.start("hi")
-    other.wait_until(one, lambda now: now.facts["status"] == "idle" and now.facts["state"] == "done")
-    words = [sys.executable, "-P", "-c", ENTRY, "claude", "-p", "again", "--resume", one.session, *STREAM]
+    other.wait_until(
+        one, lambda now: now.facts["status"] == "idle" and now.facts["state"] == "done"
+    )
+    words = [
+        sys.executable,
+        "-P",
+        "-c",
+        ENTRY,
+        "claude",
+        "-p",
+        "again",
+        "--resume",
+        one.session,
+        *STREAM,
+    ]
     done = subprocess.run(
-        words, env=other.environment, cwd=other.cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE
+        words,
+        env=other.environment,
+        cwd=other.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
     assert other.now(one).alive
@@ -75,7 +97,9 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         link.say({"kind": "deaf", "id": "d"})
         assert until_result(link)[-1]["subtype"] == "success"
     heard = ask_once(
-        one.session, [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}], other.environment
+        one.session,
+        [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
+        other.environment,
     )
     assert ({"accepted", "response"} <= {came["kind"] for came in heard}) == new
     assert ask_once(one.session, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
@@ -89,7 +113,9 @@ def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protoco
         until(link, "synced")
         link.say({"kind": "later", "odd": 1})
         link.say({"kind": "take", "id": "t", "odd": 1})
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}, "odd": [1]})
+        link.say(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}, "odd": [1]}
+        )
         came = [one["kind"] for one in _until_done(link)]
     assert ("accepted" in came) == bool(knows) and "refused" not in came
 

@@ -38,7 +38,9 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
     monkeypatch.setenv("SHIM_STATE", str(tmp_path))
     tmp_path.chmod(0o700)
     session = "0123abcd-0000-4000-8000-000000000001"
-    registry.write_facts(registry.make_folder(session, os.environ), {"session": session, "state": "done"})
+    registry.write_facts(
+        registry.make_folder(session, os.environ), {"session": session, "state": "done"}
+    )
     assert which(session, known=KNOWN).session == which_by_id(session, known=[]).session == session
 
 
@@ -73,8 +75,16 @@ def test_a_name_of_several_lists_them():
         ("zz", True, []),
         ("12345678", True, []),
         ("9c582708-0000-4000-8000-00000000000f", True, []),
-        ("77", True, ["Text that can be the start of an id is not read as a name. Use more of the name."]),
-        ("write it", False, ["A name must be the only argument. Put a name with spaces in quotes."]),
+        (
+            "77",
+            True,
+            ["Text that can be the start of an id is not read as a name. Use more of the name."],
+        ),
+        (
+            "write it",
+            False,
+            ["A name must be the only argument. Put a name with spaces in quotes."],
+        ),
         (" ", True, []),
     ],
 )

@@ -8,7 +8,8 @@ import pytest
 from box import ASK, PATIENCE, Done
 from flat import check_flat
 
-# The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after that.
+# The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after
+# that.
 EARLY = """
 import os, sys
 from shim.channels import early_signals as beginning
@@ -28,7 +29,9 @@ def told(box, number, *words, before=None, door="claude"):
         [sys.executable, "-P", "-c", code, door, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["record", str(box.recording)], ["hang"])),
+        env=box.environment(
+            SHIM_VENDOR="demo", SHIM_BIN=box.fake(["record", str(box.recording)], ["hang"])
+        ),
         cwd=box.cwd,
         preexec_fn=before,
         timeout=PATIENCE,
@@ -39,7 +42,11 @@ def told(box, number, *words, before=None, door="claude"):
 
 @pytest.mark.parametrize(
     ("number", "status", "cause"),
-    [(signal.SIGINT, 0, "interrupted"), (signal.SIGTERM, 143, "signal"), (signal.SIGHUP, 129, "signal")],
+    [
+        (signal.SIGINT, 0, "interrupted"),
+        (signal.SIGTERM, 143, "signal"),
+        (signal.SIGHUP, 129, "signal"),
+    ],
 )
 def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status, cause):
     done = told(box, number, *ASK)

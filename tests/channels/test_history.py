@@ -39,7 +39,9 @@ def test_the_transcript_has_the_sessions_id(box, demo):
 
 
 def test_a_conversation_is_one_transcript(box, demo):
-    asked = [{"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")]
+    asked = [
+        {"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")
+    ]
     arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
     box.claude(*arguments, stdin=ndjson(*asked).encode(), **demo)
     (file,) = files(box)
@@ -49,9 +51,15 @@ def test_a_conversation_is_one_transcript(box, demo):
 def test_a_hook_is_told_where_the_transcript_is(box, demo):
     """C11, F12"""
     hooks = {"UserPromptSubmit": [{"hookCallbackIds": ["h0"]}]}
-    start = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", "hooks": hooks}}
+    start = {
+        "type": "control_request",
+        "request_id": "i",
+        "request": {"subtype": "initialize", "hooks": hooks},
+    }
     asked = {"type": "user", "message": {"role": "user", "content": "hi"}}
-    done = box.claude("--input-format", "stream-json", *STREAM, stdin=ndjson(start, asked).encode(), **demo)
+    done = box.claude(
+        "--input-format", "stream-json", *STREAM, stdin=ndjson(start, asked).encode(), **demo
+    )
     (told,) = [line["request"]["input"] for line in done.lines if line["type"] == "control_request"]
     (file,) = files(box)
     assert told["transcript_path"] == str(file)

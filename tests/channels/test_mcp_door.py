@@ -56,7 +56,10 @@ class Frontend:
             message = said["request"]["message"]
             self.asked.append(message)
             if "id" in message and (result := self.says(message)) is not None:
-                response = {"subtype": "success", "response": {"mcp_response": {"id": message["id"], "result": result}}}
+                response = {
+                    "subtype": "success",
+                    "response": {"mcp_response": {"id": message["id"], "result": result}},
+                }
                 self.servers.answered(said["request_id"], response)
 
     @asynccontextmanager
@@ -89,7 +92,9 @@ class Client:
 @asynccontextmanager
 async def client(entry):
     environment = {"PATH": os.environ["PATH"], **entry["env"]}
-    async with await anyio.open_process([entry["command"], *entry["args"]], env=environment, stderr=None) as process:
+    async with await anyio.open_process(
+        [entry["command"], *entry["args"]], env=environment, stderr=None
+    ) as process:
         yield Client(process)
         await process.stdin.aclose()
         await process.wait()
@@ -108,8 +113,16 @@ async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back
         for number in range(3):
             await one.say(id=number, method="resources/read", params={"n": number})
             await other.say(id=number, method="resources/read", params={"m": number})
-        assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
-        assert [(await other.hear())["result"]["echo"] for _ in range(3)] == [{"m": 0}, {"m": 1}, {"m": 2}]
+        assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [
+            {"n": 0},
+            {"n": 1},
+            {"n": 2},
+        ]
+        assert [(await other.hear())["result"]["echo"] for _ in range(3)] == [
+            {"m": 0},
+            {"m": 1},
+            {"m": 2},
+        ]
 
 
 async def test_a_call_waits_for_its_decision_and_no_other_line_does():
@@ -120,7 +133,9 @@ async def test_a_call_waits_for_its_decision_and_no_other_line_does():
             params = {"name": "add", "arguments": {"n": number}}
             await one.say(id=number, method="tools/call", params=params)
             heard.append((await one.hear())["result"])
-        assert heard[0]["echo"]["arguments"] == {"n": 12} and heard[2]["echo"]["arguments"] == {"n": 15}
+        assert heard[0]["echo"]["arguments"] == {"n": 12} and heard[2]["echo"]["arguments"] == {
+            "n": 15
+        }
         assert heard[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
         assert frontend.judged == [("mcp__calc__add", {"n": number}) for number in (12, 13, 14)]
         await one.say(id=1, method="tools/list", params={"n": 13})
@@ -192,7 +207,9 @@ def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
     one = listening(shared / f"{PREFIX}hhhhhhhh")
     before = {path.relative_to(shared) for path in shared.rglob("*")}
     made = Path(new_folder())
-    assert {path.relative_to(shared) for path in shared.rglob("*")} - {made.relative_to(shared)} == before
+    assert {path.relative_to(shared) for path in shared.rglob("*")} - {
+        made.relative_to(shared)
+    } == before
     killed(one)
 
 
@@ -251,7 +268,10 @@ async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
     async with frontend.serving() as entry, client(entry) as one:
         await one.say(id=1, method="tools/call", params={"name": "add"})
         assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
-    assert [message["method"] for message in frontend.asked] == ["tools/call", "notifications/cancelled"]
+    assert [message["method"] for message in frontend.asked] == [
+        "tools/call",
+        "notifications/cancelled",
+    ]
 
 
 async def test_a_relay_ends_with_the_drop_in():
@@ -271,7 +291,11 @@ async def test_a_relay_ends_with_the_drop_in():
 def test_a_relay_without_a_drop_in_says_so_and_ends():
     environment = {"PATH": os.environ["PATH"], SOCKET: "/nowhere/s", TICKET: "x"}
     ended = subprocess.run(
-        [sys.executable, *RELAY], env=environment, capture_output=True, timeout=PATIENCE, check=False
+        [sys.executable, *RELAY],
+        env=environment,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
 
@@ -280,8 +304,20 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
     """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
     chance = random.Random(15)
     frontend = Frontend(lambda message: {"ok": message.get("params")})
-    calls = [json.dumps({"id": number, "method": "resources/read", "params": number}).encode() for number in range(60)]
-    rubbish = (b"", b"{", b"\xff\xfe", b"null", b"[" * 3000, b'{"method": 7, "id": 1}', b"\x00", b'"' + b"x" * 9000)
+    calls = [
+        json.dumps({"id": number, "method": "resources/read", "params": number}).encode()
+        for number in range(60)
+    ]
+    rubbish = (
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"null",
+        b"[" * 3000,
+        b'{"method": 7, "id": 1}',
+        b"\x00",
+        b'"' + b"x" * 9000,
+    )
     lines = [line for call in calls for line in (call, chance.choice(rubbish))]
     data = b"\n".join(lines) + b"\n"
     async with frontend.serving() as entry:
@@ -310,7 +346,9 @@ async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
     async with frontend.serving() as entry:
         with connected(entry) as link:
             for number in range(8):
-                link.sendall(json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n")
+                link.sendall(
+                    json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n"
+                )
             while frontend.door.connections != 1:
                 await anyio.lowlevel.checkpoint()
             while frontend.door.connections:

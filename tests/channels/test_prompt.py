@@ -88,7 +88,9 @@ def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(piped, monkeypa
     waits = scripted(monkeypatch, False)
     assert read_prompt(parse(["hi"]), piped(b"", ends=False)) == "hi"
     assert waits == [prompts.SILENT_SECONDS] == [3.0]
-    assert capfd.readouterr().err.startswith("Warning: no stdin data received in 3s, proceeding without it.")
+    assert capfd.readouterr().err.startswith(
+        "Warning: no stdin data received in 3s, proceeding without it."
+    )
 
 
 def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(piped, monkeypatch):
@@ -107,19 +109,25 @@ def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
 
 def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped, monkeypatch):
     waits = scripted(monkeypatch, True, False)
-    with pytest.raises(FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"):
+    with pytest.raises(
+        FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
+    ):
         read_prompt(parse([]), piped(b"half a lo", ends=False))
     assert waits == [prompts.PATIENT_SECONDS] * 2
 
 
 def test_no_prompt_is_the_real_ones_sentence(piped):
-    with pytest.raises(FrontendError, match="Error: Input must be provided either through stdin") as refused:
+    with pytest.raises(
+        FrontendError, match="Error: Input must be provided either through stdin"
+    ) as refused:
         read_prompt(parse([]), piped(b"\n"))
     assert "was read as" not in str(refused.value)
 
 
 def test_a_swallowed_prompt_is_named(piped):
-    with pytest.raises(FrontendError, match='"go" was read as a value of --allowedTools, not as a prompt') as refused:
+    with pytest.raises(
+        FrontendError, match='"go" was read as a value of --allowedTools, not as a prompt'
+    ) as refused:
         read_prompt(parse(["--allowedTools", "Bash", "go"]), piped(b""))
     assert refused.value.hint == "put a prompt before --allowedTools or after --"
 
@@ -134,16 +142,24 @@ def test_more_than_the_bound_is_refused(piped):
         read_prompt(parse([]), piped(b"x" * 11), limit=10)
 
 
-# -- system prompts from files ----------------------------------------------------------------------------------
+# -- system prompts from files ---------------------------------------------------------------------
 
 
 def test_the_texts_of_files_take_their_places(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
-    invocation = read_file_option(parse(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)]))
-    assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == ("You are X.", "caf\ufffd")
-    assert (invocation.system.system_prompt_file, invocation.system.append_system_prompt_file) == (None, None)
+    invocation = read_file_option(
+        parse(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)])
+    )
+    assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == (
+        "You are X.",
+        "caf\ufffd",
+    )
+    assert (invocation.system.system_prompt_file, invocation.system.append_system_prompt_file) == (
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])

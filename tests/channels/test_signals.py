@@ -28,7 +28,9 @@ def test_a_signal_before_there_is_a_child_ends_the_start_at_once(signals):
     assert signals.pending == [signal.SIGTERM]
 
 
-def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(signals, tmp_path, monkeypatch):
+def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(
+    signals, tmp_path, monkeypatch
+):
     module = "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nWHOLE = True\n"
     (tmp_path / "interrupted_import.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -15,7 +15,10 @@ from shim.channels.stdout import FrontendGoneError, Output, Stdout
 from shim.core.turn.outcome import Exit
 
 # A sink lives as long as its process and is never closed; here it is let go of.
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 LONG = b'{"type":"x"}\n' * 50_000
 
@@ -78,7 +81,9 @@ async def test_a_long_output_arrives_whole_whatever_reads_it(kind):
 
 
 def _close_all_writers(reading):
-    """Close what `Stdout` opened anew of a pipe: the test has no end of its process that would do it."""
+    """Close what `Stdout` opened anew of a pipe: the test has no end of its process that would do
+    it.
+    """
     inode = os.fstat(reading).st_ino
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -131,7 +136,7 @@ async def test_a_write_that_was_cut_goes_on_where_it_stopped():
     assert reader.all() == LONG + b"last\n"
 
 
-# -- formats ----------------------------------------------------------------------------------------------------
+# -- formats ---------------------------------------------------------------------------------------
 
 
 class Memory:
@@ -175,7 +180,12 @@ async def test_json_is_the_result_alone():
 async def test_verbose_json_is_one_array_without_a_newline():
     said = await printed("json")
     assert not said.endswith(b"\n")
-    assert [line["type"] for line in json.loads(said)] == ["system", "assistant", "assistant", "result"]
+    assert [line["type"] for line in json.loads(said)] == [
+        "system",
+        "assistant",
+        "assistant",
+        "result",
+    ]
 
 
 async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_cancelled():

@@ -1,4 +1,6 @@
-"""The transcript that history views read: one line per message, chained, in a file that only we made."""
+"""The transcript that history views read: one line per message, chained, in a file that only we
+made.
+"""
 
 import json
 import os
@@ -82,17 +84,27 @@ def messages(file):
 def chained(file):
     """Whether each message names the one before it, and the first none."""
     read = messages(file)
-    return [entry["parentUuid"] for entry in read] == [None, *(entry["uuid"] for entry in read[:-1])]
+    return [entry["parentUuid"] for entry in read] == [
+        None,
+        *(entry["uuid"] for entry in read[:-1]),
+    ]
 
 
-# -- the format -------------------------------------------------------------------------------------------
+# -- the format ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_turn_is_the_prompt_and_the_messages_in_one_chain(transcript, file, partial):
     wrote(transcript, stream(partial))
     read = messages(file)
-    assert [entry["type"] for entry in read] == ["user", "assistant", "assistant", "assistant", "user", "assistant"]
+    assert [entry["type"] for entry in read] == [
+        "user",
+        "assistant",
+        "assistant",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert read[0]["message"] == {"role": "user", "content": "look around"}
     assert [entry["message"]["content"][0]["type"] for entry in read[1:]] == [
         "thinking", "text", "tool_use", "tool_result", "text",
@@ -105,7 +117,11 @@ def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
     for entry in messages(file):
         assert entry["sessionId"] == U
         assert (entry["cwd"], entry["version"], entry["userType"]) == (CWD, "2.1.327", "external")
-        assert (entry["isSidechain"], entry["shim"], entry["entrypoint"]) == (False, True, "sdk-cli")
+        assert (entry["isSidechain"], entry["shim"], entry["entrypoint"]) == (
+            False,
+            True,
+            "sdk-cli",
+        )
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["timestamp"])
 
 
@@ -121,11 +137,13 @@ def test_a_message_keeps_its_bytes_of_the_stream_but_for_its_usage(transcript, f
         assert behind.partition(b"}")[2] + b"\n" in written
 
 
-# -- what was used ----------------------------------------------------------------------------------------
+# -- what was used ---------------------------------------------------------------------------------
 
 
 def spend(file, home, *turns, partial=False):
-    """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of its messages."""
+    """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
+    its messages.
+    """
     tally = Tally()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
     pen = ClaudePen(IDENTITY, partial=partial, tally=tally)
@@ -169,7 +187,13 @@ def concludes(total):
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
-    turns = (looks, lambda pen: pen.used(USED), answers, lambda pen: pen.used(USED), concludes(usage(200, 40, 6, 60)))
+    turns = (
+        looks,
+        lambda pen: pen.used(USED),
+        answers,
+        lambda pen: pen.used(USED),
+        concludes(usage(200, 40, 6, 60)),
+    )
     assert spend(file, home, *turns, partial=partial) == [
         ("1", request(1), NUMBERS), ("1", request(1), UNUSED), ("2", request(2), NUMBERS),
     ]  # fmt: skip
@@ -187,7 +211,12 @@ def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
 
 def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home):
     turns = (looks, answers, concludes(USED), answers, concludes(USED))
-    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [UNUSED, UNUSED, NUMBERS, NUMBERS]
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [
+        UNUSED,
+        UNUSED,
+        NUMBERS,
+        NUMBERS,
+    ]
 
 
 def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
@@ -210,7 +239,9 @@ def test_a_total_below_its_parts_makes_no_number_negative(file, home):
 
 def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
     most = usage(*[LARGEST - 1] * 4)
-    assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [[LARGEST - 1] * 4]
+    assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
+        [LARGEST - 1] * 4
+    ]
     assert chained(file)
 
 
@@ -267,7 +298,10 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     pen.result({"subtype": "success", "result": "x", "usage": usage(150, 20, 3, 31)})
     transcript.lines(pen.history.take())
     transcript.close()
-    assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [NUMBERS, [50, 0, 0, 1]]
+    assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
+        NUMBERS,
+        [50, 0, 0, 1],
+    ]
 
 
 def test_what_a_tool_returned_has_the_name_that_transcripts_have(transcript, file):
@@ -286,14 +320,19 @@ def test_the_last_prompt_stands_at_the_end_as_the_title(transcript, file):
 
 
 def test_a_prompt_in_blocks_is_kept_as_it_is(transcript, file):
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},
+    }
     content = [image, {"type": "text", "text": "what is this?"}]
     wrote(transcript, prompt=content)
     assert messages(file)[0]["message"]["content"] == content
     assert entries(file)[-1]["lastPrompt"] == "what is this?"
 
 
-@pytest.mark.parametrize("content", ["", [], [{"type": "image"}], [7, None, {"text": 7}], None, 7, "\ud83d"])
+@pytest.mark.parametrize(
+    "content", ["", [], [{"type": "image"}], [7, None, {"text": 7}], None, 7, "\ud83d"]
+)
 def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, file, content):
     wrote(transcript, prompt=content)
     assert len(messages(file)) == 6
@@ -315,7 +354,7 @@ def test_the_frontend_that_started_us_is_named(home, file):
     assert {entry["entrypoint"] for entry in messages(file)} == {"claude-vscode"}
 
 
-# -- which lines ------------------------------------------------------------------------------------------
+# -- which lines -----------------------------------------------------------------------------------
 
 
 def test_a_nested_agents_messages_are_left_out(transcript, file):
@@ -357,7 +396,17 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"$\n", b"\n", b"$\n\n$\n", b'{"type":"a', b"x" * 50, b'{"type":"user",}\n', UUID_ELSEWHERE]
+    "data",
+    [
+        b"",
+        b"$\n",
+        b"\n",
+        b"$\n\n$\n",
+        b'{"type":"a',
+        b"x" * 50,
+        b'{"type":"user",}\n',
+        UUID_ELSEWHERE,
+    ],
 )
 def test_what_is_no_line_of_the_pens_is_left_out(transcript, file, data):
     wrote(transcript, data + (b"\n" if data and not data.endswith(b"\n") else b"") + stream())
@@ -381,7 +430,7 @@ def test_lines_in_any_grouping_make_the_same_file(home):
     assert files[0] == files[1] == files[2]
 
 
-# -- its life ---------------------------------------------------------------------------------------------
+# -- its life --------------------------------------------------------------------------------------
 
 
 def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transcript, home):
@@ -393,7 +442,9 @@ def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transc
     assert os.listdir(home) == []
 
 
-@pytest.mark.parametrize("before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n'])
+@pytest.mark.parametrize(
+    "before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n']
+)
 def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, file, before):
     transcript.prompt("hi", PROMPT)
     transcript.lines(before + stream())
@@ -450,7 +501,12 @@ def test_a_line_that_was_cut_costs_no_other_line(home, file):
 @pytest.mark.parametrize("size", [10, module.TAIL_BYTES])
 def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, size):
     wrote(begun(home))
-    theirs = {"parentUuid": messages(file)[-1]["uuid"], "type": "user", "uuid": U, "toolUseResult": "x" * size}
+    theirs = {
+        "parentUuid": messages(file)[-1]["uuid"],
+        "type": "user",
+        "uuid": U,
+        "toolUseResult": "x" * size,
+    }
     last = {"type": "last-prompt", "lastPrompt": "theirs", "leafUuid": U, "sessionId": U}
     with file.open("a", encoding="utf-8") as opened:
         opened.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (theirs, last))
@@ -470,7 +526,7 @@ def test_only_we_may_read_what_we_made(transcript, home, file):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-# -- where ------------------------------------------------------------------------------------------------
+# -- where -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -511,7 +567,7 @@ def test_a_home_whose_claude_folder_is_a_link_is_followed(home, transcript, file
     assert len(messages(file)) == 6
 
 
-# -- what it leaves alone ---------------------------------------------------------------------------------
+# -- what it leaves alone --------------------------------------------------------------------------
 
 
 def refused(transcript, capfd):
@@ -520,7 +576,9 @@ def refused(transcript, capfd):
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
 
 
-@pytest.mark.parametrize("data", [b"", b"precious\n", b'{"parentUuid":null,"isSidechain":false,"type":"user"}\n'])
+@pytest.mark.parametrize(
+    "data", [b"", b"precious\n", b'{"parentUuid":null,"isSidechain":false,"type":"user"}\n']
+)
 def test_a_file_that_another_program_made_is_left_alone(transcript, file, capfd, data):
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
@@ -581,7 +639,7 @@ def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
     assert not file.exists()
 
 
-# -- when it fails ----------------------------------------------------------------------------------------
+# -- when it fails ---------------------------------------------------------------------------------
 
 
 def test_a_file_in_the_place_of_the_folder_ends_the_transcript_alone(transcript, home, capfd):
@@ -589,7 +647,9 @@ def test_a_file_in_the_place_of_the_folder_ends_the_transcript_alone(transcript,
     refused(transcript, capfd)
 
 
-def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(transcript, home, file, capfd):
+def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
+    transcript, home, file, capfd
+):
     transcript.open(U)
     transcript.prompt("hi", PROMPT)
     size = file.stat().st_size

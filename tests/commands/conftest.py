@@ -1,4 +1,6 @@
-"""What the tests of the commands may ask for: sessions that live on their own, and the drop-in beside them."""
+"""What the tests of the commands may ask for: sessions that live on their own, and the drop-in
+beside them.
+"""
 
 from collections.abc import Iterator
 

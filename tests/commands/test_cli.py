@@ -1,4 +1,6 @@
-"""`shim …`: the commands for people. In this process; what matters is what they print and how they exit."""
+"""`shim …`: the commands for people. In this process; what matters is what they print and how they
+exit.
+"""
 
 import json
 import os
@@ -33,14 +35,18 @@ def test_the_version(shim):
     assert shim("--version") == (0, f"shim {__version__}\n".encode(), "")
 
 
-@pytest.mark.parametrize("words", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)])
+@pytest.mark.parametrize(
+    "words", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)]
+)
 def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
     status, said, complaint = shim(*words)
     assert (status, said) == (2, b"")
     assert "Usage" in complaint and "Traceback" not in complaint
 
 
-@pytest.mark.parametrize("words", [("--casts", "x"), ("--casts=x",), ("qwen", "--json", "--casts", "x")])
+@pytest.mark.parametrize(
+    "words", [("--casts", "x"), ("--casts=x",), ("qwen", "--json", "--casts", "x")]
+)
 def test_a_removed_option_names_its_successor(shim, words):
     status, printed, complaint = shim("doctor", *words)
     assert (status, printed) == (2, b"")
@@ -49,7 +55,9 @@ def test_a_removed_option_names_its_successor(shim, words):
 
 
 def test_a_removed_command_names_its_successor(shim, monkeypatch):
-    monkeypatch.setattr(removed, "REMOVED", {"shim cast view": removed.Removed("it was removed", "use `shim show`")})
+    monkeypatch.setattr(
+        removed, "REMOVED", {"shim cast view": removed.Removed("it was removed", "use `shim show`")}
+    )
     status, printed, complaint = shim("cast", "view", "x.cast")
     assert (status, printed) == (2, b"")
     assert "Error: it was removed\nhint: use `shim show`\n" in complaint
@@ -66,7 +74,9 @@ def test_no_removed_option_or_command_exists(shim):
         assert last not in re.split(r"[\s,]+", shim(*command, "--help")[1].decode())
 
 
-@pytest.mark.parametrize("words", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")])
+@pytest.mark.parametrize(
+    "words", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")]
+)
 def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
     reading, writing = os.pipe()
     os.close(reading)
@@ -77,7 +87,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
     assert (done.status, done.stderr) == (0, "")
 
 
-# -- translate --------------------------------------------------------------------------------------------------
+# -- translate -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -107,7 +117,8 @@ def test_partial_messages_come_as_they_are_asked_for(shim, recorded):
 
 
 @pytest.mark.parametrize(
-    ("name", "last"), [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)]
+    ("name", "last"),
+    [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)],
 )
 def test_the_terminator_is_a_choice(shim, recorded, name, last):
     _, said, _ = shim("translate", "demo", recorded, "--terminator", name)
@@ -140,7 +151,10 @@ def test_ids_that_count_make_two_runs_the_same(shim):
 
 
 def test_the_session_id_is_a_choice(shim, recorded):
-    assert parse(shim("translate", "demo", recorded, "--session-id", U.upper())[1])[0]["session_id"] == U
+    assert (
+        parse(shim("translate", "demo", recorded, "--session-id", U.upper())[1])[0]["session_id"]
+        == U
+    )
 
 
 def test_the_account_is_one_object_on_stderr(shim, inside):
@@ -187,13 +201,15 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = run_shim(["translate", "pi", str(path)], stdout=writer, env=box.environment(), cwd=box.cwd)
+        done = run_shim(
+            ["translate", "pi", str(path)], stdout=writer, env=box.environment(), cwd=box.cwd
+        )
     finally:
         os.close(writer)
     assert "Traceback" not in done.stderr
 
 
-# -- vendors ----------------------------------------------------------------------------------------------------
+# -- vendors ---------------------------------------------------------------------------------------
 
 
 def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
@@ -214,7 +230,9 @@ def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
         }  # fmt: skip
 
 
-def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(shim, inside, slow, monkeypatch):
+def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(
+    shim, inside, slow, monkeypatch
+):
     inside.program("qwen", "echo 0.24.4\n")
     inside.program("codex", "echo codex-cli 0.201.3\n")
     inside.program("pi", "echo 1.5.2\n")
@@ -231,8 +249,13 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
         ["qwen", "0.24.4", "yes", "yes", f"{inside.bin}/qwen"],
         ["demo", "no", "bundled"],
     ]
-    assert "not installed: acai, amp, cake, claude, cline, " in below and "shim vendors --all" in below
-    assert "kilo asks nobody: it runs every tool that it has, in every session" in below and "qwen asks" not in below
+    assert (
+        "not installed: acai, amp, cake, claude, cline, " in below and "shim vendors --all" in below
+    )
+    assert (
+        "kilo asks nobody: it runs every tool that it has, in every session" in below
+        and "qwen asks" not in below
+    )
 
 
 def test_every_vendor_is_in_the_whole_table_with_how_to_install_it(shim):
@@ -256,9 +279,15 @@ def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
     assert "directories" in rows["qwen"]["can"] and "directories" in rows["pi"]["cannot"]
     assert "system prompt" in rows["pi"]["can"] and "system prompt" in rows["codex"]["emulated"]
     assert "fork" in rows["opencode"]["can"] and "fork" in rows["codex"]["cannot"]
-    assert "permission requests" in rows["qwen"]["can"] and "permission requests" in rows["cursor"]["cannot"]
+    assert (
+        "permission requests" in rows["qwen"]["can"]
+        and "permission requests" in rows["cursor"]["cannot"]
+    )
     assert rows["claude"]["cannot"] == rows["claude"]["emulated"] == []
-    assert rows["qwen"]["driven"] == "one process a conversation" and rows["kilo"]["driven"] == "one process a message"
+    assert (
+        rows["qwen"]["driven"] == "one process a conversation"
+        and rows["kilo"]["driven"] == "one process a message"
+    )
 
 
 def test_a_version_says_whether_it_was_tried(shim, inside, slow, monkeypatch):
@@ -318,7 +347,9 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
     assert "kimi.toml" in complaint and "Traceback" not in complaint
 
 
-def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
+def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(
+    shim, inside, monkeypatch
+):
     from shim.process import probe
 
     monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.1)
@@ -330,7 +361,7 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
     assert (status, rows["qwen"]["version"], rows["pi"]["version"]) == (0, None, None)
 
 
-# -- install ----------------------------------------------------------------------------------------------------
+# -- install ---------------------------------------------------------------------------------------
 
 
 def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
@@ -340,7 +371,9 @@ def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
     assert f"wrote {inside.bin}/claude" in said.decode()
     assert f"PATH finds {inside.bin}/claude" in said.decode()
     assert "pi: no program called pi was found on PATH" in said.decode()
-    assert said.decode().endswith("next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n")
+    assert said.decode().endswith(
+        "next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n"
+    )
 
 
 def test_install_says_of_a_vendor_that_it_asks_nobody(shim, inside, monkeypatch):
@@ -353,10 +386,15 @@ def test_install_says_of_a_vendor_that_it_asks_nobody(shim, inside, monkeypatch)
     ("answer", "told"),
     [
         ("exit 0", 'next: claude -p "what is here?"\n'),
-        ("echo No auth type is selected", "next: start `qwen` once and choose how with /auth, or set OPENAI_API_KEY"),
+        (
+            "echo No auth type is selected",
+            "next: start `qwen` once and choose how with /auth, or set OPENAI_API_KEY",
+        ),
     ],
 )
-def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(shim, inside, slow, monkeypatch, answer, told):
+def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
+    shim, inside, slow, monkeypatch, answer, told
+):
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     inside.program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
     status, said, _ = shim("install", "--vendor", "qwen", "--to", str(inside.bin))
@@ -368,11 +406,15 @@ def test_install_without_a_vendor_names_those_that_it_found(shim, inside, slow, 
     monkeypatch.setenv("PATH", f"{inside.bin}")
     nothing = shim("install", "--to", str(inside.bin))[1].decode()
     assert "no program of any vendor was found on PATH" in nothing
-    assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith("next: shim install --vendor qwen\n")
+    assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith(
+        "next: shim install --vendor qwen\n"
+    )
     inside.program("qwen", "echo 0.24.4\n")
     inside.program("pi", "echo 1.5.2\n")
     found = shim("install", "--to", str(inside.bin))[1].decode()
-    assert "no vendor is chosen; found: pi, qwen" in found and found.endswith("next: shim install --vendor pi\n")
+    assert "no vendor is chosen; found: pi, qwen" in found and found.endswith(
+        "next: shim install --vendor pi\n"
+    )
 
 
 def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, inside):
@@ -383,16 +425,26 @@ def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, inside):
 def test_install_says_what_is_wrong_in_the_settings(shim, inside):
     inside.settings('vendr = "qwen"\n')
     status, said, _ = shim("install", "--vendor", "demo", "--to", str(inside.bin))
-    assert status == 0 and f"✗ unknown key `vendr` in {inside.config} line 1, did you mean `vendor`?" in said.decode()
+    assert (
+        status == 0
+        and f"✗ unknown key `vendr` in {inside.config} line 1, did you mean `vendor`?"
+        in said.decode()
+    )
 
 
 def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, inside):
     inside.settings("")
     assert shim("install", "--vendor", "demo", "--to", str(inside.bin))[0] == 0
     status, said, _ = shim("uninstall", "--to", str(inside.bin))
-    assert status == 0 and f"left {inside.config.parent}: your settings and your own vendors" in said.decode()
+    assert (
+        status == 0
+        and f"left {inside.config.parent}: your settings and your own vendors" in said.decode()
+    )
     status, said, _ = shim("uninstall", "--to", str(inside.bin))
-    assert status == 0 and f"there is no {inside.bin}/claude, so there is nothing to remove" in said.decode()
+    assert (
+        status == 0
+        and f"there is no {inside.bin}/claude, so there is nothing to remove" in said.decode()
+    )
 
 
 def test_uninstall_leaves_a_foreign_file_alone(shim, inside):
@@ -443,7 +495,14 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, inside)
     for _ in range(2):
         ask = [str(inside.bin / "claude"), "-p", "hi"]
         environment = inside.environment(SHIM_BIN=inside.fake(["out", ANSWER]))
-        subprocess.run(ask, stdin=subprocess.DEVNULL, env=environment, cwd=inside.cwd, timeout=PATIENCE, check=True)
+        subprocess.run(
+            ask,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=inside.cwd,
+            timeout=PATIENCE,
+            check=True,
+        )
     assert len(list(folder.glob("*.cast"))) == 2
 
 
@@ -476,20 +535,26 @@ def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, inside):
     assert complaint and "Traceback" not in complaint
 
 
-# -- run --------------------------------------------------------------------------------------------------------
+# -- run -------------------------------------------------------------------------------------------
 
 
 def test_run_draws_a_turn_and_exits_as_it_did(box):
-    good = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["out", ANSWER])))
+    good = box.shim(
+        "run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+    )
     assert good.status == 0
     assert "Hello." in good.stdout.decode() and "done · " in good.stdout.decode()
-    bad = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["leave", 3])))
+    bad = box.shim(
+        "run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["leave", 3]))
+    )
     assert bad.status == 1
     assert "failed: exit_code" in bad.stdout.decode()
 
 
 def test_run_takes_a_prompt_that_begins_with_a_dash(box):
-    fake = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(START, text("x"), END)])
+    fake = box.fake(
+        ["read"], ["record", str(box.recording)], ["out", ndjson(START, text("x"), END)]
+    )
     done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
     assert done.status == 0
     assert box.record()["stdin"] == "--yolo"
@@ -509,7 +574,9 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
     environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
-    done = subprocess.run(command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 1
     assert "the working directory does not exist any more" in done.stderr + done.stdout
     assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
@@ -534,7 +601,11 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
     """As with a HOME on a disk that is read-only."""
     (box.path / "file").touch()
     state = f"{box.path}/file/state"
-    environment = {"SHIM_STATE": state, "SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {
+        "SHIM_STATE": state,
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.fake(["out", ANSWER]),
+    }
     assert box.claude(*ASK, **environment).status == 0
     for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
         done = box.shim(*words, environment=box.environment(**environment))

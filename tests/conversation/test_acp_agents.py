@@ -1,6 +1,7 @@
 """Agents of the Agent Client Protocol that are broken or hostile: real processes below the drop-in.
 
-Whatever they do, each message has one result, which says what happened, and no call is allowed that was not judged.
+Whatever they do, each message has one result, which says what happened, and no call is allowed that
+was not judged.
 """
 
 import json
@@ -22,7 +23,10 @@ ALIVE = 0.3  # seconds that an agent may be silent here
 
 
 def update(name, /, session="s1", **fields):
-    return {"method": "session/update", "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}}}
+    return {
+        "method": "session/update",
+        "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}},
+    }
 
 
 def says(words):
@@ -30,7 +34,12 @@ def says(words):
 
 
 def asks(identity=7, call="c1", command="touch x", session="s1", **fields):
-    shown = {"toolCallId": call, "title": "bash", "kind": "execute", "rawInput": {"command": command}} | fields
+    shown = {
+        "toolCallId": call,
+        "title": "bash",
+        "kind": "execute",
+        "rawInput": {"command": command},
+    } | fields
     params = {"sessionId": session, "toolCall": shown, "options": OPTIONS}
     return {"id": identity, "method": "session/request_permission", "params": params}
 
@@ -54,10 +63,14 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    """A conversation with an agent that does these steps behind its first prompt, or that is this program."""
+    """A conversation with an agent that does these steps behind its first prompt, or that is this
+    program.
+    """
 
     def start(*steps, program=None, flags=ASKING):
-        child = program or box.fake(*PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"])
+        child = program or box.fake(
+            *PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"]
+        )
         return box.talk(child, *flags, vendor="opencode")
 
     return start
@@ -66,7 +79,11 @@ def talk(box):
 def answers(box):
     """What the agent was told about its questions, by their ids."""
     told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
-    return {json.dumps(line["id"]): line["result"]["outcome"] for line in told if "outcome" in line.get("result", {})}
+    return {
+        json.dumps(line["id"]): line["result"]["outcome"]
+        for line in told
+        if "outcome" in line.get("result", {})
+    }
 
 
 def one_turn(running):
@@ -75,21 +92,36 @@ def one_turn(running):
     return running.hang_up()
 
 
-# -- what it says -----------------------------------------------------------------------------------------------------
+# -- what it says ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "noise",
     [
-        lines(update("tea_time", cups=2), {"method": "_their/own", "params": {}}, {"method": 7}, {}),
-        lines(update("agent_message_chunk"), update("tool_call"), update("plan", entries=7), update("usage_update")),
+        lines(
+            update("tea_time", cups=2), {"method": "_their/own", "params": {}}, {"method": 7}, {}
+        ),
+        lines(
+            update("agent_message_chunk"),
+            update("tool_call"),
+            update("plan", entries=7),
+            update("usage_update"),
+        ),
         lines({"id": 99, "result": {"stopReason": "end_turn"}}, {"id": None, "error": {"code": 1}}),
-        lines({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s2"}}),
-        lines(update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"})),
-        '[]\n[1,null,"x"]\nnull\n7\n"text"\n[[]]\n' + json.dumps([{"id": []}, {"method": "session/update"}]) + "\n",
+        lines(
+            {"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s2"}}
+        ),
+        lines(
+            update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"})
+        ),
+        '[]\n[1,null,"x"]\nnull\n7\n"text"\n[[]]\n'
+        + json.dumps([{"id": []}, {"method": "session/update"}])
+        + "\n",
         "\udcff\udcfe not UTF-8 \udcc0\udcaf\n",
         '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate"\n',
-        lines(update("tool_call_update", toolCallId="c" * 100_000, status="completed", rawOutput="x")),
+        lines(
+            update("tool_call_update", toolCallId="c" * 100_000, status="completed", rawOutput="x")
+        ),
     ],
 )
 def test_what_nobody_can_read_costs_no_more_than_itself(talk, noise):
@@ -109,7 +141,10 @@ def test_a_line_of_megabytes_is_a_long_text(talk):
 
 def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, talk):
     late = (says("too late"), asks(), {"id": 3, "result": {"stopReason": "refusal"}})
-    again = (["hear", '"session/prompt"'], out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}))
+    again = (
+        ["hear", '"session/prompt"'],
+        out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}),
+    )
     with talk(out(says("Hello."), ENDED, *late), *again) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -121,17 +156,24 @@ def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, ta
     assert answers(box)["7"] != YES
 
 
-# -- what it asks -----------------------------------------------------------------------------------------------------
+# -- what it asks ----------------------------------------------------------------------------------
 
 
 def allow(running):
     asked = running.line_with(b'"subtype":"can_use_tool"')
-    running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+    running.say(
+        answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+    )
     return asked["request"]["input"]
 
 
 def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_first(box, talk):
-    steps = (out(asks()), ["hear", "outcome"], out(asks(8, command="rm -rf /")), ["hear", "outcome"])
+    steps = (
+        out(asks()),
+        ["hear", "outcome"],
+        out(asks(8, command="rm -rf /")),
+        ["hear", "outcome"],
+    )
     with talk(*steps, out(ENDED)) as running:
         running.say(user("one"))
         assert allow(running) == {"command": "touch x"}
@@ -142,7 +184,9 @@ def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_
 
 
 def test_a_question_with_the_id_of_an_open_one_has_no_answer_of_its_own(box, talk):
-    with talk(out(asks(), asks(call="c2", command="rm -rf /")), ["hear", "outcome"], out(ENDED)) as running:
+    with talk(
+        out(asks(), asks(call="c2", command="rm -rf /")), ["hear", "outcome"], out(ENDED)
+    ) as running:
         running.say(user("one"))
         assert allow(running) == {"command": "touch x"}
         running.read_until(b'"type":"result"')
@@ -160,7 +204,9 @@ def test_a_question_for_another_session_is_nobodys(box, talk):
 
 def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
     end = {"id": 3, "result": {"stopReason": "cancelled"}}
-    with talk(out(says("Hel")), ["hear", '"session/cancel"'], out(asks()), ["hear", "outcome"], out(end)) as running:
+    with talk(
+        out(says("Hel")), ["hear", '"session/cancel"'], out(asks()), ["hear", "outcome"], out(end)
+    ) as running:
         running.say(user("one"))
         running.read_until(b'"type":"system"')
         running.say(control("i1", subtype="interrupt"))
@@ -172,7 +218,9 @@ def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
 
 
 def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
-    changed = update("tool_call_update", toolCallId="c1", title="rm -rf /", status="completed", rawOutput="x")
+    changed = update(
+        "tool_call_update", toolCallId="c1", title="rm -rf /", status="completed", rawOutput="x"
+    )
     with talk(out(asks()), ["hear", "outcome"], out(changed, ENDED)) as running:
         running.say(user("one"))
         allow(running)
@@ -181,7 +229,9 @@ def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
     assert b"rm -rf" not in done.stdout
 
 
-@pytest.mark.parametrize("identity", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True])
+@pytest.mark.parametrize(
+    "identity", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True]
+)
 def test_every_question_is_answered_by_its_own_id(box, talk, identity):
     with talk(out(asks(identity)), ["hear", "outcome"], out(ENDED), flags=()) as running:
         one_turn(running)
@@ -191,7 +241,9 @@ def test_every_question_is_answered_by_its_own_id(box, talk, identity):
 def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_at_most(box, talk):
     flood = [asks(number, call=f"c{number}") for number in range(1_200)]
     rest = [
-        step for at in range(1000, 1_200, 100) for step in (out(*flood[at : at + 100]), ["hear", f'"id":{at + 99}'])
+        step
+        for at in range(1000, 1_200, 100)
+        for step in (out(*flood[at : at + 100]), ["hear", f'"id":{at + 99}'])
     ]
     with talk(out(*flood[:1000]), *rest, out(ENDED), ["hear", '"id":999']) as running:
         running.say(user("one"))
@@ -208,7 +260,9 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         asked = running.line_with(b'"subtype":"can_use_tool"')
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.say(
+            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+        )
         done = running.hang_up()
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("control_cancel_request") < kinds.index("result")
@@ -234,7 +288,7 @@ def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
     assert "3" in json.dumps(result["errors"])
 
 
-# -- what it does not say ---------------------------------------------------------------------------------------------
+# -- what it does not say --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -266,7 +320,13 @@ def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
     methods = [{"id": "key", "name": "Use a key"}, {"id": "web", "name": "Log in with a browser"}]
     greeted = {"id": 1, "result": {"protocolVersion": 1, "authMethods": methods}}
     refused = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
-    steps = (["hear", '"initialize"'], out(greeted), ["hear", '"session/new"'], out(refused), ["hear", "never"])
+    steps = (
+        ["hear", '"initialize"'],
+        out(greeted),
+        ["hear", '"session/new"'],
+        out(refused),
+        ["hear", "never"],
+    )
     with talk(program=box.fake(*steps)) as running:
         done = one_turn(running)
     words = json.dumps(results(done)[0])
@@ -274,7 +334,7 @@ def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
     assert "opencode auth login" in words
 
 
-# -- the system prompt ------------------------------------------------------------------------------------------------
+# -- the system prompt -----------------------------------------------------------------------------
 
 SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be brief.")
 
@@ -282,12 +342,19 @@ SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be br
 def prompts(box):
     """Return the texts of the prompts that the agent has received."""
     told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
-    return [line["params"]["prompt"][0]["text"] for line in told if line.get("method") == "session/prompt"]
+    return [
+        line["params"]["prompt"][0]["text"]
+        for line in told
+        if line.get("method") == "session/prompt"
+    ]
 
 
 def say_each(talk, first, flags):
     """Send two messages, and answer the first with `first`."""
-    again = (["hear", '"session/prompt"'], out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}))
+    again = (
+        ["hear", '"session/prompt"'],
+        out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}),
+    )
     with talk(out(says("Hello."), first), *again, flags=(*ASKING, *flags)) as running:
         for word in ("one", "two"):
             running.say(user(word))

@@ -1,4 +1,5 @@
-"""Conversations through the drop-in: many messages, one process, with a vendor that gets a child for each message.
+"""Conversations through the drop-in: many messages, one process, with a vendor that gets a child
+for each message.
 
 The contract's ids stand in the names' docstrings; `test_contract` keeps the map.
 """
@@ -24,26 +25,45 @@ TALKING = ndjson(KNOWN, text("I am "))
 IDLE = ndjson(KNOWN, text("Hello."), END)
 QWEN = ndjson(
     {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"},
-    {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": SESSION},
+    {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": "Hello.",
+        "session_id": SESSION,
+    },
 )
 EMIT = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
 
 
 def user(content, **more):
-    return {"type": "user", "message": {"role": "user", "content": content}, "session_id": "", **more}
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "session_id": "",
+        **more,
+    }
 
 
 def request(identity, subtype, **more):
-    return {"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **more}}
+    return {
+        "type": "control_request",
+        "request_id": identity,
+        "request": {"subtype": subtype, **more},
+    }
 
 
 def stdin(*lines):
-    return "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines).encode()
+    return "".join(
+        (line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines
+    ).encode()
 
 
 def responses(done):
     return {
-        line["response"]["request_id"]: line["response"] for line in done.lines if line["type"] == "control_response"
+        line["response"]["request_id"]: line["response"]
+        for line in done.lines
+        if line["type"] == "control_response"
     }
 
 
@@ -56,7 +76,9 @@ def causes(done):
 
 
 def kinds(done):
-    return [line.get("subtype") if line["type"] == "system" else line["type"] for line in done.lines]
+    return [
+        line.get("subtype") if line["type"] == "system" else line["type"] for line in done.lines
+    ]
 
 
 @pytest.fixture
@@ -96,7 +118,7 @@ def real_talk(real_box):
     return partial(real_box.talk, vendor="demo")
 
 
-# -- messages ---------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse):
@@ -140,7 +162,9 @@ def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
 def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_talk):
     """P15"""
     gate = real_box.gate()
-    child = real_box.fake(["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)])
+    child = real_box.fake(
+        ["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]
+    )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -163,22 +187,38 @@ def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
 def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
     """C14"""
     child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-    note = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a note"}}
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
+    note = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "a note"},
+    }
     done = converse(child, user([{"type": "text", "text": "look"}, image, note]))
     assert box.record()["stdin"] == "look\na note"
-    (notice,) = [line for line in done.lines if line.get("message", {}).get("model") == "<synthetic>"]
-    assert notice["message"]["content"][0]["text"] == "[1 image left out of this message: demo can only be given text]"
+    (notice,) = [
+        line for line in done.lines if line.get("message", {}).get("model") == "<synthetic>"
+    ]
+    assert (
+        notice["message"]["content"][0]["text"]
+        == "[1 image left out of this message: demo can only be given text]"
+    )
     assert done.result["result"] == "Hello."
 
 
 def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse):
     """C15"""
-    done = converse(box.fake(["out", IDLE]), user("one", uuid=U), user("two"), flags=("--replay-user-messages",))
+    done = converse(
+        box.fake(["out", IDLE]), user("one", uuid=U), user("two"), flags=("--replay-user-messages",)
+    )
     assert kinds(done) == ["init", "user", "assistant", "result"] * 2
     first, second = [line for line in done.lines if line["type"] == "user"]
     assert first["uuid"] == U and first["isReplay"] is True
-    assert first["message"] == {"role": "user", "content": "one"} and first["parent_tool_use_id"] is None
+    assert (
+        first["message"] == {"role": "user", "content": "one"}
+        and first["parent_tool_use_id"] is None
+    )
     assert second["uuid"] != U and second["timestamp"].endswith("Z")
 
 
@@ -213,7 +253,7 @@ def test_a_vendor_that_is_not_there_is_said_at_once(box, converse):
     assert done.cause == "not_found"
 
 
-# -- control ----------------------------------------------------------------------------------------------------
+# -- control ---------------------------------------------------------------------------------------
 
 
 def test_initialize_is_answered_before_any_child_exists(box, talk):
@@ -230,14 +270,18 @@ def test_initialize_is_answered_before_any_child_exists(box, talk):
         done = running.hang_up()
     assert box.recording.exists()
     body = responses(done)["i1"]["response"]
-    assert body["commands"] == [] and body["agents"] == [] and body["models"][0]["value"] == "default"
+    assert (
+        body["commands"] == [] and body["agents"] == [] and body["models"][0]["value"] == "default"
+    )
     assert isinstance(body["account"], dict)
     assert responses(done)["i2"]["subtype"] == "success"
 
 
 def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
     """C5, C4"""
-    done = converse(box.fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status"))
+    done = converse(
+        box.fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status")
+    )
     assert responses(done)["x"] == {
         "subtype": "error",
         "request_id": "x",
@@ -250,7 +294,9 @@ def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
 def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     """C6"""
     lifeline = box.lifeline()
-    child = box.fakes([["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]])
+    child = box.fakes(
+        [["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]]
+    )
     with talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
@@ -270,12 +316,17 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
 
 
 def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, talk):
-    """C6; pi keeps no session of a reply that it did not finish, so the next message begins another."""
+    """C6; pi keeps no session of a reply that it did not finish, so the next message begins
+    another.
+    """
     box.settings(ONE_WAY)
     model = {"role": "assistant", "model": "m1"}
     word = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
     whole = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
-    began = {"type": "session", "id": SESSION}, {"type": "message_start", "message": model | {"content": []}}
+    began = (
+        {"type": "session", "id": SESSION},
+        {"type": "message_start", "message": model | {"content": []}},
+    )
     cut = ndjson(*began, {"type": "message_update", "assistantMessageEvent": word})
     answer = ndjson(*began, {"type": "message_end", "message": whole}, {"type": "agent_settled"})
     child = box.fakes([["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]])
@@ -306,11 +357,18 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
 def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     """C8"""
     gate = box.gate()
-    child = box.fakes([["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]], [["out", IDLE]])
+    child = box.fakes(
+        [["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]],
+        [["out", IDLE]],
+    )
     with talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
-        running.say(user("never", uuid=U), user("next"), request("back", "cancel_async_message", message_uuid=U))
+        running.say(
+            user("never", uuid=U),
+            user("next"),
+            request("back", "cancel_async_message", message_uuid=U),
+        )
         running.read_until(b'"back"')
         gate.open()
         done = running.hang_up()
@@ -327,11 +385,16 @@ def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
 
 def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
     """C7"""
-    silent = ndjson({name: fact for name, fact in KNOWN.items() if name != "model"}, text("Hello."), END)
+    silent = ndjson(
+        {name: fact for name, fact in KNOWN.items() if name != "model"}, text("Hello."), END
+    )
     with talk(box.fakes([["out", IDLE]], [["out", silent]])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(request("m", "set_model", model="other"), request("p", "set_permission_mode", mode="plan"))
+        running.say(
+            request("m", "set_model", model="other"),
+            request("p", "set_permission_mode", mode="plan"),
+        )
         running.read_until(b'"status":null')
         running.say(user("two"))
         done = running.hang_up()
@@ -345,17 +408,32 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
 
 
 @pytest.mark.parametrize("vendor", ["pi", "cursor", "acai", "codex", "gemini", "vibe", "kimi"])
-def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_before(box, converse, vendor):
-    """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model supports."""
-    answer = "[ $# = 1 ] && [ $1 = --version ] && { echo unknown; exit 0; }\n"  # which of two programs is kimi
+def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_before(
+    box, converse, vendor
+):
+    """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model
+    supports.
+    """
+    # which of two programs is kimi
+    answer = "[ $# = 1 ] && [ $1 = --version ] && { echo unknown; exit 0; }\n"
     trap = box.program("trap", f"{answer}touch {box.path}/started\n")
-    done = converse(trap, request("i", "initialize"), user("hi"), flags=["--permission-mode=auto"], SHIM_VENDOR=vendor)
+    done = converse(
+        trap,
+        request("i", "initialize"),
+        user("hi"),
+        flags=["--permission-mode=auto"],
+        SHIM_VENDOR=vendor,
+    )
     opened = responses(done)["i"]["response"]
-    assert [model["supportsAutoMode"] for model in opened["models"]] == [False] * len(opened["models"])
+    assert [model["supportsAutoMode"] for model in opened["models"]] == [False] * len(
+        opened["models"]
+    )
     assert opened["current_permission_mode"] == "auto"
     assert kinds(done) == ["control_response", "init", "result"] and done.status == 1
     assert causes(done) == ["refused"]
-    assert f"{vendor} has no way to honour the permission mode auto" in results(done)[0]["errors"][0]
+    assert (
+        f"{vendor} has no way to honour the permission mode auto" in results(done)[0]["errors"][0]
+    )
     assert not (box.path / "started").exists()
 
 
@@ -365,7 +443,9 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(b
     lines = request("i", "initialize"), changed, user("hi")
     done = converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
     assert (done.status, causes(done)) == (0, ["clean"])
-    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default"]
+    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == [
+        "default"
+    ]
 
 
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
@@ -379,13 +459,20 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, 
 
 
 def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
-    done = converse(box.fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models"))
+    done = converse(
+        box.fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models")
+    )
     for answer in responses(done).values():
         assert all(model["supportsAutoMode"] is True for model in answer["response"]["models"])
 
 
 def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse):
-    done = converse(box.fake(["out", IDLE]), user("one"), request("p", "set_permission_mode", mode="plan"), user("two"))
+    done = converse(
+        box.fake(["out", IDLE]),
+        user("one"),
+        request("p", "set_permission_mode", mode="plan"),
+        user("two"),
+    )
     inits = [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"]
     assert inits == ["default", "plan"]
 
@@ -393,7 +480,13 @@ def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse)
 def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     """S18"""
     done = converse(box.fake(["out", IDLE]), user("one"), **EMIT)
-    assert kinds(done) == ["session_state_changed", "init", "assistant", "result", "session_state_changed"]
+    assert kinds(done) == [
+        "session_state_changed",
+        "init",
+        "assistant",
+        "result",
+        "session_state_changed",
+    ]
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     silent = converse(box.fake(["out", IDLE]), user("one"))
     assert kinds(silent) == ["init", "assistant", "result"]
@@ -401,12 +494,21 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
 
 def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
     """S18, as the real claude 2.1 says them for a text"""
-    asked = ("-p", "one", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
+    asked = (
+        "-p",
+        "one",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--include-partial-messages",
+    )
     child = box.fake(["read"], ["out", IDLE])
     done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
-    assert {line["session_id"] for line in done.lines if "session_id" in line} == {done.init["session_id"]}
+    assert {line["session_id"] for line in done.lines if "session_id" in line} == {
+        done.init["session_id"]
+    }
     silent = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert len(silent.lines) == len(done.lines) - 2
 
@@ -450,7 +552,7 @@ def test_the_last_line_may_lack_its_newline(box):
     assert done.result["is_error"] is False
 
 
-# -- ends -------------------------------------------------------------------------------------------------------
+# -- ends ------------------------------------------------------------------------------------------
 
 
 def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
@@ -511,7 +613,9 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
     lifeline = real_box.lifeline()
     child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
-    with real_box.running(*flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+    with real_box.running(
+        *flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    ) as running:
         running.read_until(b"I am ")
         running.process.stdout.close()
         running.process.stdout = None
@@ -529,7 +633,7 @@ def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
     assert len(turns) == 3
 
 
-# -- whoever left the group -------------------------------------------------------------------------------------
+# -- whoever left the group ------------------------------------------------------------------------
 
 USING = ndjson(KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}})
 
@@ -538,7 +642,9 @@ USING = ndjson(KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"com
 def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end):
     """P18"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"])
+    child = real_box.fake(
+        ["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"]
+    )
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"done")
@@ -559,14 +665,18 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
 
 def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
     lifeline = real_box.lifeline()
-    child = real_box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
+    child = real_box.fake(
+        ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)]
+    )
     assert real_converse(child, user("go")).status == 0
     assert lifeline.gone()
 
 
 def test_one_message_may_leave_a_server_running(real_box):
     lifeline = real_box.lifeline()
-    child = real_box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
+    child = real_box.fake(
+        ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)]
+    )
     assert real_box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)
 
@@ -602,7 +712,11 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
     with talk(child) as running:
         running.say(request("i", "initialize", hooks=hooks), user("go"))
         line = running.line_with(b'"hook_callback"')
-        response = {"subtype": "success", "request_id": line["request_id"], "response": {"decision": "block"}}
+        response = {
+            "subtype": "success",
+            "request_id": line["request_id"],
+            "response": {"decision": "block"},
+        }
         running.say({"type": "control_response", "response": response})
         running.read_until(b'"type":"result"')
         assert lifeline.gone()
@@ -638,7 +752,8 @@ def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
         running.say(request("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
         below = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
-        for _ in range(int(PATIENCE / 0.01)):  # it is waited for a moment; a busy machine lets it leave later
+        # it is waited for a moment; a busy machine lets it leave later
+        for _ in range(int(PATIENCE / 0.01)):
             if not any(map(runs, below.read_text(encoding="ascii").split())):
                 break
             select.select([], [], [], 0.01)
@@ -649,14 +764,22 @@ def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
 def runs(pid):
     """Whether a process is there, and is no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     except OSError:
         return False
 
 
 PI = ndjson({"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"})
 HELP = [["out", "--session-id"]]  # it is asked once what it can do
-PI_SAYS = {"role": "assistant", "content": [{"type": "text", "text": "Hi."}], "stopReason": "stop", "model": "m"}
+PI_SAYS = {
+    "role": "assistant",
+    "content": [{"type": "text", "text": "Hi."}],
+    "stopReason": "stop",
+    "model": "m",
+}
 PI_ANSWER = ndjson(
     {"type": "message_start", "message": PI_SAYS},
     {"type": "message_end", "message": PI_SAYS | {"usage": {"input": 1, "output": 1}}},
@@ -698,14 +821,17 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
     assert "--session" not in box.record()["arguments"]
 
 
-# -- what comes in the gaps -------------------------------------------------------------------------------------
+# -- what comes in the gaps ------------------------------------------------------------------------
 
 
 def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
     """C7: what is set behind it is for the next one."""
     lines = user("one"), request("p", "set_permission_mode", mode="plan"), user("two")
     done = converse(box.fake(["out", IDLE]), *lines, **EMIT)
-    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default", "plan"]
+    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == [
+        "default",
+        "plan",
+    ]
 
 
 def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, real_talk):
@@ -720,12 +846,24 @@ def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, r
     assert causes(done) == ["interrupted"]
 
 
-PI_CALL = {"role": "assistant", "model": "m", "stopReason": "toolUse", "usage": {"input": 1, "output": 1}}
-PI_CALL |= {"content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}]}
+PI_CALL = {
+    "role": "assistant",
+    "model": "m",
+    "stopReason": "toolUse",
+    "usage": {"input": 1, "output": 1},
+}
+PI_CALL |= {
+    "content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}]
+}
 PI_CALLING = ndjson(
     {"type": "message_start", "message": PI_CALL},
     {"type": "message_end", "message": PI_CALL},
-    {"type": "tool_execution_start", "toolCallId": "c1", "toolName": "bash", "args": {"command": "ls"}},
+    {
+        "type": "tool_execution_start",
+        "toolCallId": "c1",
+        "toolName": "bash",
+        "args": {"command": "ls"},
+    },
 )
 
 
@@ -771,7 +909,9 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
     lifeline = box.lifeline()
     silent, cut = [["say", lifeline.path, "child"], ["hang"]], [["out", ndjson(delta)], ["hang"]]
     child = box.fakes(silent, cut, [["record", str(box.recording)], ["out", ndjson(delta)]])
-    with talk(child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot") as running:
+    with talk(
+        child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot"
+    ) as running:
         running.say(user("the one"))
         lifeline.wait_for("child")
         running.say(request("stop", "interrupt"))

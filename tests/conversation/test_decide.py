@@ -23,7 +23,7 @@ def started(*words, installed=()):
     return start.vendor.name, start.invocation.model
 
 
-# -- the vendor: first that says (surface page) ------------------------------------------------------------------
+# -- the vendor: first that says (surface page) ----------------------------------------------------
 
 # Each says its own name; from the top one is left out after the other.
 SAYINGS = ("flag", "session", "model", "environment", "installed", "settings")
@@ -141,7 +141,9 @@ def test_an_empty_name_says_nothing(inside, monkeypatch):
     assert started() == ("qwen", None)
 
 
-@pytest.mark.parametrize("name", ["nobody", "../qwen", "/bin/sh", "--version", "Qwen", "q" * 33, "qwen\n", "a b"])
+@pytest.mark.parametrize(
+    "name", ["nobody", "../qwen", "/bin/sh", "--version", "Qwen", "q" * 33, "qwen\n", "a b"]
+)
 def test_a_name_that_is_no_vendor_is_refused(inside, name):
     with pytest.raises(FrontendError, match="unknown vendor"):
         started(f"--shim-vendor={name}")
@@ -163,15 +165,19 @@ def test_without_any_vendor_on_path_the_hint_says_so(inside, monkeypatch):
     assert "none of those it knows" in refused.value.hint
 
 
-# -- values that become arguments -------------------------------------------------------------------------------
+# -- values that become arguments ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["gpt-5.1", "anthropic/claude-opus-5", "qwen3:32b", "m[1m]", "Sonnet 4.5", "a@b+c"])
+@pytest.mark.parametrize(
+    "model", ["gpt-5.1", "anthropic/claude-opus-5", "qwen3:32b", "m[1m]", "Sonnet 4.5", "a@b+c"]
+)
 def test_names_that_models_have_pass(model):
     assert checked(parse(["--model", model])).model == model
 
 
-@pytest.mark.parametrize("model", ["--yolo", "-m", "@file", "a\nb", "a;b", "$(id)", "../x" * 60, "\u202eevil", "/etc"])
+@pytest.mark.parametrize(
+    "model", ["--yolo", "-m", "@file", "a\nb", "a;b", "$(id)", "../x" * 60, "\u202eevil", "/etc"]
+)
 def test_a_model_that_could_be_a_flag_or_a_path_is_refused(model):
     with pytest.raises(FrontendError, match="the model name"):
         checked(parse([f"--model={model}"]))
@@ -182,7 +188,9 @@ def test_an_id_that_a_vendor_may_have_given_passes(resume):
     assert checked(parse([f"--resume={resume}"])).session.resume == resume
 
 
-@pytest.mark.parametrize("resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"])
+@pytest.mark.parametrize(
+    "resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"]
+)
 def test_a_session_id_that_could_be_a_flag_or_a_path_is_refused(resume):
     with pytest.raises(FrontendError, match="neither a UUID nor an id of a vendor"):
         checked(parse([f"--resume={resume}"]))
@@ -199,7 +207,7 @@ def test_a_directory_that_could_be_a_flag_is_refused():
     assert checked(parse(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
 
 
-# -- the terminator ---------------------------------------------------------------------------------------------
+# -- the terminator --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,14 +226,16 @@ def test_a_directory_that_could_be_a_flag_is_refused():
         (("-p",), None, "dollar", "none"),
     ],
 )
-def test_the_terminator_stands_where_a_frontend_waits_for_it(monkeypatch, words, entrypoint, setting, expected):
+def test_the_terminator_stands_where_a_frontend_waits_for_it(
+    monkeypatch, words, entrypoint, setting, expected
+):
     monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
     if entrypoint:
         monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
     assert terminator(parse(words), setting) == expected
 
 
-# -- the MCP servers of the command line -------------------------------------------------------------------------
+# -- the MCP servers of the command line -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(("vendor", "times"), [("demo", 1), ("claude", 0)])

@@ -1,4 +1,6 @@
-"""Messages that reach no model, or reach it together with another one, measured with claude 2.1.329."""
+"""Messages that reach no model, or reach it together with another one, measured with claude
+2.1.329.
+"""
 
 import json
 import subprocess
@@ -11,11 +13,25 @@ from support import FIXTURES
 from shim.core.claude.messages import EVERYTHING, read_message
 from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
-from tests.conversation.test_two_way import ASKING, HELLO, TURN, answer, asking_child, question, returns, told
+from tests.conversation.test_two_way import (
+    ASKING,
+    HELLO,
+    TURN,
+    answer,
+    asking_child,
+    question,
+    returns,
+    told,
+)
 
 ONE = "11111111-1111-4111-8111-111111111111"
 TWO = "22222222-2222-4222-8222-222222222222"
-COUNTED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+COUNTED = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+)
 RAN = {"stdout": "done", "stderr": "", "interrupted": False, "isImage": False}
 REPLAY = ("--replay-user-messages",)
 HOOKS = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
@@ -42,7 +58,9 @@ def talk(box):
 def two_turns(box):
     """Return a qwen that answers two messages and records its input."""
     record = ["record", str(box.recording)]
-    return box.fake(HELLO, ["hear", '"user"'], TURN, record, ["hear", '"user"'], record, TURN, ["hear", "never"])
+    return box.fake(
+        HELLO, ["hear", '"user"'], TURN, record, ["hear", '"user"'], record, TURN, ["hear", "never"]
+    )
 
 
 def prompts(box):
@@ -50,7 +68,7 @@ def prompts(box):
     return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
 
 
-# -- an answer to a permission prompt -----------------------------------------------------------------------------
+# -- an answer to a permission prompt --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", [{"updatedInput": {}}, {}])
@@ -73,7 +91,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
     assert "it must be an object or be left out" in told(box)[-1]["response"]["response"]["message"]
 
 
-# -- a message that comes twice -----------------------------------------------------------------------------------
+# -- a message that comes twice --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
@@ -92,7 +110,10 @@ def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
         running.say(said("another text", uuid=ONE))
         done = running.hang_up()
     echoes = [line for line in done.lines if line["type"] == "user"]
-    assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [(ONE, "one"), (ONE, "another text")]
+    assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [
+        (ONE, "one"),
+        (ONE, "another text"),
+    ]
     assert all(line["isReplay"] for line in echoes) and len(results(done)) == 1
 
 
@@ -104,10 +125,15 @@ def test_message_ids_are_compared_case_sensitively(box, talk):
 
 
 def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session(box):
-    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"])}
+    environment = {
+        "SHIM_VENDOR": "qwen",
+        "SHIM_BIN": box.fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"]),
+    }
 
     def run(*flags):
-        with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+        with box.running(
+            *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
+        ) as running:
             running.say(said("one", uuid=ONE))
             return running.hang_up()
 
@@ -117,7 +143,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
     assert len(results(run("--resume", U, "--fork-session"))) == 1
 
 
-# -- a message that is only context -------------------------------------------------------------------------------
+# -- a message that is only context ----------------------------------------------------------------
 
 
 def test_context_messages_reach_the_model_with_the_next_message(box, talk):
@@ -127,7 +153,12 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
     assert prompts(box) == ["c1\nc2\ngo", "c3\nlast"]
     assert [line["num_turns"] for line in results(done)] == [0, 0, 1, 0, 1]
     first = results(done)[0]
-    assert (first["subtype"], first["is_error"], first["result"], first["stop_reason"]) == ("success", False, "", None)
+    assert (first["subtype"], first["is_error"], first["result"], first["stop_reason"]) == (
+        "success",
+        False,
+        "",
+        None,
+    )
     assert kinds(done)[:6] == ["init", "user", "result", "init", "user", "result"]
     echoes = [line["message"]["content"] for line in done.lines if line["type"] == "user"]
     assert echoes == ["c1", "c2", "go", "c3", "last"]
@@ -143,8 +174,13 @@ def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
 
 
 def test_context_with_an_image_keeps_its_parts():
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-    first = read_message({"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, "")
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+    }
+    first = read_message(
+        {"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, ""
+    )
     second = read_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
     joined = second.after([first])
     assert [part.kind for part in joined.given(EVERYTHING)] == ["image", "text", "text"]
@@ -167,7 +203,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
     assert [line["num_turns"] for line in results(done)] == [1]
 
 
-# -- a hook that refuses a message --------------------------------------------------------------------------------
+# -- a hook that refuses a message -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,7 +219,11 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
             "UserPromptSubmit operation blocked by hook:\nBlocked by hook\n\nOriginal prompt: go",
             "blocked_by_hook",
         ),
-        ({"continue": False, "stopReason": "halt"}, "Operation stopped by hook: halt", "stopped_by_hook"),
+        (
+            {"continue": False, "stopReason": "halt"},
+            "Operation stopped by hook: halt",
+            "stopped_by_hook",
+        ),
         ({"continue": False}, "Operation stopped by hook", "stopped_by_hook"),
     ],
 )
@@ -192,17 +232,27 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
     with talk(box.program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
         running.say(control("i", "initialize", hooks=HOOKS), said("go"))
         asked = running.line_with(b'"hook_callback"')
-        assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == ("go", True)
+        assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
+            "go",
+            True,
+        )
         running.say(answer(asked["request_id"], **body))
         done = running.hang_up()
     assert not (box.path / "started").exists() and done.status == 0
     (line,) = [line for line in done.lines if line.get("subtype") == "informational"]
     assert (line["content"], line["prompt_submit_outcome"]["kind"]) == (text, kind)
     (end,) = results(done)
-    assert (end["result"], end["num_turns"], end["is_error"], end["subtype"]) == (text, 0, False, "success")
+    assert (end["result"], end["num_turns"], end["is_error"], end["subtype"]) == (
+        text,
+        0,
+        False,
+        "success",
+    )
 
 
-@pytest.mark.parametrize("body", [{}, {"decision": "approve"}, {"continue": True}, {"continue_": False}])
+@pytest.mark.parametrize(
+    "body", [{}, {"decision": "approve"}, {"continue": True}, {"continue_": False}]
+)
 def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
         running.say(control("i", "initialize", hooks=HOOKS), said("go"))
@@ -241,7 +291,7 @@ def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
     assert [line["num_turns"] for line in results(done)] == [1]
 
 
-# -- other fields and bytes ---------------------------------------------------------------------------------------
+# -- other fields and bytes ------------------------------------------------------------------------
 
 
 def test_the_origin_of_a_message_is_in_its_result(box, talk):
@@ -252,14 +302,16 @@ def test_the_origin_of_a_message_is_in_its_result(box, talk):
 
 
 def test_a_byte_order_mark_before_a_line_is_skipped(box):
-    stdin = b"".join(b"\xef\xbb\xbf" + json.dumps(said(text)).encode() + b"\n" for text in ("one", "two"))
+    stdin = b"".join(
+        b"\xef\xbb\xbf" + json.dumps(said(text)).encode() + b"\n" for text in ("one", "two")
+    )
     child = box.fake(["read"], ["out", IDLE])
     done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."], results(done)
     assert (done.status, done.stderr) == (0, "")
 
 
-# -- what a frontend asks beside the conversation ------------------------------------------------------------------
+# -- what a frontend asks beside the conversation --------------------------------------------------
 
 
 def test_the_context_usage_has_the_documented_shape(box, talk):
@@ -287,7 +339,11 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
         running.say(answer(question(running)["request_id"], behavior="allow"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    asked = [line["request"] for line in done.lines if line.get("request", {}).get("subtype") == "hook_callback"]
+    asked = [
+        line["request"]
+        for line in done.lines
+        if line.get("request", {}).get("subtype") == "hook_callback"
+    ]
     assert [request["callback_id"] for request in asked] == [events[failed], "Stop"]
     (line,) = [line for line in done.lines if "tool_use_result" in line]
     if failed:
@@ -304,10 +360,15 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
         (box.home / ".claude").mkdir(exist_ok=True)
         (box.home / ".claude" / "settings.json").write_text('{"outputStyle": "Explanatory"}')
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", IDLE])}
-    done = box.claude(*CONVERSE, *flags, stdin=stdin(control("i", "initialize"), user("hi")), **environment)
+    done = box.claude(
+        *CONVERSE, *flags, stdin=stdin(control("i", "initialize"), user("hi")), **environment
+    )
     assert done.init["output_style"] == "Explanatory"
     body = responses(done)["i"]["response"]
-    assert (body["output_style"], body["available_output_styles"]) == ("Explanatory", ["default", "Explanatory"])
+    assert (body["output_style"], body["available_output_styles"]) == (
+        "Explanatory",
+        ["default", "Explanatory"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,4 +401,6 @@ def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
         done = running.hang_up()
     assert done.status == 1 and not box.recording.exists()
     assert [line["subtype"] for line in results(done)] == ["error_max_budget_usd"] * 2
-    assert [line["total_cost_usd"] for line in results(done)] == [results(done)[0]["total_cost_usd"]] * 2
+    assert [line["total_cost_usd"] for line in results(done)] == [
+        results(done)[0]["total_cost_usd"]
+    ] * 2

@@ -1,4 +1,6 @@
-"""MCP servers in the frontend's process, by the whole drop-in: a played vendor starts the relay and calls a tool."""
+"""MCP servers in the frontend's process, by the whole drop-in: a played vendor starts the relay and
+calls a tool.
+"""
 
 import json
 import os
@@ -32,8 +34,17 @@ def called(**arguments):
 
 
 def asks(**arguments):
-    request = {"subtype": "can_use_tool", "tool_name": ADD, "tool_use_id": "call_1", "input": arguments}
-    return {"type": "control_request", "request_id": "q1", "request": {**request, "permission_suggestions": []}}
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": ADD,
+        "tool_use_id": "call_1",
+        "input": arguments,
+    }
+    return {
+        "type": "control_request",
+        "request_id": "q1",
+        "request": {**request, "permission_suggestions": []},
+    }
 
 
 def vendor(box, *said, arguments=NUMBERS, asked=False):
@@ -63,12 +74,16 @@ class Program:
         return line["request_id"], line["request"]["message"]
 
     def give(self, request, identity, body):
-        self.running.say(answer(request, mcp_response={"jsonrpc": "2.0", "id": identity, "result": body}))
+        self.running.say(
+            answer(request, mcp_response={"jsonrpc": "2.0", "id": identity, "result": body})
+        )
 
     def greet(self):
         request, hello = self.message("initialize")
         facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
-        self.give(request, hello["id"], {"protocolVersion": hello["params"]["protocolVersion"], **facts})
+        self.give(
+            request, hello["id"], {"protocolVersion": hello["params"]["protocolVersion"], **facts}
+        )
         request, wanted = self.message("tools/list")
         self.give(request, wanted["id"], {"tools": [{"name": "add", "inputSchema": {}}]})
 
@@ -115,7 +130,10 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
         running.say(answer(asked["request_id"], behavior="deny", message="rather not"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert seen(box)["result"] == {"content": [{"type": "text", "text": "rather not"}], "isError": True}
+    assert seen(box)["result"] == {
+        "content": [{"type": "text", "text": "rather not"}],
+        "isError": True,
+    }
     assert [denial["tool_name"] for denial in done.result["permission_denials"]] == [ADD]
     assert not [line for line in done.lines if b"tools/call" in json.dumps(line).encode()]
 
@@ -147,7 +165,9 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
     assert seen(box)["result"]["isError"] is True
 
 
-@pytest.mark.parametrize(("flags", "runs"), [(("--allowedTools", ADD), True), (("--disallowedTools", ADD), False)])
+@pytest.mark.parametrize(
+    ("flags", "runs"), [(("--allowedTools", ADD), True), (("--disallowedTools", ADD), False)]
+)
 def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
     with program(vendor(box, called()), *ASKING, *flags) as running:
         frontend = Program(running)
@@ -185,7 +205,11 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
 
 def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, program):
     child = box.fake(
-        HELLO, ["hear", "go"], ["record", str(box.recording)], ["out", ndjson(INIT, result("x"))], ["hear", "never"]
+        HELLO,
+        ["hear", "go"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, result("x"))],
+        ["hear", "never"],
     )
     with program(child, *ASKING) as running:
         running.say(user("go"))
@@ -205,13 +229,18 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
         running.say(user("go"))
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert "no effect: the MCP servers of type sdk (calc)" in done.stderr and "/usr/bin/env" in done.stderr
+    assert (
+        "no effect: the MCP servers of type sdk (calc)" in done.stderr
+        and "/usr/bin/env" in done.stderr
+    )
     (init,) = (line for line in done.lines if line.get("subtype") == "init")
-    assert [(server["name"], server["status"]) for server in init["mcp_servers"]] == [("calc", "failed")]
+    assert [(server["name"], server["status"]) for server in init["mcp_servers"]] == [
+        ("calc", "failed")
+    ]
     assert ADD not in init["tools"]
 
 
-# -- agents that announce a call without its arguments ----------------------------------------------------------------
+# -- agents that announce a call without its arguments ---------------------------------------------
 
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
 AGENTS = {"gemini": ("mcp_calc_add__call_1", "mcp_calc_add"), "opencode": ("call_1", "calc_add")}
@@ -227,16 +256,31 @@ def acp_update(name, identity, /, **fields):
 
 
 def agent(box, name, *, asks=True, late_input=False, early=False):
-    """An agent that calls the tool. `late_input`: it sends the input after its question, as opencode does.
+    """An agent that calls the tool. `late_input`: it sends the input after its question, as
+    opencode does.
 
     `early`: the call arrives at its server before the agent has announced it.
     """
     identity, title = AGENTS[name]
-    call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}
+    call = {
+        "toolCallId": identity,
+        "title": title,
+        "kind": "other",
+        "status": "pending",
+        "rawInput": {},
+    }
     params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
-    asked = (acp({"id": 7, "method": "session/request_permission", "params": params}), ["hear", '"outcome"'])
+    asked = (
+        acp({"id": 7, "method": "session/request_permission", "params": params}),
+        ["hear", '"outcome"'],
+    )
     begun = acp(
-        acp_update("tool_call", identity, **{key: call[key] for key in ("title", "kind")}, status="in_progress")
+        acp_update(
+            "tool_call",
+            identity,
+            **{key: call[key] for key in ("title", "kind")},
+            status="in_progress",
+        )
     )
     run = ["call_tool", "calc", "add", NUMBERS, str(box.recording)]
     told = acp(acp_update("tool_call_update", identity, status="in_progress", rawInput=NUMBERS))
@@ -253,15 +297,30 @@ def agent(box, name, *, asks=True, late_input=False, early=False):
         ["hear", '"session/prompt"'],
     )
     steps = asked if asks else () if early else (begun,)
-    return box.fake(*opening, *steps, *([told] * late_input), run, *([begun] * early), done, ["hear", "never"])
+    return box.fake(
+        *opening, *steps, *([told] * late_input), run, *([begun] * early), done, ["hear", "never"]
+    )
 
 
-HOOKS = {"hooks": {event: [{"matcher": None, "hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse")}}
+HOOKS = {
+    "hooks": {
+        event: [{"matcher": None, "hookCallbackIds": [event]}]
+        for event in ("PreToolUse", "PostToolUse")
+    }
+}
 
 
 def run(running, decision=None):
-    """Answer hooks, the server's requests and the question about the call; what each of them had, and the results."""
-    running.say({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", **HOOKS}})
+    """Answer hooks, the server's requests and the question about the call; what each of them had,
+    and the results.
+    """
+    running.say(
+        {
+            "type": "control_request",
+            "request_id": "i",
+            "request": {"subtype": "initialize", **HOOKS},
+        }
+    )
     had, data, listed = {}, b"", False
     while True:
         data += running.read_on()
@@ -269,9 +328,15 @@ def run(running, decision=None):
         for line in map(json.loads, whole):
             if line["type"] == "result":
                 return had, line
-            for block in line.get("message", {}).get("content", ()) if line["type"] in ("assistant", "user") else ():
+            for block in (
+                line.get("message", {}).get("content", ())
+                if line["type"] in ("assistant", "user")
+                else ()
+            ):
                 if block["type"] in ("tool_use", "tool_result"):
-                    had.setdefault(block["type"], []).append(block.get("input", block.get("content")))
+                    had.setdefault(block["type"], []).append(
+                        block.get("input", block.get("content"))
+                    )
             if line["type"] == "control_request":
                 running.say(answer(line["request_id"], **respond(line["request"], had, decision)))
                 if not listed and line["request"].get("message", {}).get("method") == "tools/list":
@@ -304,8 +369,12 @@ def respond(request, had, decision):
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("late_input", [False, True])
 @pytest.mark.parametrize("flags", [(), ("--allowedTools", ADD)])
-def test_a_call_announced_without_arguments_is_written_with_them(box, program, name, late_input, flags):
-    with program(agent(box, name, late_input=late_input), *ASKING, *flags, SHIM_VENDOR=name) as running:
+def test_a_call_announced_without_arguments_is_written_with_them(
+    box, program, name, late_input, flags
+):
+    with program(
+        agent(box, name, late_input=late_input), *ASKING, *flags, SHIM_VENDOR=name
+    ) as running:
         had, result = run(running)
         running.hang_up()
     asked = {} if flags else {"can_use_tool": [NUMBERS]}
@@ -334,7 +403,13 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
 def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
     """The arguments stay unknown, because the call never arrives at its server."""
     identity, title = AGENTS["opencode"]
-    call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}
+    call = {
+        "toolCallId": identity,
+        "title": title,
+        "kind": "other",
+        "status": "pending",
+        "rawInput": {},
+    }
     params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
     child = box.fake(
         ["hear", '"initialize"'],
@@ -344,7 +419,10 @@ def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
         ["hear", '"session/prompt"'],
         acp({"id": 7, "method": "session/request_permission", "params": params}),
         ["hear", '"outcome"'],
-        acp(acp_update("tool_call_update", identity, status="failed"), {"id": 3, "result": {"stopReason": "end_turn"}}),
+        acp(
+            acp_update("tool_call_update", identity, status="failed"),
+            {"id": 3, "result": {"stopReason": "end_turn"}},
+        ),
         ["hear", "never"],
     )
     with program(child, *ASKING, "--permission-mode", "dontAsk", SHIM_VENDOR="opencode") as running:

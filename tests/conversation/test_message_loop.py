@@ -1,7 +1,7 @@
 """The one loop: how a turn ends, whatever the child, the frontend and the signals do.
 
-In this process with an output that is a list, where the order of events must be certain; through the drop-in, where
-signals and pipes are the point.
+In this process with an output that is a list, where the order of events must be certain; through
+the drop-in, where signals and pipes are the point.
 """
 
 import contextlib
@@ -32,7 +32,9 @@ PARTIAL = (*ASK, "--include-partial-messages")
 
 
 class Paper:
-    """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does not read the end."""
+    """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does
+    not read the end.
+    """
 
     broken = False
 
@@ -98,7 +100,9 @@ def play(box):
     """Run a turn of a fake child that follows a plan: the exit status, and the output."""
     started = []
 
-    async def run(*steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None):
+    async def run(
+        *steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None
+    ):
         paper = output or Paper()
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
@@ -131,7 +135,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(children, "TERMINATE_SECONDS", 0.05)
 
 
-# -- how a child ends -------------------------------------------------------------------------------------------
+# -- how a child ends ------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
@@ -181,8 +185,17 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
     lifeline = box.lifeline()
     events = [
         {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/repo", "model": "Auto"},
-        {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "PEAR"}]}},
-        {"type": "result", "subtype": "success", "is_error": False, "result": "PEAR", "duration_ms": 5},
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "PEAR"}]},
+        },
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "PEAR",
+            "duration_ms": 5,
+        },
     ]
     plan = (["say", lifeline.path, "child"], ["out", ndjson(*events)], ["hang"])
     status, paper = await play(*plan, vendor="cursor", end_grace=0.1)
@@ -192,9 +205,16 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
 
 
 @pytest.mark.anyio
-async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_success(play, box, impatient):
+async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_success(
+    play, box, impatient
+):
     lifeline = box.lifeline()
-    plan = (["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "child"], ["out", ANSWER], ["hang"])
+    plan = (
+        ["ignore", "SIGINT", "SIGTERM"],
+        ["say", lifeline.path, "child"],
+        ["out", ANSWER],
+        ["hang"],
+    )
     status, paper = await play(*plan, end_grace=0.05)
     assert status == 0
     assert paper.result["is_error"] is False
@@ -213,7 +233,9 @@ async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(pl
 @pytest.mark.anyio
 async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_waited_for(play, box):
     lifeline = box.lifeline()
-    status, paper = await play(["spawn", lifeline.path, True], ["out", ANSWER], ["leave", 0], end_grace=0.1)
+    status, paper = await play(
+        ["spawn", lifeline.path, True], ["out", ANSWER], ["leave", 0], end_grace=0.1
+    )
     assert status == 0
     assert paper.result["result"] == "Hello."
     lifeline.wait_for("grandchild")  # the box ends it
@@ -222,7 +244,9 @@ async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_wai
 @pytest.mark.anyio
 async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success(play, box):
     lifeline = box.lifeline()
-    status, paper = await play(["out", TALKING], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1)
+    status, paper = await play(
+        ["out", TALKING], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1
+    )
     assert status == 1
     assert paper.result["shim"]["cause"] == "truncated"
 
@@ -248,14 +272,20 @@ async def test_what_comes_late_but_within_the_grace_is_read(play):
 @pytest.mark.anyio
 async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(play, box):
     prompt = b"p" * 300_000
-    plan = (["fill", 1_000_000, 2], ["fill", 300_000], ["read"], ["record", str(box.recording)], ["out", ANSWER])
+    plan = (
+        ["fill", 1_000_000, 2],
+        ["fill", 300_000],
+        ["read"],
+        ["record", str(box.recording)],
+        ["out", ANSWER],
+    )
     status, paper = await play(*plan, stdin=prompt)
     assert status == 0
     assert paper.result["result"] == "Hello."
     assert len(box.record()["stdin"]) == len(prompt)
 
 
-# -- our own mistakes, and a frontend that is gone ---------------------------------------------------------------
+# -- our own mistakes, and a frontend that is gone -------------------------------------------------
 
 
 def broken(*names):
@@ -341,7 +371,9 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     """P19"""
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}) as dropin:
+    with box.running(
+        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}
+    ) as dropin:
         lifeline.wait_for("child")
         dropin.process.stdout.close()
         assert dropin.status() == 0
@@ -349,14 +381,19 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
         assert dropin.process.stderr.read() == b""
 
 
-# -- signals ----------------------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def speaking(box):
     """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
     lifeline = box.lifeline()
-    steps = (["out", TALKING], ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
+    steps = (
+        ["out", TALKING],
+        ["spawn", lifeline.path, False],
+        ["say", lifeline.path, "child"],
+        ["hang"],
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
     with box.running(*PARTIAL, environment=environment) as dropin:
         dropin.read_until(b'"text":"I am "')
@@ -403,8 +440,15 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(speaking,
 
 def test_told_to_go_after_an_interrupt_it_goes(box):
     lifeline = box.lifeline()
-    steps = (["ignore", "SIGINT", "SIGTERM"], ["out", TALKING], ["say", lifeline.path, "child"], ["hang"])
-    with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}) as dropin:
+    steps = (
+        ["ignore", "SIGINT", "SIGTERM"],
+        ["out", TALKING],
+        ["say", lifeline.path, "child"],
+        ["hang"],
+    )
+    with box.running(
+        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    ) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
         dropin.signal(signal.SIGINT)
@@ -466,7 +510,8 @@ async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
 
 def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["record", str(box.recording)])}
-    # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being read.
+    # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being
+    # read.
     with box.running("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
         dropin.process.stdin.write(b"half a prompt")
         dropin.process.stdin.flush()
@@ -489,7 +534,8 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd,
     identity = refusal.fresh_identity
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(decide, "read_prompt", tell)
-    monkeypatch.setattr(refusal, "fresh_identity", tell)  # the second comes while the result of the first is made
+    # the second comes while the result of the first is made
+    monkeypatch.setattr(refusal, "fresh_identity", tell)
     assert dropin.main(list(ASK), {}) == 143
     said, complaint = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
@@ -513,7 +559,8 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     with box.running(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
         dropin.read_until(b'"text":"I am "')
         first.open()
-        dropin.read_until(b'"text":"still "')  # now the loop has waited, and its signals are its own
+        # now the loop has waited, and its signals are its own
+        dropin.read_until(b'"text":"still "')
         dropin.signal(signal.SIGHUP)
         second.open()
         done = dropin.finish()

@@ -1,4 +1,6 @@
-"""Claude's names of models at the drop-in, over stand-ins for the vendors: who is told what, and what `init` says."""
+"""Claude's names of models at the drop-in, over stand-ins for the vendors: who is told what, and
+what `init` says.
+"""
 
 import json
 import subprocess
@@ -38,7 +40,9 @@ def flag(arguments, name):
     return arguments[arguments.index(name) + 1] if name in arguments else None
 
 
-@pytest.mark.parametrize("name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"])
+@pytest.mark.parametrize(
+    "name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"]
+)
 def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
     arguments, init = asked(box, "pi", "--model", name)
     assert "--model" not in arguments and name not in arguments
@@ -72,18 +76,33 @@ def test_the_settings_say_what_a_name_stands_for(box, settings, name, told):
 
 
 def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_others(box):
-    stream = {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "claude-x"}
+    stream = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "s",
+        "tools": [],
+        "model": "claude-x",
+    }
     program = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(stream)])
     box.settings('[models]\nsonnet = "big"\n')
     box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
-    assert "--model=sonnet" in box.record()["arguments"] or flag(box.record()["arguments"], "--model") == "sonnet"
+    assert (
+        "--model=sonnet" in box.record()["arguments"]
+        or flag(box.record()["arguments"], "--model") == "sonnet"
+    )
 
 
 def test_the_models_to_fall_back_to_are_mapped_too(box):
     words = ("--fallback-model", "opus,haiku")
     qwen = ndjson(
         {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"},
-        {"type": "result", "subtype": "success", "is_error": False, "result": "Hi.", "session_id": "s"},
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "Hi.",
+            "session_id": "s",
+        },
     )
     arguments, _ = asked(box, "qwen", *words, out=qwen, settings='[models]\nhaiku = "small"\n')
     assert flag(arguments, "--fallback-model") == "small"
@@ -110,7 +129,9 @@ def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
 def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     """C7: the answer, the arguments of the next child and its init line agree."""
     box.settings('[models]\nsonnet = "big"\n')
-    silent = ndjson({name: fact for name, fact in START.items() if name != "model"}, text("Hello."), END)
+    silent = ndjson(
+        {name: fact for name, fact in START.items() if name != "model"}, text("Hello."), END
+    )
     program = box.fakes(
         [["out", ANSWER]],
         [["record", f"{box.recording}-2"], ["out", silent]],
@@ -125,7 +146,11 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
             running.say({**change, "request": {"subtype": "set_model", "model": model}})
             running.read_until(b'"control_response"')
         done = running.hang_up()
-    answers = [line["response"]["response"]["model"] for line in done.lines if line["type"] == "control_response"]
+    answers = [
+        line["response"]["response"]["model"]
+        for line in done.lines
+        if line["type"] == "control_response"
+    ]
     assert answers == ["big", "m1", "m1"]
     inits = [line for line in done.lines if line.get("subtype") == "init"]
     assert [(line["model"], line["shim"].get("model_asked")) for line in inits] == [
@@ -140,13 +165,24 @@ def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(b
     vendor = {"SHIM_VENDOR": "pi", "SHIM_BIN": program}
 
     def models():
-        request = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}
+        request = {
+            "type": "control_request",
+            "request_id": "i",
+            "request": {"subtype": "initialize"},
+        }
         done = box.claude(*CONVERSE, stdin=json.dumps(request).encode() + b"\n", **vendor)
-        (answer,) = [line["response"]["response"] for line in done.lines if line["type"] == "control_response"]
+        (answer,) = [
+            line["response"]["response"]
+            for line in done.lines
+            if line["type"] == "control_response"
+        ]
         return [(model["value"], model["description"].split()[0]) for model in answer["models"]]
 
     mapped = [("default", "The"), ("sonnet", "a/big")]
     assert models() == mapped
-    box.program("pi", "[ $1 = --version ] && echo 1.5.2\n[ $1 = --list-models ] && echo 'mock      m-1  128K     4K'\n")
+    box.program(
+        "pi",
+        "[ $1 = --version ] && echo 1.5.2\n[ $1 = --list-models ] && echo 'mock      m-1  128K     4K'\n",
+    )
     box.shim("doctor", "pi", environment=box.environment(**vendor))
     assert models() == [*mapped, ("mock/m-1", "mock/m-1")]

@@ -13,13 +13,30 @@ from shim.core.turn.result import INTERRUPTED
 from tests.conversation.test_conversation import user
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
-INIT = {"type": "system", "subtype": "init", "session_id": S, "cwd": "/repo", "tools": ["Bash"], "model": "m1"}
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": S,
+    "cwd": "/repo",
+    "tools": ["Bash"],
+    "model": "m1",
+}
 # Written as no JSON library would: bytes that a re-serialisation would change.
 ODD = '{"type":"assistant", "message":{"id":"a","model":"m1","content":[{"type":"text","text":"caf\\u00e9"}]},'
 ODD += f' "parent_tool_use_id":null, "session_id":"{S}", "uuid":"u"}}\n'
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "session_id": S, "uuid": "r"}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "result": "hi",
+    "session_id": S,
+    "uuid": "r",
+}
 RESULT |= {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
-ANSWER = {"type": "control_response", "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}}}
+ANSWER = {
+    "type": "control_response",
+    "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}},
+}
 TURN = ndjson(INIT) + ODD + ndjson(RESULT)
 STOP = '{"type":"message_stop"}\n'
 
@@ -47,7 +64,9 @@ def memory_talk(memory_box):
 
 
 def test_both_directions_pass_byte_for_byte(box, talk):
-    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    state = ndjson(
+        {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
+    )
     child = box.fake(
         ["hear", "initialize"],
         ["out", ndjson(ANSWER)],
@@ -58,7 +77,10 @@ def test_both_directions_pass_byte_for_byte(box, talk):
         ["out", TURN],
         ["leave", 0],
     )
-    lines = ['{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}', "not json at all"]
+    lines = [
+        '{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}',
+        "not json at all",
+    ]
     with talk(child) as running:
         running.say(*lines, user("one"), user("two"))
         done = running.hang_up()
@@ -93,7 +115,9 @@ def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
 
 def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
-    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])) as running:
+    with talk(
+        box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.stdout.decode().startswith(ndjson(INIT) + ODD)
@@ -103,7 +127,9 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
 
 def test_a_line_that_was_cut_is_not_passed(box, talk):
     """P10"""
-    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1])) as running:
+    with talk(
+        box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1])
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert done.result["is_error"] is True
@@ -121,7 +147,9 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together):
-    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    state = ndjson(
+        {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
+    )
     printed = [["out", TURN + state]] if together else [["out", TURN], ["out", state]]
     with talk(box.fake(["hear", "one"], *printed), "--shim-terminator", "message_stop") as running:
         running.say(user("one"))
@@ -130,7 +158,9 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together
 
 
 def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(box):
-    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    state = ndjson(
+        {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
+    )
     child = box.fake(["read"], ["out", TURN + state], ["leave", 0])
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert done.stdout.decode() == TURN + state + STOP
@@ -151,7 +181,9 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
 
 
 def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
-    child = real_box.program("claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n")
+    child = real_box.program(
+        "claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n"
+    )
     with real_talk(child) as running:
         assert "a word of warning" in running.hang_up().stderr
 
@@ -159,7 +191,9 @@ def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
 def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     """P18"""
     lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
+    child = box.fake(
+        ["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"]
+    )
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b"caf")
@@ -173,7 +207,9 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
 def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
     """P18"""
     lifeline = real_box.lifeline()
-    child = real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
+    child = real_box.fake(
+        ["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"]
+    )
     with real_talk(child) as running:
         running.say(user("one"))
         running.read_until(b"caf")
@@ -195,7 +231,13 @@ def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, ta
 
 def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
-    child = box.fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])
+    child = box.fake(
+        ["hear", "one"],
+        ["out", TURN],
+        ["hear", "two"],
+        ["out", ndjson(INIT) + ODD],
+        ["die", "SIGKILL"],
+    )
     with talk(child) as running:
         running.say(user("one"), user("two"))
         done = running.hang_up()
@@ -203,10 +245,15 @@ def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk
     assert done.status == 1
 
 
-# -- a child that says nothing ------------------------------------------------------------------------------------
+# -- a child that says nothing ---------------------------------------------------------------------
 
 CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
-CALLING = {"type": "assistant", "message": {"id": "a", "model": "m1", "content": [CALL]}, "session_id": S, "uuid": "u"}
+CALLING = {
+    "type": "assistant",
+    "message": {"id": "a", "model": "m1", "content": [CALL]},
+    "session_id": S,
+    "uuid": "u",
+}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +273,9 @@ CALLING = {"type": "assistant", "message": {"id": "a", "model": "m1", "content":
 def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
     lifeline = box.lifeline()
     box.settings("idle_timeout = 2\ntool_timeout = 2\n")
-    with talk(box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])) as running:
+    with talk(
+        box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
+    ) as running:
         lifeline.wait_for("child")
         running.say(user("one"))
         if said == TURN:
@@ -241,7 +290,9 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
-def test_one_question_less_is_no_reason_to_hurry_about_the_other(memory_box, memory_talk, cancelled):
+def test_one_question_less_is_no_reason_to_hurry_about_the_other(
+    memory_box, memory_talk, cancelled
+):
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     asked = "".join(
         f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
@@ -251,7 +302,12 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(memory_box, mem
     first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
     there = memory_box.lifeline()
     child = memory_box.fake(
-        ["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0]
+        ["say", there.path, "child"],
+        ["hear", "one"],
+        ["out", first],
+        ["hear", '"q2"'],
+        ["out", TURN],
+        ["leave", 0],
     )
     with memory_talk(child) as running:
         there.wait_for("child")
@@ -265,27 +321,40 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(memory_box, mem
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
 
-@pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
+@pytest.mark.parametrize(
+    "asked", [False, True], ids=["between two turns", "while a person is asked"]
+)
 def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, asked):
     memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
     there = memory_box.lifeline()
-    steps = [["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0]]
+    steps = [
+        ["say", there.path, "child"],
+        ["hear", "one"],
+        ["out", first],
+        ["hear", mark],
+        ["out", TURN],
+        ["leave", 0],
+    ]
     with memory_talk(memory_box.fake(*steps)) as running:
         there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
         running.pass_time(1000)
-        running.say({"type": "control_response", "response": {"request_id": "q"}} if asked else user("two"))
+        running.say(
+            {"type": "control_response", "response": {"request_id": "q"}} if asked else user("two")
+        )
         done = running.hang_up()
     assert done.status == 0
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
 
 @pytest.mark.parametrize("name", ["read", "hear"])
-def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(real_box, inside, capfd, monkeypatch, name):
+def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
+    real_box, inside, capfd, monkeypatch, name
+):
     from shim.commands.claude import dropin
     from shim.core.vendor.translation import Translation
     from shim.process.child import Child
@@ -297,7 +366,8 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(real_box, insid
     monkeypatch.setattr(*((Translation, "read") if name == "read" else (Child, "say")), bug)
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(
-        "SHIM_BIN", real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"])
+        "SHIM_BIN",
+        real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]),
     )
     reader, writer = os.pipe()
     saved = os.dup(0)
@@ -315,9 +385,13 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(real_box, insid
     assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
 
 
-# -- what a real claude should not do -----------------------------------------------------------------------------
+# -- what a real claude should not do --------------------------------------------------------------
 
-LATE = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "LATE"}]}, "session_id": S}
+LATE = {
+    "type": "assistant",
+    "message": {"model": "m1", "content": [{"type": "text", "text": "LATE"}]},
+    "session_id": S,
+}
 FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "errors": ["late"]}
 
 
@@ -329,7 +403,10 @@ def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
 
 
 def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
-    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]}}
+    text = {
+        "type": "assistant",
+        "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]},
+    }
     broken = ndjson(text | {"session_id": S}).encode().replace(b"RAW", b"\xff\n\x1b\xe2\x80\xa8")
     noise = b"not json\n" + ndjson({"type": "rate_limit_event"}).encode() + b'{"no":"type"}\n'
     file = box.path / "broken"
@@ -345,19 +422,32 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
 
 def test_a_line_that_is_too_long_passes_in_several(box, talk):
     words = "word " * 60_000
-    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": words}]}}
-    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT, text | {"session_id": S}, RESULT)])) as running:
+    text = {
+        "type": "assistant",
+        "message": {"model": "m1", "content": [{"type": "text", "text": words}]},
+    }
+    with talk(
+        box.fake(["hear", "one"], ["out", ndjson(INIT, text | {"session_id": S}, RESULT)])
+    ) as running:
         running.say(user("one"))
         done = running.hang_up()
     assert max(map(len, done.stdout.splitlines())) <= 100_000
-    said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"]
+    said = [
+        line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"
+    ]
     assert "".join(said) == words
 
 
 def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
-    steps = [["say", lifeline.path, "child"], ["ignore", "SIGTERM"], ["hear", "one"], ["out", TURN], ["hang"]]
+    steps = [
+        ["say", lifeline.path, "child"],
+        ["ignore", "SIGTERM"],
+        ["hear", "one"],
+        ["out", TURN],
+        ["hang"],
+    ]
     with talk(box.fake(*steps)) as running:
         running.say(user("one"))
         running.read_until(b'"type": "result"')
@@ -377,19 +467,35 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = ndjson({"type": "unheard-of", "x": 1})
     lifeline = real_box.lifeline()
-    steps = [["out", new], ["drained"], ["say", lifeline.path, "read"], ["hear", "initialize"], ["out", ndjson(ANSWER)]]
+    steps = [
+        ["out", new],
+        ["drained"],
+        ["say", lifeline.path, "read"],
+        ["hear", "initialize"],
+        ["out", ndjson(ANSWER)],
+    ]
     with real_talk(real_box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
         lifeline.wait_for("read")
-        running.say('{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}', user("one"))
+        running.say(
+            '{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}',
+            user("one"),
+        )
         done = running.hang_up()
     assert done.stdout.decode() == ndjson(ANSWER) + new + TURN
 
 
-def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(memory_box, memory_talk):
+def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
+    memory_box, memory_talk
+):
     lifeline = memory_box.lifeline()
     memory_box.settings("end_grace = 0.1\n")
-    many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])  # more than two pipes hold
-    steps = [["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + many + ndjson(RESULT)]]
+    # more than two pipes hold
+    many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
+    steps = [
+        ["say", lifeline.path, "child"],
+        ["hear", "one"],
+        ["out", ndjson(INIT) + many + ndjson(RESULT)],
+    ]
     with memory_talk(memory_box.fake(*steps), stdout=subprocess.PIPE) as running:
         running.say(user("one"))
         running.close_stdin()
@@ -400,7 +506,9 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(m
 
 
 def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, real_talk):
-    with real_talk(real_box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])) as running:
+    with real_talk(
+        real_box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
+    ) as running:
         running.say(user("one"))
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
         done = running.hang_up()

@@ -24,7 +24,9 @@ def one_shot(box):
 
 
 def two_way(box):
-    return box.fake(HELLO, ["hear", '"user"'], ["record", str(box.recording)], TURN, ["hear", "never"])
+    return box.fake(
+        HELLO, ["hear", '"user"'], ["record", str(box.recording)], TURN, ["hear", "never"]
+    )
 
 
 def prompts(box):
@@ -58,7 +60,9 @@ def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
 def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(box):
     flags = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
-    with box.running("-p", "explain", *flags, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.running(
+        "-p", "explain", *flags, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.line_with(b'"type":"result"')
         running.hang_up()
     assert prompts(box) == ["explain"]
@@ -67,7 +71,9 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
 def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
     monkeypatch.setattr(prompt, "SILENT_SECONDS", 0.05)  # this stdin stays silent
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
-    with box.running("-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment) as it:
+    with box.running(
+        "-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment
+    ) as it:
         assert json.loads(it.read_on())["result"] == "Hello."
         assert it.status() == 0
     assert prompts(box) == ["explain"]

@@ -1,4 +1,6 @@
-"""A program whose version is not recognised promises nothing: what needs a promise is refused, the rest unattended."""
+"""A program whose version is not recognised promises nothing: what needs a promise is refused, the
+rest unattended.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ WRAPPER = "echo 'wrapper 3.1'"
 
 
 def install(box, answer, name="qwen", script=""):
-    """Write a program that runs `answer` for `--version`, and otherwise records its start and runs `script`."""
+    """Write a program that runs `answer` for `--version`, and otherwise records its start and runs
+    `script`.
+    """
     asked = f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
     return box.program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
 
@@ -37,7 +41,7 @@ def converse(box, *words):
     return box.claude(*CONVERSE, *words, SHIM_VENDOR="qwen", stdin=line.encode())
 
 
-# -- which versions keep their promises --------------------------------------------------------------------------
+# -- which versions keep their promises ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,13 +83,21 @@ def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, n
 )
 def test_the_majors_of_a_range(tested, majors):
     how = find("qwen").version._replace(tested=tested)
-    assert {number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")} == majors
+    assert {
+        number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")
+    } == majors
 
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if find(name).version.tested])
 def test_no_bundled_program_is_recognised_by_another_line(name):
     how = find(name).version
-    for line in ("wrapper 3.1", "Node.js v20.20.2", "some tool, version 1.49.0", "0.24.4 or newer is needed", ""):
+    for line in (
+        "wrapper 3.1",
+        "Node.js v20.20.2",
+        "some tool, version 1.49.0",
+        "0.24.4 or newer is needed",
+        "",
+    ):
         assert how.read(line) is None, line
 
 
@@ -106,7 +118,7 @@ def test_reported_version_lines_are_read_or_not_recognised(answer, version):
     assert find("qwen").version.read(answer) == version
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["wrapper 3.1", "1.0.0"])
@@ -151,13 +163,18 @@ def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
     assert done.cause == "refused" and line in done.result["errors"][0] and not started(box)
 
 
-@pytest.mark.parametrize("words", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")])
+@pytest.mark.parametrize(
+    "words", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")]
+)
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 2.0.0", "exit 1", "true"])
 def test_what_needs_no_promise_runs_unattended(box, answer, words):
     install(box, answer, "pi")
     done = box.claude(*ASK, *words, SHIM_VENDOR="pi")
     assert started(box)
-    assert done.init["shim"]["unattended"] is True and "of pi" in done.init["shim"]["unattended_reason"]
+    assert (
+        done.init["shim"]["unattended"] is True
+        and "of pi" in done.init["shim"]["unattended_reason"]
+    )
     assert "may run tools without asking" in done.stderr
 
 
@@ -185,13 +202,25 @@ def test_a_newer_version_of_the_same_major_is_named_and_keeps_its_promises(box):
 def test_a_conversation_is_refused_at_its_first_message(box):
     install(box, WRAPPER)
     done = converse(box, *STDIO)
-    assert done.cause == "refused" and "--permission-prompt-tool" in done.result["errors"][0] and not started(box)
+    assert (
+        done.cause == "refused"
+        and "--permission-prompt-tool" in done.result["errors"][0]
+        and not started(box)
+    )
 
 
 def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
-    turn = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, says("Hi."), result("Hi."))], ["hear", "never"]]
+    turn = [
+        HELLO,
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, says("Hi."), result("Hi."))],
+        ["hear", "never"],
+    ]
     wrapper = install(box, WRAPPER, "wrapper", f'exec {box.fake(*turn)} "$@"')
-    options = {"stdin": subprocess.PIPE, "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper}}
+    options = {
+        "stdin": subprocess.PIPE,
+        "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper},
+    }
     with box.running(*CONVERSE, SKIP, *STDIO, **options) as running:
         running.say(user("go"))
         running.read_until(b'"result"')
@@ -199,7 +228,10 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
             request = {"subtype": "set_permission_mode", "mode": mode}
             running.say({"type": "control_request", "request_id": f"to-{mode}", "request": request})
             answer = running.line_with(f'"to-{mode}"'.encode())["response"]
-            assert answer["subtype"] == "error" and f"Cannot set permission mode to {mode}" in answer["error"]
+            assert (
+                answer["subtype"] == "error"
+                and f"Cannot set permission mode to {mode}" in answer["error"]
+            )
         assert running.hang_up().status == 0
 
 
@@ -220,7 +252,7 @@ def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
     assert shim["unattended"] is True and "1.0.128" in shim["unattended_reason"]
 
 
-# -- the question for the version ---------------------------------------------------------------------------------
+# -- the question for the version ------------------------------------------------------------------
 
 
 def test_the_version_is_asked_for_once_and_again_after_an_update(box):
@@ -248,9 +280,13 @@ def test_a_program_of_the_same_time_and_size_is_asked_again(box):
 
 def test_a_failure_is_not_remembered(box):
     """A program that failed to start once, for example with an old Node, is asked again."""
-    path = install(box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}")
+    path = install(
+        box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}"
+    )
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
-    assert done.cause == "refused" and "SyntaxError" in done.result["errors"][0] and not started(box)
+    assert (
+        done.cause == "refused" and "SyntaxError" in done.result["errors"][0] and not started(box)
+    )
     (box.path / "node").touch()
     before = os.stat(path)
     box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
@@ -309,16 +345,20 @@ text = "text"
 """
 
 
-@pytest.mark.parametrize(("probe", "runs"), [('version_probe = { tested = ">=1.2,<2" }', False), ("", True)])
+@pytest.mark.parametrize(
+    ("probe", "runs"), [('version_probe = { tested = ">=1.2,<2" }', False), ("", True)]
+)
 def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs):
     install(box, "echo own 3.0", "own")
     (box.config.parent / "vendors").mkdir(parents=True)
-    (box.config.parent / "vendors" / "own.toml").write_text(OWN.replace("PROBE", probe), encoding="utf-8")
+    (box.config.parent / "vendors" / "own.toml").write_text(
+        OWN.replace("PROBE", probe), encoding="utf-8"
+    )
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="own")
     assert started(box) is runs and (done.cause == "refused") is not runs
 
 
-# -- explain, vendors, doctor -------------------------------------------------------------------------------------
+# -- explain, vendors, doctor ----------------------------------------------------------------------
 
 
 def test_explain_says_what_a_turn_would_be_refused_for(box):
@@ -329,19 +369,27 @@ def test_explain_says_what_a_turn_would_be_refused_for(box):
     plan = json.loads(box.shim(*words, "plan", environment=environment).stdout)
     assert "wrapper 3.1" in plan["refused"] and "trust_version" in plan["refused"]
     default = json.loads(box.shim(*words, "default", environment=environment).stdout)
-    assert default["refused"] is None and default["unattended"] and "wrapper 3.1" in default["distrust"]
+    assert (
+        default["refused"] is None
+        and default["unattended"]
+        and "wrapper 3.1" in default["distrust"]
+    )
 
 
 def test_explain_starts_nothing_to_learn_a_version(box):
     install(box, WRAPPER)
     environment = box.environment(SHIM_VENDOR="qwen")
-    report = json.loads(box.shim("explain", "--json", "--", "-p", "x", environment=environment).stdout)
+    report = json.loads(
+        box.shim("explain", "--json", "--", "-p", "x", environment=environment).stdout
+    )
     assert times_asked(box) == 0 and "not remembered" in report["version_note"]
 
 
 def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
     install(box, WRAPPER)
-    (row,) = (row for row in json.loads(box.shim("vendors", "--json").stdout) if row["name"] == "qwen")
+    (row,) = (
+        row for row in json.loads(box.shim("vendors", "--json").stdout) if row["name"] == "qwen"
+    )
     assert row["unattended"] is True and row["talks"] is False and "wrapper 3.1" in row["distrust"]
 
 
@@ -376,11 +424,16 @@ def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
     install(box, WRAPPER)
     done = box.claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
     assert done.status == 1 and not started(box)
-    assert "a permission prompt (--permission-prompt-tool; background sessions always have it)" in done.stderr
+    assert (
+        "a permission prompt (--permission-prompt-tool; background sessions always have it)"
+        in done.stderr
+    )
 
 
 def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box):
-    """`kimi` is the command of two programs. Only the second one has plan mode in a background session."""
+    """`kimi` is the command of two programs. Only the second one has plan mode in a background
+    session.
+    """
     install(box, "echo 3.0.0", "kimi")
     done = box.claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
     assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
@@ -390,23 +443,37 @@ def test_the_hint_says_what_runs_with_any_version(box):
     install(box, WRAPPER)
     done = box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert "the rule Bash (--disallowedTools) cannot be guaranteed" in done.stderr
-    assert "without rules, hooks and prompts any version runs in default or bypassPermissions" in done.stderr
+    assert (
+        "without rules, hooks and prompts any version runs in default or bypassPermissions"
+        in done.stderr
+    )
 
 
 def test_the_doctor_says_it_too_and_what_to_do(box):
     install(box, WRAPPER)
     report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]
     fixes = [finding["fix"] for finding in report["findings"] if finding["level"] == "warning"]
-    assert report["unattended"] and any("[vendors.qwen] trust_version = true" in fix for fix in fixes)
+    assert report["unattended"] and any(
+        "[vendors.qwen] trust_version = true" in fix for fix in fixes
+    )
 
 
-# -- a promise that was broken ------------------------------------------------------------------------------------
+# -- a promise that was broken ---------------------------------------------------------------------
 
 
 def install_liar(box, failed=False):
-    """Return a qwen that asks about a command, receives a denial, and reports a result as if the command had run."""
-    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(command="touch x"), asks(command="touch x"))]]
-    steps += [["hear", '"control_response"'], ["out", ndjson(returns("made", failed=failed), says("Done."), result())]]
+    """Return a qwen that asks about a command, receives a denial, and reports a result as if the
+    command had run.
+    """
+    steps = [
+        HELLO,
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, calls(command="touch x"), asks(command="touch x"))],
+    ]
+    steps += [
+        ["hear", '"control_response"'],
+        ["out", ndjson(returns("made", failed=failed), says("Done."), result())],
+    ]
     return box.fake(*steps, ["hear", "never"], name="qwen")
 
 
@@ -418,7 +485,9 @@ def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
     second = converse(box, *STDIO)
     assert second.cause == "refused" and "ran a call of Bash" in second.result["errors"][0]
     assert "shim doctor qwen" in second.result["errors"][0]
-    assert "ran a call of Bash that was denied" in " ".join(box.shim("doctor", "qwen").stdout.decode().split())
+    assert "ran a call of Bash that was denied" in " ".join(
+        box.shim("doctor", "qwen").stdout.decode().split()
+    )
     assert "denied" not in box.shim("doctor", "qwen").stdout.decode()
     assert converse(box, *PLAN).cause != "refused"
 
@@ -437,7 +506,9 @@ def test_another_version_has_its_own_promises(box):
     path = box.path / "bin" / "qwen"
     install_liar(box)
     converse(box)
-    path.write_text(path.read_text(encoding="utf-8").replace("qwen 0.24.4", "qwen 0.24.40"), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("qwen 0.24.4", "qwen 0.24.40"), encoding="utf-8"
+    )
     assert converse(box, *PLAN).cause != "refused"
 
 
@@ -447,10 +518,14 @@ def test_a_denied_call_that_failed_breaks_no_promise(box):
     assert converse(box, *PLAN).cause != "refused"
 
 
-@pytest.mark.parametrize(("line", "vendor"), [("2.1.0", "kimi-code"), ("kimi, version 1.49.0", "kimi")])
+@pytest.mark.parametrize(
+    ("line", "vendor"), [("2.1.0", "kimi-code"), ("kimi, version 1.49.0", "kimi")]
+)
 def test_two_programs_of_one_name_are_told_apart_by_their_version_line(box, line, vendor):
     install(box, f"echo '{line}'", "kimi")
     for _ in range(2):
         done = box.claude(*ASK, SHIM_VENDOR="kimi")
-        assert done.init["shim"]["vendor"] == vendor and "unattended_reason" not in done.init["shim"]
+        assert (
+            done.init["shim"]["vendor"] == vendor and "unattended_reason" not in done.init["shim"]
+        )
     assert times_asked(box) == 1

@@ -57,17 +57,36 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name,
 
 
 def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
-    """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the silence all the same."""
-    said = {"type": "task_complete", "success": False, "is_error": True, "subtype": "interrupted", "duration_ms": 7}
+    """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the
+    silence all the same.
+    """
+    said = {
+        "type": "task_complete",
+        "success": False,
+        "is_error": True,
+        "subtype": "interrupted",
+        "duration_ms": 7,
+    }
     box.settings("tool_timeout = 0.3\n")
     lifeline = box.lifeline()
     start = {"type": "task_start", "session_id": "s"}
-    call = {"type": "function_call", "call_id": "c1", "name": "Bash", "arguments": '{"command":"make"}'}
-    steps = [["say", lifeline.path, "child"], ["out_on", "SIGINT", ndjson(said), 130], ["out", ndjson(start, call)]]
+    call = {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "Bash",
+        "arguments": '{"command":"make"}',
+    }
+    steps = [
+        ["say", lifeline.path, "child"],
+        ["out_on", "SIGINT", ndjson(said), 130],
+        ["out", ndjson(start, call)],
+    ]
     done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.fake(*steps, ["hang"]))
     assert lifeline.gone()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
-    assert done.result["errors"] == ["cake said nothing for 0.3 s (tool_timeout) while these calls were open: Bash"]
+    assert done.result["errors"] == [
+        "cake said nothing for 0.3 s (tool_timeout) while these calls were open: Bash"
+    ]
 
 
 @pytest.mark.parametrize("obeys", [True, False])
@@ -75,7 +94,11 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
     box.settings("idle_timeout = 0.3\n")
     lifeline = box.lifeline()
-    told = [["hear", '"interrupt"'], ["out", ndjson(says("Well.")) + CANCELLED]] if obeys else [["hang"]]
+    told = (
+        [["hear", '"interrupt"'], ["out", ndjson(says("Well.")) + CANCELLED]]
+        if obeys
+        else [["hang"]]
+    )
     steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
     child = box.fake(*steps, ["out", ndjson(INIT, says("Hm"))], *told, ["hang"])
     done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
@@ -110,7 +133,11 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
 def test_nothing_is_invented_while_nothing_arrives(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
     gate = memory_box.gate()
-    steps = [["out", ndjson(START, text("I am "))], ["wait", gate.path], ["out", ndjson(text("here."), END)]]
+    steps = [
+        ["out", ndjson(START, text("I am "))],
+        ["wait", gate.path],
+        ["out", ndjson(text("here."), END)],
+    ]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(*steps)}
     with memory_box.running(*ASK, "--include-partial-messages", environment=environment) as running:
         before = running.read_until(b'"text":"I am "')
@@ -118,15 +145,31 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
         assert running.read_until(b"") == before
         gate.open()
         done = running.finish()
-    said = [line["event"]["delta"] for line in done.lines if line.get("event", {}).get("type") == "content_block_delta"]
+    said = [
+        line["event"]["delta"]
+        for line in done.lines
+        if line.get("event", {}).get("type") == "content_block_delta"
+    ]
     assert [delta["text"] for delta in said] == ["I am ", "here."]
 
 
 def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(box):
     """Contract 5.12: it may have background work to do, and says another result then."""
     box.settings("idle_timeout = 0.2\n")
-    init = {"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2", "tools": []}
-    good = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": "s"}
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "s",
+        "claude_code_version": "2",
+        "tools": [],
+    }
+    good = {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": "Hello.",
+        "session_id": "s",
+    }
     child = box.fake(["out", ndjson(init, good)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert (done.status, done.result["result"]) == (0, "Hello.")
@@ -149,7 +192,10 @@ def test_the_environment_is_heard_before_the_settings(box):
     child = box.fake(["out", ndjson(START, text("I am "))], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
     assert "0.2 s (idle_timeout)" in done.result["errors"][0]
-    assert "SHIM_IDLE_TIMEOUT is 'soon'" in box.claude(*ASK, SHIM_VENDOR="demo", SHIM_IDLE_TIMEOUT="soon").stderr
+    assert (
+        "SHIM_IDLE_TIMEOUT is 'soon'"
+        in box.claude(*ASK, SHIM_VENDOR="demo", SHIM_IDLE_TIMEOUT="soon").stderr
+    )
 
 
 def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
@@ -162,7 +208,9 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
         ["out", ndjson(returns("done"), says("After."), result("After."))],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with memory_box.running(*CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment) as running:
+    with memory_box.running(
+        *CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         running.say(user("go"))
         asked = question(running)
         running.pass_time(1000)
@@ -171,7 +219,7 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
     assert [line["result"] for line in results(done)] == ["After."]
 
 
-# -- whose limit -----------------------------------------------------------------------------------------------------
+# -- whose limit -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TIMEOUTS)
@@ -181,15 +229,27 @@ def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys
     assert Settings().timeout(name, "x", own) == 7.0
     assert Settings(timeouts={name: 3.0}).timeout(name, "x", own) == 3.0
     for spelled in (name, name.removesuffix("_timeout")):
-        settings = Settings(timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})})
+        settings = Settings(
+            timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})}
+        )
         assert (settings.timeout(name, "x", own), settings.timeout(name, "y", own)) == (2.0, 3.0)
 
 
 def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
     own, name = {"permission_timeout": 7.0}, "permission_timeout"
     assert Settings(timeouts={name: 3600.0}).timeout(name, "x", own) == 7.0
-    assert Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).timeout(name, "x", own) == 7.0
-    assert Settings(timeouts={"idle_timeout": 3600.0}).timeout("idle_timeout", "x", {"idle_timeout": 7.0}) == 3600.0
+    assert (
+        Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).timeout(
+            name, "x", own
+        )
+        == 7.0
+    )
+    assert (
+        Settings(timeouts={"idle_timeout": 3600.0}).timeout(
+            "idle_timeout", "x", {"idle_timeout": 7.0}
+        )
+        == 3600.0
+    )
 
 
 def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
@@ -209,7 +269,9 @@ def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
 @pytest.mark.parametrize("key", ["idle_timeout = {}", "[vendors.qwen.timeouts]\nidle = {}"])
 def test_a_limit_that_is_no_time_is_refused(box, key, value):
     box.settings(key.format(value) + "\n")
-    with pytest.raises(FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"):
+    with pytest.raises(
+        FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
+    ):
         load(parse(["-p", "hi"]), box.environment())
 
 

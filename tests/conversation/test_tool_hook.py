@@ -1,4 +1,6 @@
-"""The hook that judges a call before a vendor runs it: in this process, and behind the line that a vendor is given."""
+"""The hook that judges a call before a vendor runs it: in this process, and behind the line that a
+vendor is given.
+"""
 
 import io
 import json
@@ -40,7 +42,15 @@ sys.exit(tool_hook.main())
 
 def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""):
     """The exit status of the hook, and what it tells the model."""
-    request = Request(parse(()), "", permission_mode=mode, policy=rules, judge=judge, session="S", mode_file=mode_file)
+    request = Request(
+        parse(()),
+        "",
+        permission_mode=mode,
+        policy=rules,
+        judge=judge,
+        session="S",
+        mode_file=mode_file,
+    )
     line = command(request, "codex", module)
     words = shlex.split(line)
     if judge is HOOK:
@@ -92,7 +102,9 @@ def test_a_denied_call_is_refused_with_its_rule(judge):
     assert "Bash(touch:*)" in said
 
 
-@pytest.mark.parametrize("event", ["", "no JSON", "{}", "[" * 100_000], ids=["nothing", "words", "empty", "nested"])
+@pytest.mark.parametrize(
+    "event", ["", "no JSON", "{}", "[" * 100_000], ids=["nothing", "words", "empty", "nested"]
+)
 def test_an_event_that_cannot_be_read_is_a_refusal(event):
     status, said = hooked(event)
     assert status == 2
@@ -111,7 +123,9 @@ def test_an_event_that_cannot_be_read_is_a_refusal(event):
         ("plan", "ls", 0),
     ],
 )
-def test_where_the_vendor_asks_itself_what_is_denied_is_refused_and_what_asks_goes_on(mode, line, status):
+def test_where_the_vendor_asks_itself_what_is_denied_is_refused_and_what_asks_goes_on(
+    mode, line, status
+):
     assert hooked(call(line), module=ASKING_CODEX, mode=mode)[0] == status
 
 
@@ -119,7 +133,9 @@ def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_ca
     file = tmp_path / "1.mode"
     for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
         file.write_text(now)
-        found = hooked(call("make"), module=ASKING_CODEX, rules=policy(), mode="default", mode_file=str(file))
+        found = hooked(
+            call("make"), module=ASKING_CODEX, rules=policy(), mode="default", mode_file=str(file)
+        )
         assert found[0] == status, now
 
 
@@ -137,19 +153,34 @@ def test_a_judge_that_is_not_there_refuses():
 def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
     rules = {kind: read_rules(said) for kind, said in rules.items()}
-    return Policy(place=Place(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules)
+    return Policy(
+        place=Place(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules
+    )
 
 
 def call_in(folder, line):
-    return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": str(folder), "tool_use_id": "c"})
+    return json.dumps(
+        {
+            "tool_name": "Bash",
+            "tool_input": {"command": line},
+            "cwd": str(folder),
+            "tool_use_id": "c",
+        }
+    )
 
 
 def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp_path):
-    rules = of_settings(tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2")
+    rules = of_settings(
+        tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2"
+    )
     status, said = hooked(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK))
     assert status == 2 and "no way" in said
     told = json.loads((tmp_path / "told").read_text())
-    assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == ("Bash", {"command": "ls"}, "c")
+    assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == (
+        "Bash",
+        {"command": "ls"},
+        "c",
+    )
     assert (told["session_id"], told["permission_mode"]) == ("S", "bypassPermissions")
     assert (tmp_path / "place").read_text() == f"{tmp_path}\n"
 
@@ -175,16 +206,29 @@ def answers(decision, **more):
     ],
 )
 def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
-    found = hooked(call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode)
+    found = hooked(
+        call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode
+    )
     assert found[0] == status, found[1]
 
 
 def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
     file = tmp_path / "1.mode"
-    for now, status in (("bypassPermissions", 0), ("plan", 2), ("default", 2), ("nonsense", 2), ("", 2)):
+    for now, status in (
+        ("bypassPermissions", 0),
+        ("plan", 2),
+        ("default", 2),
+        ("nonsense", 2),
+        ("", 2),
+    ):
         file.write_text(now)
-        assert hooked(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0] == status
+        assert (
+            hooked(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0]
+            == status
+        )
     file.unlink()
     for judge in (HOOK, list(HOOK)):
-        found = hooked(call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge)
+        found = hooked(
+            call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge
+        )
         assert found == (2, found[1]) and UNASKED in found[1]

@@ -1,6 +1,8 @@
-"""Conversations with a vendor whose one child listens: questions both ways, interrupts by message, a child that dies.
+"""Conversations with a vendor whose one child listens: questions both ways, interrupts by message,
+a child that dies.
 
-The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`); the real one is in e2e.
+The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`); the real
+one is in e2e.
 """
 
 import json
@@ -28,11 +30,23 @@ INIT = {
     "permission_mode": "default",
     "qwen_code_version": "0.24.4",
 }
-USAGE = {"input_tokens": 120, "output_tokens": 30, "cache_read_input_tokens": 20, "total_tokens": 150}
+USAGE = {
+    "input_tokens": 120,
+    "output_tokens": 30,
+    "cache_read_input_tokens": 20,
+    "total_tokens": 150,
+}
 
 
 def assistant(block, stop=None):
-    message = {"id": "x", "role": "assistant", "model": "m1", "content": [block], "stop_reason": stop, "usage": USAGE}
+    message = {
+        "id": "x",
+        "role": "assistant",
+        "model": "m1",
+        "content": [block],
+        "stop_reason": stop,
+        "usage": USAGE,
+    }
     return {"type": "assistant", "session_id": OWN, "parent_tool_use_id": None, "message": message}
 
 
@@ -41,7 +55,12 @@ def says(words):
 
 
 def calls(identity="call_1", command="touch x"):
-    use = {"type": "tool_use", "id": identity, "name": "run_shell_command", "input": {"command": command}}
+    use = {
+        "type": "tool_use",
+        "id": identity,
+        "name": "run_shell_command",
+        "input": {"command": command},
+    }
     return assistant(use, "tool_use")
 
 
@@ -64,14 +83,22 @@ def returns(content, failed=False, identity="call_1"):
 
 
 def result(text="Done.", error=None):
-    line = {"type": "result", "subtype": "success", "session_id": OWN, "is_error": False, "result": text}
+    line = {
+        "type": "result",
+        "subtype": "success",
+        "session_id": OWN,
+        "is_error": False,
+        "result": text,
+    }
     if error:
         line |= {"subtype": "error_during_execution", "is_error": True, "error": {"message": error}}
     return line
 
 
 def asking_child(box, returned):
-    """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is what it was told."""
+    """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is
+    what it was told.
+    """
     return box.fake(*asking_steps(box, returned))
 
 
@@ -132,7 +159,13 @@ def told(box):
 def test_one_child_serves_every_message(box, talk):
     turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.fake(
-        HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn, ["hear", "never"]
+        HELLO,
+        ["hear", "one"],
+        turn,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        turn,
+        ["hear", "never"],
     )
     with talk(child) as running:
         running.say(user("one"), user("two"))
@@ -152,7 +185,9 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.say(
+            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+        )
         done = running.hang_up()
     assert done.status == 0
     request = asked["request"]
@@ -175,7 +210,10 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
         done = running.hang_up()
     assert told(box)[-1] == answer("q1", behavior="deny", message="no way")
     (said,) = [line for line in done.lines if line["type"] == "user"]
-    assert said["message"]["content"][0]["content"] == "no way" and said["message"]["content"][0]["is_error"] is True
+    assert (
+        said["message"]["content"][0]["content"] == "no way"
+        and said["message"]["content"][0]["is_error"] is True
+    )
     denial = {"tool_name": "Bash", "tool_use_id": "call_1", "tool_input": {"command": "touch x"}}
     assert done.result["permission_denials"] == [denial]
     assert done.result["is_error"] is False
@@ -194,7 +232,11 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        running.say(
+            answer(
+                question(running)["request_id"], behavior="deny", message="stop it", interrupt=True
+            )
+        )
         running.read_until(b'"type":"result"')
         running.say(user("again"))
         done = running.hang_up()
@@ -217,7 +259,11 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        running.say(
+            answer(
+                question(running)["request_id"], behavior="deny", message="stop it", interrupt=True
+            )
+        )
         done = running.hang_up()
     assert (done.status, done.result["terminal_reason"]) == (1, "aborted_tools")
 
@@ -267,19 +313,27 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
 
 def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(box, talk):
     """C10, S16b"""
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["die", "SIGKILL"])
+    child = box.fake(
+        HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
+    )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         asked = question(running)
         running.line_with(b'"type":"result"')
         done = running.hang_up()
-    assert [line["type"] for line in done.lines[-3:]] == ["control_cancel_request", "user", "result"]
+    assert [line["type"] for line in done.lines[-3:]] == [
+        "control_cancel_request",
+        "user",
+        "result",
+    ]
     assert done.lines[-3]["request_id"] == asked["request_id"]
     assert done.result["shim"]["cause"] == "signal"
 
 
 def test_a_changed_input_is_never_run_as_it_was(box, talk):
-    """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it is made anew."""
+    """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it
+    is made anew.
+    """
     child = box.fake(
         HELLO,
         ["hear", "go"],
@@ -293,7 +347,13 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput={"command": "touch y"}))
+        running.say(
+            answer(
+                question(running)["request_id"],
+                behavior="allow",
+                updatedInput={"command": "touch y"},
+            )
+        )
         done = running.hang_up()
     refused, allowed = told(box)[-2:]
     assert refused["response"]["response"]["behavior"] == "deny"
@@ -319,7 +379,13 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
-        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput={"command": "touch y"}))
+        running.say(
+            answer(
+                question(running)["request_id"],
+                behavior="allow",
+                updatedInput={"command": "touch y"},
+            )
+        )
         again = running.line_with(b'"tool_use_id":"call_3"}')
         running.say(answer(again["request_id"], behavior="deny", message="not twice"))
         done = running.hang_up()
@@ -327,14 +393,21 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
 
 
 def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
-    questions = [{"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}]
+    questions = [
+        {"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}
+    ]
     request = {
         "subtype": "can_use_tool",
         "tool_name": "ask_user_question",
         "tool_use_id": "call_1",
         "input": {"questions": questions},
     }
-    use = {"type": "tool_use", "id": "call_1", "name": "ask_user_question", "input": {"questions": questions}}
+    use = {
+        "type": "tool_use",
+        "id": "call_1",
+        "name": "ask_user_question",
+        "input": {"questions": questions},
+    }
     child = box.fake(
         HELLO,
         ["hear", "go"],
@@ -368,7 +441,13 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
 
 @pytest.mark.parametrize(
     ("rule", "allowed"),
-    [("Bash", True), ("Bash(touch:*)", True), ("Bash(rm:*)", False), ("Read", False), ("Bash(touch x)", True)],
+    [
+        ("Bash", True),
+        ("Bash(touch:*)", True),
+        ("Bash(rm:*)", False),
+        ("Read", False),
+        ("Bash(touch x)", True),
+    ],
 )
 def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
     child = asking_child(box, returns("it", not allowed))
@@ -399,7 +478,12 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
         done = running.hang_up()
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
-    assert [line["type"] for line in told(box)] == ["control_request", "user", "control_request", "user"]
+    assert [line["type"] for line in told(box)] == [
+        "control_request",
+        "user",
+        "control_request",
+        "user",
+    ]
 
 
 def test_an_interrupt_takes_an_open_question_back_first(box, talk):
@@ -418,7 +502,13 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
         done = running.hang_up()
     kinds = [line["type"] for line in done.lines]
     asked_at = kinds.index("control_request")
-    assert kinds[asked_at + 1 :] == ["control_cancel_request", "control_response", "user", "user", "result"]
+    assert kinds[asked_at + 1 :] == [
+        "control_cancel_request",
+        "control_response",
+        "user",
+        "user",
+        "result",
+    ]
     assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
@@ -476,7 +566,9 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
 def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     """C7"""
     turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
-    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn)
+    child = box.fake(
+        HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn
+    )
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -545,7 +637,12 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
         HELLO,
         ["hear", "go"],
         ["record", str(box.recording)],
-        ["out", ndjson(INIT, calls(), returns("done"), calls("call_2"), returns("done", identity="call_2"))],
+        [
+            "out",
+            ndjson(
+                INIT, calls(), returns("done"), calls("call_2"), returns("done", identity="call_2")
+            ),
+        ],
         ["hang"],
     )
     with talk(child, "--max-turns", "1") as running:
@@ -576,7 +673,10 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
 def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     """C11"""
     child = asking_child(box, returns("refused", True))
-    hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
+    hooks = {
+        "PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}],
+        "Stop": [{"hookCallbackIds": ["h1"]}],
+    }
     with talk(child, *ASKING) as running:
         running.say(control("i", "initialize", hooks=hooks), user("go"))
         line = running.line_with(b'"hook_callback"')
@@ -594,7 +694,11 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
 
 def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     box.settings('[vendors.qwen]\ndriver = "one-way"\n')
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(INIT, says("Hello."), result("Hello."))])
+    child = box.fake(
+        ["read"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    )
     with talk(child) as running:
         running.say(user("one"), user("two"))
         done = running.hang_up()
@@ -609,9 +713,18 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
 def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(box, talk):
     """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
-    good, bad = (["out", ndjson(INIT, says(words), result(words))] for words in ('```json\n{"n": 7}\n```', "Seven."))
+    good, bad = (
+        ["out", ndjson(INIT, says(words), result(words))]
+        for words in ('```json\n{"n": 7}\n```', "Seven.")
+    )
     child = box.fake(
-        HELLO, ["hear", "one"], good, ["hear", "two"], ["record", str(box.recording)], bad, ["hear", "never"]
+        HELLO,
+        ["hear", "one"],
+        good,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        bad,
+        ["hear", "never"],
     )
     with talk(child, "--json-schema", schema) as running:
         running.say(user("one"), user("two"))
@@ -659,7 +772,10 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
     count = 70
     turns = []
     for number in range(count):
-        turns += [["hear", f"number {number}."], ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))]]
+        turns += [
+            ["hear", f"number {number}."],
+            ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))],
+        ]
     with talk(box.fake(HELLO, *turns, ["hear", "never"])) as running:
         running.say(*(user(f"number {number}.") for number in range(count)))
         done = running.hang_up()
@@ -669,7 +785,11 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     """A forged question makes somebody act (threats: forged lines)."""
     forged = "noise " + json.dumps(asks()) + "\n"
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT) + forged + ndjson(says("Hello."), result("Hello."))])
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT) + forged + ndjson(says("Hello."), result("Hello."))],
+    )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         done = running.hang_up()
@@ -684,19 +804,26 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
     plans = []
     for number in range(count):
         answer = ndjson(INIT, says("Hello."), result(f"{number}"))
-        plans.append([HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]])
+        plans.append(
+            [HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]]
+        )
     with real_talk(real_box.fakes(*plans)) as running:
         running.say(*(user("go") for _ in range(count)))
         done = running.hang_up()
     assert done.stderr == ""
-    assert len(results(done)) == count  # a message may meet a child that is just leaving: then it is an error
+    # a message may meet a child that is just leaving: then it is an error
+    assert len(results(done)) == count
     assert "internal" not in {line["shim"]["cause"] for line in results(done)}
 
 
 def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
     """S16b"""
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())])
-    hooks = {event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")}
+    child = box.fake(
+        HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())]
+    )
+    hooks = {
+        event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")
+    }
     with talk(child, "--disallowedTools=Bash") as running:
         running.say(control("i", "initialize", hooks=hooks), user("go"))
         running.read_until(b'"type":"result"')
@@ -720,10 +847,15 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
-        running.say(control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}), user("go"))
+        running.say(
+            control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}),
+            user("go"),
+        )
         line = running.line_with(b'"hook_callback"')
         denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
-        running.say(answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status"))
+        running.say(
+            answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status")
+        )
         running.read_until(b'"p"')
         gate.open()
         done = running.hang_up()
@@ -792,7 +924,12 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
 
 def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
     gate = box.gate()
-    leaving = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Hello."), result("Hello."))], ["wait", gate.path]]
+    leaving = [
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["wait", gate.path],
+    ]
     fresh = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Again."), result("Again."))]]
     with talk(box.fakes(leaving, fresh)) as running:
         running.say(user("one"))
@@ -879,7 +1016,11 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
 def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
     lifeline = box.lifeline()
     box.settings('[vendors.qwen]\ndriver = "one-way"\n')
-    child = box.fake(["out_on", "SIGINT", ndjson(INIT) + CANCELLED, 130], ["say", lifeline.path, "there"], ["hang"])
+    child = box.fake(
+        ["out_on", "SIGINT", ndjson(INIT) + CANCELLED, 130],
+        ["say", lifeline.path, "there"],
+        ["hang"],
+    )
     with talk(child) as running:
         running.say(user("one"))
         lifeline.wait_for("there")
@@ -892,7 +1033,11 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
 def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
     box.settings("first_byte_timeout = 0.5\n")
     child = box.fake(
-        HELLO, ["hear", "one"], ["hear", '"interrupt"'], ["out", ndjson(INIT) + CANCELLED], ["hear", "never"]
+        HELLO,
+        ["hear", "one"],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(INIT) + CANCELLED],
+        ["hear", "never"],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -903,7 +1048,15 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
 
 def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box, talk):
     lifeline = box.lifeline()
-    leaving = [HELLO, ["hear", "one"], TURN, ["hear", "two"], ["close", 1], ["say", lifeline.path, "left"], ["hang"]]
+    leaving = [
+        HELLO,
+        ["hear", "one"],
+        TURN,
+        ["hear", "two"],
+        ["close", 1],
+        ["say", lifeline.path, "left"],
+        ["hang"],
+    ]
     other = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Worked."))], ["hang"]]
     with talk(box.fakes(leaving, other)) as running:
         running.say(user("one"))
@@ -1020,6 +1173,8 @@ def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
         done = running.hang_up()
     events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
     assert events["asked"]["tool"] == "Bash" and events["asked"]["frontend"] is False
-    assert events["decided"]["allowed"] is False and events["decided"]["input"] == {"command": "touch x"}
+    assert events["decided"]["allowed"] is False and events["decided"]["input"] == {
+        "command": "touch x"
+    }
     assert "nobody here can be asked" in events["decided"]["why"]
     assert events["child ended"]["seconds"] >= 0

@@ -1,7 +1,7 @@
 """A failed request in Claude's words, whoever says it (contract 5.8, 5.9, P13, S10, F10).
 
-The table holds the words of the recordings and of the vendor pages: what the vendor itself said, in its stream or on
-stderr, and next to it what a client of Claude reads.
+The table holds the words of the recordings and of the vendor pages: what the vendor itself said, in
+its stream or on stderr, and next to it what a client of Claude reads.
 """
 
 import pytest
@@ -143,7 +143,9 @@ TABLE = [
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("spoken", ["stream", "stderr"])
 @each(("vendor", "words", "expected", "status", "begin"), TABLE)
-def test_contract_s10_a_vendors_words_become_claudes(vendor, words, expected, status, begin, spoken, partial):
+def test_contract_s10_a_vendors_words_become_claudes(
+    vendor, words, expected, status, begin, spoken, partial
+):
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
     if spoken == "stream":
         stage.turn.failed(words)
@@ -177,8 +179,16 @@ def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
 
 
 def test_who_is_not_logged_in_is_told_how():
-    said = api_text(classify("Not logged in"), "Not logged in", vendor="cursor", login="run `agent login`", model="")
-    assert said == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
+    said = api_text(
+        classify("Not logged in"),
+        "Not logged in",
+        vendor="cursor",
+        login="run `agent login`",
+        model="",
+    )
+    assert (
+        said == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
+    )
 
 
 @each("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
@@ -188,7 +198,9 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
     assert find(vendor).login
 
 
-@pytest.mark.parametrize("words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"])
+@pytest.mark.parametrize(
+    "words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"]
+)
 def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
     assert api_text(classify(words), words, vendor="v", login="", model="") == f"API Error: {words}"
 
@@ -196,7 +208,9 @@ def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
 def test_every_kind_can_be_said():
     assert set(BEGINNINGS) <= set(KINDS)
     for kind in set(KINDS) - {""}:
-        said = api_text(classify("")._replace(kind=kind, status=500), "words", vendor="v", login="", model="m")
+        said = api_text(
+            classify("")._replace(kind=kind, status=500), "words", vendor="v", login="", model="m"
+        )
         assert said.endswith("words") and "{" not in said
 
 
@@ -228,7 +242,9 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
 
 
 def test_qwens_retry_without_numbers_is_no_api_retry():
-    """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none is invented."""
+    """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none
+    is invented.
+    """
     case = next(case for case in fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop"))
     said, _ = translate_case(case)
     assert not [line for line in parse(said) if line.get("subtype") == "api_retry"]
@@ -237,23 +253,34 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
 def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
     translation = open_translation("pi", stable=True)
     words = "Context overflow recovery failed after one compact-and-retry attempt."
-    translation.feed(dump({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n")
+    translation.feed(
+        dump({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
+    )
     result = parse(translation.close(Exit(code=0)))[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
     assert result["result"] == f"Prompt is too long · {words}"
 
 
-# -- limits ----------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
     stage = Stage(turns_asked=5)
     stage.turn.text("hi")
-    stage.turn.failed("max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns")
+    stage.turn.failed(
+        "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
+    )
     stage.turn.closed(Exit(code=0), "")
     result = stage.lines()[-2]
-    assert result["errors"] == ["Reached maximum number of turns (5)", "max_turns limit exceeded after 5 turns"]
-    assert (result["subtype"], result["terminal_reason"], "result" in result) == ("error_max_turns", "max_turns", False)
+    assert result["errors"] == [
+        "Reached maximum number of turns (5)",
+        "max_turns limit exceeded after 5 turns",
+    ]
+    assert (result["subtype"], result["terminal_reason"], "result" in result) == (
+        "error_max_turns",
+        "max_turns",
+        False,
+    )
 
 
 def reply(stage, cost, *, call):
@@ -268,7 +295,10 @@ def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
     stage = Stage(budget=0.000001)
     reply(stage, 0.0008, call=True)
     result = stage.lines()[-2]
-    assert (result["subtype"], result["errors"]) == ("error_max_budget_usd", ["Reached maximum budget ($0.000001)"])
+    assert (result["subtype"], result["errors"]) == (
+        "error_max_budget_usd",
+        ["Reached maximum budget ($0.000001)"],
+    )
     assert (result["terminal_reason"], result["shim"]["cause"]) == ("budget_exhausted", "limit")
     assert (result["is_error"], result["total_cost_usd"]) == (True, 0.0008)
 

@@ -43,7 +43,11 @@ TEXTS = [
     ("Error: OPENROUTER_API_KEY not set.", AUTH, None),
     ("Error: Environment variable 'OPENROUTER_API_KEY' is not set", AUTH, None),
     # copilot 1.0.102 and amp, run without a login and without a network
-    ("Error: No authentication information found.\n\nCopilot can be authenticated with", AUTH, None),
+    (
+        "Error: No authentication information found.\n\nCopilot can be authenticated with",
+        AUTH,
+        None,
+    ),
     ("Could not connect to local model provider at http://127.0.0.1:9/v1.", SERVER, None),
     ("Error: Couldn't connect to the Amp server at http://127.0.0.1:9.", SERVER, None),
     # contract 5.8, by status
@@ -97,7 +101,10 @@ def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
 
 
 def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
-    assert classify("400 max_tokens is beyond the maximum output tokens of this model").error == "unknown"
+    assert (
+        classify("400 max_tokens is beyond the maximum output tokens of this model").error
+        == "unknown"
+    )
     assert classify("the reply reached the maximum output tokens").error == "max_output_tokens"
 
 

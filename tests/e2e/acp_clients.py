@@ -1,4 +1,5 @@
-"""An editor that speaks the Agent Client Protocol with the adapter for claude: JSON-RPC, one object per line.
+"""An editor that speaks the Agent Client Protocol with the adapter for claude: JSON-RPC, one object
+per line.
 
 The adapter is told by CLAUDE_CODE_EXECUTABLE which claude it starts.
 """
@@ -56,14 +57,25 @@ class Editor(LineProcess):
         self.stays = False
         self._number = 0
 
-    def open(self, *, resume: str = "", forms: bool = False, auto: bool = False, servers: Sequence[Line] = ()) -> Line:
-        """Introduces itself and opens a session in the working directory; what the adapter said of itself.
+    def open(
+        self,
+        *,
+        resume: str = "",
+        forms: bool = False,
+        auto: bool = False,
+        servers: Sequence[Line] = (),
+    ) -> Line:
+        """Introduces itself and opens a session in the working directory; what the adapter said of
+        itself.
 
-        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers questions. The newest
-        adapter begins in the mode auto if the model has it; without `auto` the mode is changed to the default one.
-        `servers` are the MCP servers of the session.
+        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers
+        questions. The newest adapter begins in the mode auto if the model has it; without `auto`
+        the mode is changed to the default one. `servers` are the MCP servers of the session.
         """
-        capabilities: Line = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        capabilities: Line = {
+            "fs": {"readTextFile": False, "writeTextFile": False},
+            "terminal": False,
+        }
         capabilities |= {"elicitation": {"form": {}}} if forms else {}
         said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
         place: Line = {"cwd": str(self.folder), "mcpServers": list(servers)}
@@ -112,7 +124,9 @@ class Editor(LineProcess):
             elif line["id"] == number:
                 break
         prompt.updates = [
-            line["params"]["update"] for line in self.lines[begin:] if line.get("method") == "session/update"
+            line["params"]["update"]
+            for line in self.lines[begin:]
+            if line.get("method") == "session/update"
         ]
         prompt.error = line.get("error")
         prompt.stop_reason = (line.get("result") or {}).get("stopReason")
@@ -133,7 +147,9 @@ class Editor(LineProcess):
         self.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
 
     def cancel(self) -> None:
-        self.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}})
+        self.send(
+            {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
+        )
 
     def await_update(self, kind: str) -> Line:
         """The next update of a kind."""
@@ -142,7 +158,9 @@ class Editor(LineProcess):
         return update
 
     def leave(self) -> None:
-        """An editor that is closed: the adapter's stdin ends, and an adapter that stays gets a signal."""
+        """An editor that is closed: the adapter's stdin ends, and an adapter that stays gets a
+        signal.
+        """
         self.close_stdin()
         if self.stays:
             self.terminate()
@@ -150,7 +168,11 @@ class Editor(LineProcess):
 
 
 def _kind(line: Line) -> str | None:
-    return line["params"]["update"]["sessionUpdate"] if line.get("method") == "session/update" else None
+    return (
+        line["params"]["update"]["sessionUpdate"]
+        if line.get("method") == "session/update"
+        else None
+    )
 
 
 @dataclass(frozen=True)

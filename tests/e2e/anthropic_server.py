@@ -19,7 +19,9 @@ _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_
 
 class _Handler(ScriptedHandler):
     def end_headers(self) -> None:
-        """Every answer of Anthropic's has a name of its own; the real claude keeps it in its transcript."""
+        """Every answer of Anthropic's has a name of its own; the real claude keeps it in its
+        transcript.
+        """
         self.send_header("request-id", f"req_{uuid4().hex}")
         super().end_headers()
 
@@ -42,10 +44,21 @@ class _Handler(ScriptedHandler):
             self._fail(answer.status, _ERROR_TYPES[answer.status], answer.message)
         elif body.get("stream"):
             self.say_events(
-                request, ((event["type"], json.dumps(event)) for event in self._events(answer, request, number))
+                request,
+                (
+                    (event["type"], json.dumps(event))
+                    for event in self._events(answer, request, number)
+                ),
             )
         else:
-            self.say_whole(200, {**self._message(request, number), "content": self._content(answer), "usage": USAGE})
+            self.say_whole(
+                200,
+                {
+                    **self._message(request, number),
+                    "content": self._content(answer),
+                    "usage": USAGE,
+                },
+            )
 
     def _fail(self, status: int, kind: str, message: str) -> None:
         self.say_whole(status, {"type": "error", "error": {"type": kind, "message": message}})
@@ -65,7 +78,8 @@ class _Handler(ScriptedHandler):
     def _content(self, reply: Reply) -> list[Json]:
         text = "".join(self.model.words()) if reply.slow else reply.text
         calls = [
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in reply.calls
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            for call in reply.calls
         ]
         return [{"type": "text", "text": text}, *calls]
 
@@ -77,14 +91,23 @@ class _Handler(ScriptedHandler):
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
         delta = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
-        yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": USAGE["output_tokens"]}}
+        yield {
+            "type": "message_delta",
+            "delta": delta,
+            "usage": {"output_tokens": USAGE["output_tokens"]},
+        }
         yield {"type": "message_stop"}
 
     def _blocks(self, reply: Reply) -> Iterator[tuple[Json, Iterator[Json]]]:
         if reply.reasoning:
-            thinking = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)]
+            thinking = [
+                {"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)
+            ]
             signature = {"type": "signature_delta", "signature": "c2lnbmVkIGJ5IGEgdGVzdA=="}
-            yield {"type": "thinking", "thinking": "", "signature": ""}, iter([*thinking, signature])
+            yield (
+                {"type": "thinking", "thinking": "", "signature": ""},
+                iter([*thinking, signature]),
+            )
         words = self.model.words() if reply.slow else iter(pieces(reply.text))
         yield {"type": "text", "text": ""}, ({"type": "text_delta", "text": word} for word in words)
         for call in reply.calls:
@@ -100,5 +123,9 @@ class AnthropicServer(ScriptedServer):
 
     def tool_result(self, message: Json) -> str | None:
         content = message.get("content")
-        results = [part for part in content if part.get("type") == "tool_result"] if isinstance(content, list) else []
+        results = (
+            [part for part in content if part.get("type") == "tool_result"]
+            if isinstance(content, list)
+            else []
+        )
         return text_of(results[-1]) if results else None

@@ -1,8 +1,10 @@
-"""When the model's first text arrives over a two-way driver, and when over the one-way one: `make bench`.
+"""When the model's first text arrives over a two-way driver, and when over the one-way one: `make
+bench`.
 
-Real vendors that have both ways, against a model server on loopback, by turns: a conversation of two messages, each
-timed from its line on stdin. The first has the start of the drop-in and of the vendor in it. Medians, and medians of
-the differences; CPU is that of the drop-in and all its children, for both messages. It judges nothing.
+Real vendors that have both ways, against a model server on loopback, by turns: a conversation of
+two messages, each timed from its line on stdin. The first has the start of the drop-in and of the
+vendor in it. Medians, and medians of the differences; CPU is that of the drop-in and all its
+children, for both messages. It judges nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +28,17 @@ from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
 
 VENDORS = (GEMINI, OPENCODE, PI, COPILOT, KIMI, CODEX)
 WAYS = ("one-way", "two-way")
-TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--include-partial-messages")
-MESSAGE = json.dumps({"type": "user", "message": {"role": "user", "content": PROMPT}}).encode() + b"\n"
+TALK = (
+    "--verbose",
+    "--input-format",
+    "stream-json",
+    "--output-format",
+    "stream-json",
+    "--include-partial-messages",
+)
+MESSAGE = (
+    json.dumps({"type": "user", "message": {"role": "user", "content": PROMPT}}).encode() + b"\n"
+)
 
 
 class Times(NamedTuple):
@@ -82,18 +93,28 @@ def measure(vendor: Vendor, pairs: int) -> None:
             (root / f"{way}.toml").write_text(f'{given}driver = "{way}"\n')
         for pair in range(pairs + 1):
             for way in WAYS if pair % 2 else reversed(WAYS):
-                times = converse(command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder)
+                times = converse(
+                    command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder
+                )
                 if pair:  # the first round warms the caches
                     kept[way].append(times)
         for name in Times._fields:
             one, two = ([getattr(times, name) for times in kept[way]] for way in WAYS)
             later = statistics.median(b - a for a, b in zip(one, two, strict=True))
-            words = {"first": "first text", "second": "first text of the second message", "cpu": "CPU"}[name]
-            say(f"{vendor}: {words} {statistics.median(one):.0f} ms one-way, {later:+.0f} ms two-way")
+            words = {
+                "first": "first text",
+                "second": "first text of the second message",
+                "cpu": "CPU",
+            }[name]
+            say(
+                f"{vendor}: {words} {statistics.median(one):.0f} ms one-way, {later:+.0f} ms two-way"
+            )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("vendors", nargs="*", default=[vendor.name for vendor in VENDORS])
     asked = parser.parse_args()

@@ -1,8 +1,9 @@
 """How fast Chromium opens and scrolls the page of a session of 2,000 events: `make bench`.
 
-Medians of several loads, each of a new document. The scrolling is a quarter of a screen a frame, faster than a finger
-flicks; what the page costs is the CPU time of its own thread for each frame, which other programs on the machine do
-not change, and a smooth page has 16 ms for it. It judges nothing but says the goals.
+Medians of several loads, each of a new document. The scrolling is a quarter of a screen a frame,
+faster than a finger flicks; what the page costs is the CPU time of its own thread for each frame,
+which other programs on the machine do not change, and a smooth page has 16 ms for it. It judges
+nothing but says the goals.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def page(folder: Path, calls: int) -> Path:
     with file.open("wb") as out:
         export(str(cast), out.write, redact=True)
     seconds = time.monotonic() - began
-    said(f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s")
+    said(
+        f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s"
+    )
     said(f"the page has {file.stat().st_size / 1e6:.2f} MB (goal: under 5)")
     return file
 
@@ -85,9 +88,9 @@ def scrolls(browser: Browser, what: str) -> None:
     frames = sorted(browser.driver.execute_async_script(SCROLL, FRAMES))
     after = metrics(browser)
     work = 1000 * (after["TaskDuration"] - before["TaskDuration"]) / len(frames)
-    layout = sum(1000 * (after[name] - before[name]) for name in ("LayoutDuration", "RecalcStyleDuration")) / len(
-        frames
-    )
+    layout = sum(
+        1000 * (after[name] - before[name]) for name in ("LayoutDuration", "RecalcStyleDuration")
+    ) / len(frames)
     said(
         f"scrolled {what}: {len(frames)} frames of {statistics.median(frames):.1f} ms (99 % within "
         f"{frames[len(frames) * 99 // 100]:.0f} ms), {work:.1f} ms of CPU each, of these {layout:.1f} for layout"
@@ -96,7 +99,10 @@ def scrolls(browser: Browser, what: str) -> None:
 
 def metrics(browser: Browser) -> dict[str, float]:
     """What the page's thread has used."""
-    return {entry["name"]: entry["value"] for entry in browser.command("Performance.getMetrics")["metrics"]}
+    return {
+        entry["name"]: entry["value"]
+        for entry in browser.command("Performance.getMetrics")["metrics"]
+    }
 
 
 def said(line: str) -> None:

@@ -1,12 +1,15 @@
-"""How soon a line is on the page of living sessions in a real Chromium, and how soon a long session is: `make bench`.
+"""How soon a line is on the page of living sessions in a real Chromium, and how soon a long session
+is: `make bench`.
 
-line   milliseconds from the child's write until its step stands in the page, and until a client of the host's socket
+line   milliseconds from the child's write until its step stands in the page, and until a client of
+       the host's socket
        has it, which no page can be quicker than
-open   seconds from an address until the end of a session of 10,000 lines is drawn, and until a bare reader has all that
+open   seconds from an address until the end of a session of 10,000 lines is drawn, and until a bare
+       reader has all that
        the server says of it
 
-Both clocks are the machine's monotonic one: Chromium says at which of its ticks a page began. It exits with 1 when a
-number is short of its goal (design page "bridge", Numbers).
+Both clocks are the machine's monotonic one: Chromium says at which of its ticks a page began. It
+exits with 1 when a number is short of its goal (design page "bridge", Numbers).
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from shim.bridge.registry import Registered  # noqa: E402
 CALLS, RATE = 100, 50  # lines, and how many of them a second
 GOAL_MS = 10.0
 LINES = 10_000
-# A call's argument is the time of its write in nanoseconds; it stands behind the name of the call's step.
+# A call's argument is the time of its write in nanoseconds; it stands behind the name of the call's
+# step.
 WATCH = """
 window.seen = {};
 new MutationObserver((changes) => {
@@ -67,10 +71,14 @@ def line(page: Page, here: Place, table: Table) -> None:
         until(link, "synced")
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
         link.say({"kind": "message", "message": {"role": "user", "content": plan}})
-        direct = [at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))]
+        direct = [
+            at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))
+        ]
     page.browser.wait(lambda: page.browser.run("return Object.keys(seen).length") >= CALLS)
     began = clock_of(page.browser)
-    drawn = [began + at - int(said) / 1e6 for said, at in page.browser.run("return Object.entries(seen)")]
+    drawn = [
+        began + at - int(said) / 1e6 for said, at in page.browser.run("return Object.entries(seen)")
+    ]
     tell(table, "a socket client", direct, None)
     tell(table, "a step in the page", drawn, GOAL_MS)
 
@@ -78,7 +86,9 @@ def line(page: Page, here: Place, table: Table) -> None:
 def clock_of(browser: Browser) -> float:
     """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
     browser.command("Performance.enable")
-    metrics = {one["name"]: one["value"] for one in browser.command("Performance.getMetrics")["metrics"]}
+    metrics = {
+        one["name"]: one["value"] for one in browser.command("Performance.getMetrics")["metrics"]
+    }
     return 1000 * float(metrics["NavigationStart"])
 
 
@@ -122,7 +132,9 @@ def read(page: Page, one: Registered) -> float:
 
 def main() -> int:
     """Measure both parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     table = Table()

@@ -1,8 +1,9 @@
-"""How much later the model's first text arrives under the shim than from the vendor alone: `make bench`.
+"""How much later the model's first text arrives under the shim than from the vendor alone: `make
+bench`.
 
-Real pi and real qwen against a model server on loopback, by turns alone, under the installed drop-in, and under one
-that remembers nothing of the vendor; medians of the differences. Also the CPU that the drop-in has used when
-`initialize` is answered. It judges nothing.
+Real pi and real qwen against a model server on loopback, by turns alone, under the installed
+drop-in, and under one that remembers nothing of the vendor; medians of the differences. Also the
+CPU that the drop-in has used when `initialize` is answered. It judges nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +26,24 @@ from scripts import REPLY
 from vendor_setups import PI, QWEN, Vendor
 
 PROMPT = "[[text]] hi"
-FIRST = REPLY.split()[0].encode()  # the first word of the reply: in the first fragment of every vendor
+# the first word of the reply: in the first fragment of every vendor
+FIRST = REPLY.split()[0].encode()
 ALONE = {
     "pi": ["--mode", "json"],
-    "qwen": ["--output-format", "stream-json", "--include-partial-messages", "--approval-mode", "default"],
+    "qwen": [
+        "--output-format",
+        "stream-json",
+        "--include-partial-messages",
+        "--approval-mode",
+        "default",
+    ],
 }
 SHIM = ["-p", PROMPT, "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
 GOAL_MS, UNKNOWN_GOAL_MS = 30, 60  # later than alone; where nothing is remembered of the vendor
-INITIALIZE = json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}) + "\n"
+INITIALIZE = (
+    json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}})
+    + "\n"
+)
 
 
 def piped(
@@ -52,7 +63,9 @@ def piped(
     return process, process.stdin, process.stdout
 
 
-def first_text(command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes) -> float:
+def first_text(
+    command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes
+) -> float:
     """Seconds from the start of a command to the line that holds the model's first word."""
     began = time.monotonic()
     process, told, said = piped(command, environment, folder)
@@ -70,7 +83,9 @@ def first_text(command: list[str], environment: Mapping[str, str], folder: Path,
 
 def initialize_cpu(command: list[str], environment: Mapping[str, str]) -> float:
     """Milliseconds of CPU that a command has used when it has answered `initialize` (Linux)."""
-    process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(INITIALIZE.encode())
     process.stdin.flush()
@@ -94,8 +109,16 @@ def measure(vendor: Vendor, pairs: int) -> None:
     program = install(vendor.package)
     with ModelServer() as model, tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        environment = {"PATH": program.path, "HOME": place, "LANG": "C.UTF-8", **vendor.prepare(home, model.url)}
-        dropped = environment | {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(home / "state")}
+        environment = {
+            "PATH": program.path,
+            "HOME": place,
+            "LANG": "C.UTF-8",
+            **vendor.prepare(home, model.url),
+        }
+        dropped = environment | {
+            "SHIM_BIN": str(program.executable),
+            "SHIM_STATE": str(home / "state"),
+        }
         shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
         subprocess.run(shim, env=dropped, check=True, stdout=subprocess.DEVNULL)
         claude = str(home / "claude")
@@ -114,11 +137,21 @@ def measure(vendor: Vendor, pairs: int) -> None:
                 if pair:  # the first round warms the caches
                     kept.append(seconds)
         say(f"{vendor}: first text {statistics.median(alone) * 1000:.0f} ms alone")
-        for name, kept, goal in (("under the shim", under, GOAL_MS), ("never asked before", unknown, UNKNOWN_GOAL_MS)):
+        for name, kept, goal in (
+            ("under the shim", under, GOAL_MS),
+            ("never asked before", unknown, UNKNOWN_GOAL_MS),
+        ):
             later = statistics.median(b - a for a, b in zip(alone, kept, strict=True)) * 1000
             say(f"{vendor}: {later:+.0f} ms later {name}   (goal {goal} ms)")
         if sys.platform == "linux":
-            command = [claude, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
+            command = [
+                claude,
+                "--output-format",
+                "stream-json",
+                "--verbose",
+                "--input-format",
+                "stream-json",
+            ]
             used = [initialize_cpu(command, dropped) for _ in range(pairs)]
             say(
                 f"{vendor}: initialize answered after {statistics.median(used):.0f} ms of CPU"
@@ -127,7 +160,9 @@ def measure(vendor: Vendor, pairs: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=11)
     given = parser.parse_args()
     os.environ.pop("CLAUDE_CODE_ENTRYPOINT", None)

@@ -1,4 +1,6 @@
-"""A font that draws every character as the same box, so that a page looks the same on every machine."""
+"""A font that draws every character as the same box, so that a page looks the same on every
+machine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from io import BytesIO
 UNITS_PER_EM = 1000
 ADVANCE = 550  # about the mean width of a letter
 ASCENT, DESCENT = 800, -200
-BOX = ((60, 0), (490, 0), (490, 500), (60, 500))  # as wide as a letter without its space, as high as an x
+# as wide as a letter without its space, as high as an x
+BOX = ((60, 0), (490, 0), (490, 500), (60, 500))
 
 USE_FONT = """
 const done = arguments[2];
@@ -40,7 +43,9 @@ def build_font(characters: str) -> bytes:
     builder.setupHorizontalMetrics(dict.fromkeys((".notdef", "space", "box"), (ADVANCE, 0)))
     builder.setupHorizontalHeader(ascent=ASCENT, descent=DESCENT)
     builder.setupNameTable({"familyName": FAMILY, "styleName": "Regular"})
-    builder.setupOS2(sTypoAscender=ASCENT, sTypoDescender=DESCENT, usWinAscent=ASCENT, usWinDescent=-DESCENT)
+    builder.setupOS2(
+        sTypoAscender=ASCENT, sTypoDescender=DESCENT, usWinAscent=ASCENT, usWinDescent=-DESCENT
+    )
     builder.setupPost()
     data = BytesIO()
     builder.save(data)

@@ -1,8 +1,8 @@
 """A headless Chromium without a network, driven by Selenium.
 
-Both programs are those of the distribution: they fit together, and nothing is downloaded from anywhere else. Where they
-are missing and this is root's machine with apt-get, they are installed once; otherwise the tests are skipped and say
-what is missing.
+Both programs are those of the distribution: they fit together, and nothing is downloaded from
+anywhere else. Where they are missing and this is root's machine with apt-get, they are installed
+once; otherwise the tests are skipped and say what is missing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from typing import Any
 
 import pytest
 
-PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "chromedriver": ("chromedriver",),
+}
 PACKAGES = ("chromium", "chromium-driver")
 INSTALL_SECONDS = 600.0  # some 100 MB over a slow line
-WAIT_SECONDS = 60.0  # for anything that a page does; it takes milliseconds, and a turn of a session some seconds
+# for anything that a page does; it takes milliseconds, and a turn of a session some seconds
+WAIT_SECONDS = 60.0
 PHONE = (360, 740)
 DESKTOP = (1100, 900)
 
@@ -38,7 +42,9 @@ def programs() -> tuple[str, str]:
         _install()
         found = _found()
     if not all(found):
-        pytest.skip("no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`")
+        pytest.skip(
+            "no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`"
+        )
     return str(found[0]), str(found[1])
 
 
@@ -65,11 +71,13 @@ def _install() -> None:
 class Browser:
     """One browser for many pages. `open` says what it logged and asked the network for since.
 
-    `host` is the one address that it may reach, `names` lead to it too. `profile` is the folder that it keeps its
-    history in; else that goes with it.
+    `host` is the one address that it may reach, `names` lead to it too. `profile` is the folder
+    that it keeps its history in; else that goes with it.
     """
 
-    def __init__(self, host: str = "", *, names: Sequence[str] = (), profile: Path | None = None) -> None:
+    def __init__(
+        self, host: str = "", *, names: Sequence[str] = (), profile: Path | None = None
+    ) -> None:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
@@ -77,11 +85,21 @@ class Browser:
         chromium, driver = programs()
         options = webdriver.ChromeOptions()
         options.binary_location = chromium
-        flags = ["--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--force-device-scale-factor=1"]
-        # The sandbox cannot be had as root or in most containers; the pages are our own, and there is no network.
+        flags = [
+            "--headless=new",
+            "--hide-scrollbars",
+            "--disable-dev-shm-usage",
+            "--force-device-scale-factor=1",
+        ]
+        # The sandbox cannot be had as root or in most containers; the pages are our own, and there
+        # is no network.
         hosts = "".join(f"MAP {name} {host}, " for name in names) + "MAP * ~NOTFOUND"
         hosts += f", EXCLUDE {host}" if host else ""
-        flags += ["--no-sandbox", f"--host-resolver-rules={hosts}", "--disable-background-networking"]
+        flags += [
+            "--no-sandbox",
+            f"--host-resolver-rules={hosts}",
+            "--disable-background-networking",
+        ]
         flags += [f"--user-data-dir={profile}"] if profile is not None else []
         for flag in flags:
             options.add_argument(flag)
@@ -94,7 +112,9 @@ class Browser:
         """End the browser and its driver."""
         self.driver.quit()
 
-    def open(self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+    def open(
+        self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False
+    ) -> None:
         """Load a page from its file, and wait until it has drawn itself."""
         self.visit(f"{page.as_uri()}{address}", size=size, dark=dark)
 
@@ -138,10 +158,14 @@ class Browser:
         """What the condition says when it is true; fails when that does not come."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(lambda _: self.steadily(condition))
+        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(
+            lambda _: self.steadily(condition)
+        )
 
     def steadily(self, look: Callable[[], Any]) -> Any:
-        """What a look at elements says, or does; again where the page has drawn them anew since they were found."""
+        """What a look at elements says, or does; again where the page has drawn them anew since
+        they were found.
+        """
         from selenium.common.exceptions import StaleElementReferenceException
 
         deadline = time.monotonic() + self.patience
@@ -169,7 +193,11 @@ class Browser:
     def set(self, selector: str, value: float) -> None:
         """Move a slider, as a person does."""
         element = self.find(selector)
-        self.run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", element, value)
+        self.run(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
+            element,
+            value,
+        )
 
     def press(self, *keys: str) -> None:
         """Keys for whatever has the focus."""
@@ -183,7 +211,9 @@ class Browser:
 
     def screenshot(self, **options: Any) -> bytes:
         """What is seen, as PNG; the options are those of `Page.captureScreenshot`."""
-        return base64.b64decode(self.command("Page.captureScreenshot", format="png", **options)["data"])
+        return base64.b64decode(
+            self.command("Page.captureScreenshot", format="png", **options)["data"]
+        )
 
     def forget(self) -> None:
         """Whatever was logged before is nobody's business any more."""
@@ -191,7 +221,9 @@ class Browser:
             self.driver.get_log(log)
 
     def complaints(self) -> list[str]:
-        """What the console says since the page was opened: errors, and what the page's own rules forbade."""
+        """What the console says since the page was opened: errors, and what the page's own rules
+        forbade.
+        """
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:

@@ -1,4 +1,6 @@
-"""Which client is tried with which claude: the cells of the table of real clients, and which of them are for later."""
+"""Which client is tried with which claude: the cells of the table of real clients, and which of
+them are for later.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, QWEN, Vendor
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
 STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
 OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
-DRIVEN = (QWEN, PI, CODEX, GEMINI)  # one vendor for each driver; gemini uses the Agent Client Protocol
-TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])  # with whom everything that two-way vendors can do is tried
+# one vendor for each driver; gemini uses the Agent Client Protocol
+DRIVEN = (QWEN, PI, CODEX, GEMINI)
+# with whom everything that two-way vendors can do is tried
+TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])
 
 Test = Callable[..., None]
 Client = SdkClient | AcpClient
@@ -34,22 +38,28 @@ def scenario(
     passed: bool = False,
     dialog: bool = False,
 ) -> Callable[[Test], Test]:
-    """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every version is tried.
+    """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every
+    version is tried.
 
-    `brief`: it is tried with the vendors, too, that only one client of a kind is tried with. `dialog`: it is a part of
-    what a frontend and a vendor can say to each other while a turn runs, and `make full` tries it with every vendor
-    that can. `older`, `everywhere` and `passed` are for `make e2e` (`_later`).
+    `brief`: it is tried with the vendors, too, that only one client of a kind is tried with.
+    `dialog`: it is a part of what a frontend and a vendor can say to each other while a turn runs,
+    and `make full` tries it with every vendor that can. `older`, `everywhere` and `passed` are for
+    `make e2e` (`_later`).
     """
 
     def decorate(test: Test) -> Test:
         cells = []
         for client in clients:
             for cli in CLIS:
-                usual = not (cli.brief or cli.talks) or (cli.brief and brief and client in (*STANDING, *OTHERS))
+                usual = not (cli.brief or cli.talks) or (
+                    cli.brief and brief and client in (*STANDING, *OTHERS)
+                )
                 talks = dialog and client in TALKERS and cli.vendor.two_way
                 if (cli.outdated and not basic) or not (usual or talks):
                     continue
-                later = not usual or _later(client, cli, older, everywhere, passed=passed or everywhere)
+                later = not usual or _later(
+                    client, cli, older, everywhere, passed=passed or everywhere
+                )
                 cells.append(_cell(client, cli, asks, later))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
@@ -65,10 +75,11 @@ def dialog(
     everywhere: bool = False,
     later: bool = False,
 ) -> Callable[[Test], Test]:
-    """A row for each client, with the real claude and each vendor that is `able`: what two-way vendors can do.
+    """A row for each client, with the real claude and each vendor that is `able`: what two-way
+    vendors can do.
 
-    `make e2e` tries it with the Python client and qwen, with the Python client and each way of driving a vendor
-    (`everywhere`), or not at all (`later`).
+    `make e2e` tries it with the Python client and qwen, with the Python client and each way of
+    driving a vendor (`everywhere`), or not at all (`later`).
     """
 
     def decorate(test: Test) -> Test:
@@ -88,14 +99,17 @@ def _cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:
     return pytest.param(client, cli, id=f"{client}-{cli}", marks=marks)
 
 
-def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, *, passed: bool) -> bool:
+def _later(
+    client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, *, passed: bool
+) -> bool:
     """Whether only `make full` tries a cell: `make e2e` tries each difference once.
 
-    The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
-    difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with pi,
-    whose runs are the shortest, an older one only in the scenarios that have it in `older`. The real claude alone
-    shows that the tests are right, and the drop-in passes what comes from it and goes to it. qwen costs twice the time
-    of pi. The scenarios that have `passed` try these, the real claude alone with the Python client.
+    The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi
+    is, make no difference to a client: one scenario tries them `everywhere`. An older client, and
+    TypeScript, is tried with pi, whose runs are the shortest, an older one only in the scenarios
+    that have it in `older`. The real claude alone shows that the tests are right, and the drop-in
+    passes what comes from it and goes to it. qwen costs twice the time of pi. The scenarios that
+    have `passed` try these, the real claude alone with the Python client.
     """
     if client not in STANDING:
         return cli.vendor is not PI or (client is not TYPESCRIPT and client not in older)

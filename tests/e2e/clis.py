@@ -41,8 +41,10 @@ class Cli:
 
     vendor: Vendor
     bare: bool = False
-    brief: bool = False  # one client stands for all of a kind: what they do with the others is known
-    talks: bool = False  # it is tried with what a frontend and a vendor say to each other, and with nothing else
+    # one client stands for all of a kind: what they do with the others is known
+    brief: bool = False
+    # it is tried with what a frontend and a vendor say to each other, and with nothing else
+    talks: bool = False
 
     @property
     def outdated(self) -> bool:
@@ -92,14 +94,17 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
     environment["SHIM_STATE"] = str(root / "state")
     remember_answers(vendor, root / "state")
     binaries = root / "bin"
-    put(str(binaries), "claude", {"vendor": vendor.name}, force=False)  # the command looks at the vendor for seconds
+    # the command looks at the vendor for seconds
+    put(str(binaries), "claude", {"vendor": vendor.name}, force=False)
     claude = binaries / "claude"
     assert os.access(claude, os.X_OK)
     return claude
 
 
 def remember_answers(vendor: Vendor, state: Path) -> None:
-    """Store the answers of the vendor's program to probes in a new state folder, as a user's first turn does."""
+    """Store the answers of the vendor's program to probes in a new state folder, as a user's first
+    turn does.
+    """
     for name, answers in _probe_answers(vendor).items():
         file = state / name
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,14 +114,18 @@ def remember_answers(vendor: Vendor, state: Path) -> None:
 
 @functools.cache
 def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
-    """Ask the vendor's program for its version, and pi for its help. Each question starts the program once."""
+    """Ask the vendor's program for its version, and pi for its help. Each question starts the
+    program once.
+    """
     described = find(vendor.name)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         program = install(vendor.package)
         environment = isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
-        probe = open_probe(described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS)
+        probe = open_probe(
+            described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
+        )
         probe.version(described.version)
         if vendor in (PI, PI_CUMULATIVE):
             assert probe.knows("--session-id") is (vendor is PI)

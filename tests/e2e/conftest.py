@@ -14,7 +14,8 @@ from scripts import ScriptedServer
 from table import Table
 from vendor_setups import VENDORS, Vendor
 
-TABLES: dict[str, Table] = {}  # those that are printed: pytest's hooks of a report know no configuration
+# those that are printed: pytest's hooks of a report know no configuration
+TABLES: dict[str, Table] = {}
 SHARED = (
     "test_torture_clients.py",
     "test_export_browser.py",
@@ -48,7 +49,9 @@ def model(vendor: Vendor) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def frontend(vendor: Vendor, model: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Frontend]:
+def frontend(
+    vendor: Vendor, model: ScriptedServer, hello: Path, tmp_path: Path
+) -> Iterator[Frontend]:
     """The drop-in, installed for the vendor."""
     environment = isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
     claude = install_drop_in(vendor, environment, tmp_path)
@@ -118,7 +121,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {client or ''}"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     for title, table in TABLES.items():
         if table:
             terminalreporter.section(title)

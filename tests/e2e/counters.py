@@ -1,4 +1,6 @@
-"""Third-party programs that count tokens in the transcripts below a home, each asked as its users ask it."""
+"""Third-party programs that count tokens in the transcripts below a home, each asked as its users
+ask it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ _, found = ClaudeLogProcessor(sys.argv[1]).process_logs()
 print(json.dumps(found["overview"]["total_tokens"]))
 """
 CLAUDE_CODE_LOG = "from claude_code_log.cli import main; main()"
-SUMMARY = {"Input": NAMES[0], "Cache Creation": NAMES[1], "Cache Read": NAMES[2], "Output": NAMES[3]}
+SUMMARY = {
+    "Input": NAMES[0],
+    "Cache Creation": NAMES[1],
+    "Cache Read": NAMES[2],
+    "Output": NAMES[3],
+}
 
 
 def ccusage(home: Path, *report: str) -> Usage:
@@ -43,7 +50,11 @@ def ccusage(home: Path, *report: str) -> Usage:
 
 
 def claude_monitor(home: Path) -> Usage:
-    said = _python("claude-monitor", home, ["-m", "claude_monitor", "--view", "daily", "--output", "json", "--once"])
+    said = _python(
+        "claude-monitor",
+        home,
+        ["-m", "claude_monitor", "--view", "daily", "--output", "json", "--once"],
+    )
     tokens: dict[str, Any] = json.loads(said)["local"]["tokens"]
     return {name: tokens[name] for name in NAMES}
 
@@ -52,7 +63,9 @@ def sniffly(home: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
     for folder in _projects(home):
         tokens = json.loads(_python("sniffly", home, ["-c", SNIFFLY, str(folder)]))
-        for name, key in zip(NAMES, ("input", "cache_creation", "cache_read", "output"), strict=True):
+        for name, key in zip(
+            NAMES, ("input", "cache_creation", "cache_read", "output"), strict=True
+        ):
             total[name] += tokens.get(key, 0)
     return total
 
@@ -61,9 +74,15 @@ def claude_code_log(home: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
     for folder in _projects(home):
         made = home / "log.json"
-        _python("claude-code-log", home, ["-c", CLAUDE_CODE_LOG, "convert", str(folder), "-o", str(made), "--no-cache"])
+        _python(
+            "claude-code-log",
+            home,
+            ["-c", CLAUDE_CODE_LOG, "convert", str(folder), "-o", str(made), "--no-cache"],
+        )
         for session in json.loads(made.read_text())["sessions"]:
-            for name, number in re.findall(r"([A-Z][A-Za-z ]+): ([\d,]+)", session["token_summary"]):
+            for name, number in re.findall(
+                r"([A-Z][A-Za-z ]+): ([\d,]+)", session["token_summary"]
+            ):
                 total[SUMMARY[name]] += int(number.replace(",", ""))
     return total
 
@@ -81,7 +100,11 @@ def _projects(home: Path) -> list[Path]:
 
 
 def _python(pin: str, home: Path, arguments: Sequence[str]) -> str:
-    return printed([sys.executable, *arguments], home, {"HOME": str(home), "PYTHONPATH": str(python_folder(pin))})
+    return printed(
+        [sys.executable, *arguments],
+        home,
+        {"HOME": str(home), "PYTHONPATH": str(python_folder(pin))},
+    )
 
 
 def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:

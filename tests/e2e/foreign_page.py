@@ -33,7 +33,9 @@ class ForeignPage:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         self.port: int = self.server.server_address[1]
-        self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
-"""The drop-in as a frontend sees it: a process that is started with Claude's flags and read line by line.
+"""The drop-in as a frontend sees it: a process that is started with Claude's flags and read line by
+line.
 
-Every wait has a bound. What is asserted of every run, whatever it was asked, is in `check_contract` (the rules are
-those of the contract: process P, stream S).
+Every wait has a bound. What is asserted of every run, whatever it was asked, is in `check_contract`
+(the rules are those of the contract: process P, stream S).
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ RESULT_KEYS = {
     "permission_denials",
     "uuid",
 }
-USAGE_KEYS = {"input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"}
+USAGE_KEYS = {
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+}
 TERMINATOR: Line = {"type": "message_stop"}
 
 
@@ -102,7 +108,9 @@ class Run:
 def text_of_result(block: Line) -> str:
     """The text of a tool result, whose content is a string or a list of blocks."""
     content = block["content"]
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+    return (
+        content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+    )
 
 
 @dataclass
@@ -122,7 +130,9 @@ class Frontend(Place):
     def messages(self, *prompts: str) -> Run:
         """A whole conversation, whose messages come on stdin as the SDKs send theirs, all at once."""
         flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
-        process = LineProcess([str(self.claude), "-p", *flags, *self.arguments], self.folder, self.environment)
+        process = LineProcess(
+            [str(self.claude), "-p", *flags, *self.arguments], self.folder, self.environment
+        )
         self.started.append(process)
         for prompt in prompts:
             process.send({"type": "user", "message": {"role": "user", "content": prompt}})
@@ -158,7 +168,8 @@ def check_contract(run: Run, *, partial: bool = False) -> None:
     inits = [line for line in run.of_type("system") if line["subtype"] == "init"]
     assert inits == [run.init]
     assert kinds.count("result") == 1
-    assert kinds[-2] == "result" and run.lines[-1] == TERMINATOR  # `-p` with text input has the terminator
+    # `-p` with text input has the terminator
+    assert kinds[-2] == "result" and run.lines[-1] == TERMINATOR
     said = run.lines[:-1]
     assert {line["session_id"] for line in said} == {run.init["session_id"]}
     assert len({line["uuid"] for line in said}) == len(said)
@@ -220,9 +231,19 @@ def _check_events(run: Run) -> None:
                 reply.append(event["content_block"])
                 block_open, said_whole = True, False
             case "content_block_delta":
-                assert reply is not None and block_open and event["index"] == len(reply) - 1 and not said_whole
+                assert (
+                    reply is not None
+                    and block_open
+                    and event["index"] == len(reply) - 1
+                    and not said_whole
+                )
             case "content_block_stop":
-                assert reply is not None and block_open and said_whole and event["index"] == len(reply) - 1
+                assert (
+                    reply is not None
+                    and block_open
+                    and said_whole
+                    and event["index"] == len(reply) - 1
+                )
                 block_open = False
             case "message_delta":
                 assert reply is not None and not block_open and "output_tokens" in event["usage"]

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces
 
-# As Gemini counts: what was cached is part of the prompt, what was thought is not part of the reply.
+# As Gemini counts: what was cached is part of the prompt, what was thought is not part of the
+# reply.
 USAGE: Json = {
     "promptTokenCount": 120,
     "cachedContentTokenCount": 20,
@@ -33,19 +34,31 @@ class _Handler(ScriptedHandler):
             self._answer({**body, "model": model, "messages": _messages(body)}, method)
 
     def _answer(self, body: Json, method: str) -> None:
-        declared = [one for tool in body.get("tools") or [] for one in tool.get("functionDeclarations") or []]
+        declared = [
+            one
+            for tool in body.get("tools") or []
+            for one in tool.get("functionDeclarations") or []
+        ]
         _, request, answer = self.model.answer(body, [str(one.get("name")) for one in declared])
         if isinstance(answer, Failure):
             self._fail(answer.status, answer.message)
         elif method == "streamGenerateContent":
-            self.say_events(request, (("", json.dumps(event)) for event in self._events(answer, request)))
+            self.say_events(
+                request, (("", json.dumps(event)) for event in self._events(answer, request))
+            )
         else:
             asked = (body.get("generationConfig") or {}).get("responseJsonSchema")
             text = json.dumps(_filled(asked)) if asked else answer.text
-            self.say_whole(200, {**_said([{"text": text}], request, "STOP"), "usageMetadata": USAGE})
+            self.say_whole(
+                200, {**_said([{"text": text}], request, "STOP"), "usageMetadata": USAGE}
+            )
 
     def _fail(self, status: int, message: str) -> None:
-        error = {"code": status, "message": message, "status": _ERROR_STATUSES.get(status, "NOT_FOUND")}
+        error = {
+            "code": status,
+            "message": message,
+            "status": _ERROR_STATUSES.get(status, "NOT_FOUND"),
+        }
         self.say_whole(status, {"error": error})
 
     def _events(self, reply: Reply, request: Request) -> Iterator[Json]:
@@ -53,28 +66,42 @@ class _Handler(ScriptedHandler):
             yield _said([{"text": reply.reasoning, "thought": True}], request)
         for piece in self.model.words() if reply.slow else pieces(reply.text):
             yield _said([{"text": piece}], request)
-        calls = [{"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}} for call in reply.calls]
+        calls = [
+            {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
+            for call in reply.calls
+        ]
         yield {**_said(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
 
 
 def _filled(schema: Json) -> Json:
-    """An answer of the shape that is asked for: how difficult a prompt is, before a model is chosen for it."""
+    """An answer of the shape that is asked for: how difficult a prompt is, before a model is chosen
+    for it.
+    """
     values = {"INTEGER": 10, "STRING": "It is short."}
     return {name: values[value["type"].upper()] for name, value in schema["properties"].items()}
 
 
 def _said(parts: list[Json], request: Request, reason: str | None = None) -> Json:
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
-    return {"candidates": [candidate | ({"finishReason": reason} if reason else {})], "modelVersion": request.model}
+    return {
+        "candidates": [candidate | ({"finishReason": reason} if reason else {})],
+        "modelVersion": request.model,
+    }
 
 
 def _messages(body: Json) -> list[Json]:
-    """The conversation as the scripts read it: Gemini says `contents`, and has a tool's results in the user's role."""
+    """The conversation as the scripts read it: Gemini says `contents`, and has a tool's results in
+    the user's role.
+    """
     return [
         {
             "role": "assistant" if content.get("role") == "model" else "user",
             "content": [part for part in content.get("parts") or [] if "text" in part],
-            "results": [part["functionResponse"] for part in content.get("parts") or [] if "functionResponse" in part],
+            "results": [
+                part["functionResponse"]
+                for part in content.get("parts") or []
+                if "functionResponse" in part
+            ],
         }
         for content in body.get("contents") or []
     ]

@@ -1,4 +1,6 @@
-"""Sessions that live on their own, begun as a person would, and looked at as a terminal beside the client does."""
+"""Sessions that live on their own, begun as a person would, and looked at as a terminal beside the
+client does.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Living:
     def children(self) -> list[int]:
         """The vendor's processes: what its host has started."""
         pid = self.now().facts["pid"]
-        return sorted(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return sorted(
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        )
 
     def idle(self) -> None:
         """Waits for the end of its turn."""

@@ -1,4 +1,5 @@
-"""A server of MCP with two tools that make the file that they are told: `make`, and `get_it`, said to only read.
+"""A server of MCP with two tools that make the file that they are told: `make`, and `get_it`, said
+to only read.
 
 A third, `look`, returns the picture in a file.
 
@@ -16,7 +17,12 @@ from typing import Any
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS = [
     {"name": "make", "description": "Makes a file.", "inputSchema": SCHEMA},
-    {"name": "get_it", "description": "Gets it.", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}},
+    {
+        "name": "get_it",
+        "description": "Gets it.",
+        "inputSchema": SCHEMA,
+        "annotations": {"readOnlyHint": True},
+    },
     {"name": "look", "description": "Shows a picture.", "inputSchema": SCHEMA},
 ]
 
@@ -29,7 +35,12 @@ def answer(method: str, given: dict[str, Any]) -> dict[str, Any]:
         return {"tools": TOOLS}
     if method == "tools/call" and given["name"] == "look":
         data = base64.b64encode(Path(given["arguments"]["path"]).read_bytes()).decode()
-        return {"content": [{"type": "text", "text": "here"}, {"type": "image", "data": data, "mimeType": "image/png"}]}
+        return {
+            "content": [
+                {"type": "text", "text": "here"},
+                {"type": "image", "data": data, "mimeType": "image/png"},
+            ]
+        }
     if method == "tools/call":
         Path(given["arguments"]["path"]).write_text("made by a server\n")
         return {"content": [{"type": "text", "text": "made"}]}
@@ -41,5 +52,7 @@ if __name__ == "__main__":
         asked = json.loads(line)
         if "id" in asked:
             result = answer(asked["method"], asked.get("params") or {})
-            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n")
+            sys.stdout.write(
+                json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n"
+            )
             sys.stdout.flush()

@@ -25,7 +25,9 @@ _ERROR_TYPES = {
 
 class _Handler(ScriptedHandler):
     def get(self) -> None:
-        models = [{"id": name, "object": "model", "owned_by": "tests"} for name in (MODEL, SECOND_MODEL)]
+        models = [
+            {"id": name, "object": "model", "owned_by": "tests"} for name in (MODEL, SECOND_MODEL)
+        ]
         self.say_whole(200, {"object": "list", "data": models})
 
     def post(self, body: Json) -> None:
@@ -57,8 +59,14 @@ class _Handler(ScriptedHandler):
         text = "".join(self.model.words()) if reply.slow else reply.text
         message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
         message |= {"reasoning_content": reply.reasoning} if reply.reasoning else {}
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-        self.say_whole(200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE})
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls" if calls else "stop",
+        }
+        self.say_whole(
+            200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+        )
 
     def _events(self, reply: Reply, frame: Json) -> Iterator[tuple[str, str]]:
         frame = {**frame, "object": "chat.completion.chunk"}
@@ -76,14 +84,19 @@ class _Handler(ScriptedHandler):
             yield {"content": piece}, None
         for index, call in enumerate(reply.calls):
             opening = {"index": index, "id": call.id, "type": "function"}
-            yield {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]}, None
+            yield (
+                {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]},
+                None,
+            )
             for piece in pieces(json.dumps(call.arguments)):
                 yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
         yield {}, "tool_calls" if reply.calls else "stop"
 
 
 def _names(function: Json) -> Iterator[str]:
-    """What a script may know a tool by: its name, and that with one of its parameters, where two programs share it."""
+    """What a script may know a tool by: its name, and that with one of its parameters, where two
+    programs share it.
+    """
     name = str(function.get("name"))
     yield name
     for parameter in (function.get("parameters") or {}).get("properties") or {}:

@@ -1,11 +1,13 @@
-"""`make newest`: try the newest version of each vendor program and client, and print what differs from the pins.
+"""`make newest`: try the newest version of each vendor program and client, and print what differs
+from the pins.
 
     python tests/e2e/newest.py [NAME ...]
 
-Each program is installed into the cache of the e2e tests and is smoke-tested with the model servers on loopback:
-its version, one turn in each permission mode that the shim passes to it, and a conversation if the vendor supports one.
-Clients hold a conversation with qwen. For a vendor without a scripted model only the version and the help are read. The
-report is for a person, who then raises a pin. No file of the repository is changed.
+Each program is installed into the cache of the e2e tests and is smoke-tested with the model servers
+on loopback: its version, one turn in each permission mode that the shim passes to it, and a
+conversation if the vendor supports one. Clients hold a conversation with qwen. For a vendor without
+a scripted model only the version and the help are read. The report is for a person, who then raises
+a pin. No file of the repository is changed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ from shim.vendors import find
 HELP_SECONDS = 60.0  # a program of megabytes of JavaScript on a busy machine
 REGISTRY_SECONDS = 120.0  # npm and pip try again by themselves
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-# The help page that lists the flags with which the shim starts a program; `--help` where none is named.
+# The help page that lists the flags with which the shim starts a program; `--help` where none is
+# named.
 HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "codex": (("exec", "--help"), ("app-server", "--help")),
     "opencode": (("run", "--help"), ("acp", "--help")),
@@ -60,7 +63,8 @@ KEPT = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "old
 # Vendors whose programs reach no scripted model, and their packages of npm's.
 UNSCRIPTED = {"amp": "@ampcode/cli", "kilo": "@kilocode/cli"}
 
-Check = Callable[[], "str | None"]  # returns what a person should know, and raises where the program failed
+# returns what a person should know, and raises where the program failed
+Check = Callable[[], "str | None"]
 
 
 @dataclass
@@ -94,21 +98,29 @@ class Report:
 
     def format(self) -> str:
         """Return the report as lines of text: one line if nothing differs."""
-        versions = self.pinned if self.newest == self.pinned else f"{self.pinned} -> {self.newest or 'unknown'}"
+        versions = (
+            self.pinned
+            if self.newest == self.pinned
+            else f"{self.pinned} -> {self.newest or 'unknown'}"
+        )
         verdict = "as pinned" if self.newest == self.pinned else "newer version"
         if self.failures:
-            verdict = "1 step failed" if len(self.failures) == 1 else f"{len(self.failures)} steps failed"
+            verdict = (
+                "1 step failed" if len(self.failures) == 1 else f"{len(self.failures)} steps failed"
+            )
         lines = [f"{self.name}: {versions}: {verdict}"]
         lines += [f"  changed  {change}" for change in self.changes]
         lines += [f"  FAILED   {failure}" for failure in self.failures]
         return "\n".join(lines)
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 
 def find_newest(package: str) -> str:
-    """Return the newest version of a package on npm or PyPI. Raise RuntimeError if the registry has none."""
+    """Return the newest version of a package on npm or PyPI. Raise RuntimeError if the registry has
+    none.
+    """
     if package in programs.PYTHON_PINS or package in programs.PYTHON_PROGRAMS:
         name = programs.PYTHON_PINS.get(package, package).partition("==")[0]
         python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
@@ -119,7 +131,8 @@ def find_newest(package: str) -> str:
     else:
         pin = programs.PINS[package]
         name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
-        name = programs.platform_package(name)  # a program's version is that of its platform's package
+        # a program's version is that of its platform's package
+        name = programs.platform_package(name)
         npm = shutil.which("npm") or "npm"
         version = _output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
     if not version:
@@ -130,13 +143,20 @@ def find_newest(package: str) -> str:
 def use_version(package: str, version: str) -> None:
     """Make the tests' installer install this version from now on, only in this process."""
     if package in programs.PYTHON_PINS:
-        programs.PYTHON_PINS[package] = f"{programs.PYTHON_PINS[package].partition('==')[0]}=={version}"
+        programs.PYTHON_PINS[package] = (
+            f"{programs.PYTHON_PINS[package].partition('==')[0]}=={version}"
+        )
     elif package in programs.PYTHON_PROGRAMS:
         programs.PYTHON_PROGRAMS[package] = (version, programs.PYTHON_PROGRAMS[package][1])
     else:
         before, sign, _ = programs.PINS[package].rpartition("@")
         programs.PINS[package] = f"{before}{sign}{version}"
-    for cached in (programs.install, programs.npm_folder, programs.python_folder, programs.copilot_cache):
+    for cached in (
+        programs.install,
+        programs.npm_folder,
+        programs.python_folder,
+        programs.copilot_cache,
+    ):
         cached.cache_clear()
 
 
@@ -148,7 +168,7 @@ def compare_flags(before: str, after: str) -> str | None:
     return "; ".join(parts) or None
 
 
-# -- vendors ----------------------------------------------------------------------------------------------------------
+# -- vendors ---------------------------------------------------------------------------------------
 
 
 def check_vendor(vendor: Vendor) -> Report:
@@ -163,7 +183,9 @@ def check_vendor(vendor: Vendor) -> Report:
 
 
 def _take_newest(report: Report, package: str, read: Callable[[], str] = str) -> bool:
-    """Install the newest version and compare its help with the pinned version. Return whether it can be tested."""
+    """Install the newest version and compare its help with the pinned version. Return whether it
+    can be tested.
+    """
 
     def look_up() -> None:
         report.newest = find_newest(package)
@@ -184,20 +206,27 @@ def read_help(vendor: Vendor) -> str:
     with tempfile.TemporaryDirectory() as root:
         environment = isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
         pages = HELP_PAGES.get(vendor.name, (("--help",),))
-        return "\n".join(_output([str(program.executable), *page], HELP_SECONDS, environment) for page in pages)
+        return "\n".join(
+            _output([str(program.executable), *page], HELP_SECONDS, environment) for page in pages
+        )
 
 
 def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
     yield "version", lambda: _check_version(vendor)
     for mode in find(vendor.name).modes:
         flags = ("--permission-mode", mode)
-        yield f"one-shot turn, {mode}", lambda flags=flags: _check_turn(vendor, lambda it: it.run("[[text]]", *flags))
+        yield (
+            f"one-shot turn, {mode}",
+            lambda flags=flags: _check_turn(vendor, lambda it: it.run("[[text]]", *flags)),
+        )
     if vendor.two_way or vendor is CLAUDE_ITSELF:
         yield "conversation", lambda: _check_turn(vendor, lambda it: it.messages("[[text]]"))
 
 
 def check_unscripted(name: str, package: str) -> Report:
-    """Return whether the newest version of a vendor program was tested, and has the permission flags of its profile."""
+    """Return whether the newest version of a vendor program was tested, and has the permission
+    flags of its profile.
+    """
     vendor = find(name)
     report = Report(name, vendor.version.tested)
     programs.PINS.setdefault(package, "")
@@ -216,7 +245,9 @@ def check_unscripted(name: str, package: str) -> Report:
     def look_for_flags() -> str | None:
         flags = {word for words in vendor.modes.values() for word in words if word.startswith("-")}
         pages = HELP_PAGES.get(name, (("--help",),))
-        missing = flags - set(FLAG.findall("\n".join(_run_program(name, package, page) for page in pages)))
+        missing = flags - set(
+            FLAG.findall("\n".join(_run_program(name, package, page) for page in pages))
+        )
         return f"the help does not name {' '.join(sorted(missing))}" if missing else None
 
     if report.run("registry", look_up):
@@ -227,7 +258,9 @@ def check_unscripted(name: str, package: str) -> Report:
 
 
 def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
-    """Return what a vendor program of npm's prints, in an empty home. Its package may bring other programs too."""
+    """Return what a vendor program of npm's prints, in an empty home. Its package may bring other
+    programs too.
+    """
     path = f"{programs.node_folder()}{os.pathsep}{os.environ['PATH']}"
     programs_folder = programs.npm_folder(package) / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory() as home:
@@ -238,7 +271,16 @@ def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
 def _check_version(vendor: Vendor) -> str | None:
     """Return what `shim doctor` says of the version, unless it was tested."""
     with drop_in(vendor) as frontend:
-        command = [sys.executable, "-m", "shim", "doctor", vendor.name, "--json", "--wait", str(int(HELP_SECONDS))]
+        command = [
+            sys.executable,
+            "-m",
+            "shim",
+            "doctor",
+            vendor.name,
+            "--json",
+            "--wait",
+            str(int(HELP_SECONDS)),
+        ]
         said = _output(command, 2 * HELP_SECONDS, frontend.environment)
     (found,) = json.loads(said)["vendors"]
     if found["place"] == "tested":
@@ -247,11 +289,15 @@ def _check_version(vendor: Vendor) -> str | None:
 
 
 def _check_turn(vendor: Vendor, ask: Callable[[Frontend], Run]) -> str | None:
-    """Return the events of a turn that the shim does not know. AssertionError if the turn did not answer."""
+    """Return the events of a turn that the shim does not know. AssertionError if the turn did not
+    answer.
+    """
     with drop_in(vendor) as frontend:
         run = ask(frontend)
     result = run.result
-    assert not result["is_error"], "; ".join(result.get("errors") or [result.get("result") or run.stderr])
+    assert not result["is_error"], "; ".join(
+        result.get("errors") or [result.get("result") or run.stderr]
+    )
     assert result["result"] == REPLY, f"answered {result['result'][:100]!r}"
     unknown = (result.get("shim") or {}).get("unknown_events")
     return f"unknown events {json.dumps(unknown)}" if unknown else None
@@ -265,7 +311,8 @@ def drop_in(vendor: Vendor) -> Iterator[Frontend]:
         folder.mkdir()
         program = programs.install(vendor.package)
         environment = isolated_environment(vendor, program, model.url, Path(root))
-        environment |= {"IS_SANDBOX": "1"}  # the real claude refuses bypassPermissions to root elsewhere
+        # the real claude refuses bypassPermissions to root elsewhere
+        environment |= {"IS_SANDBOX": "1"}
         claude = install_drop_in(vendor, environment, Path(root))
         frontend = Frontend(claude, folder, environment, arguments=vendor.arguments)
         try:
@@ -274,7 +321,7 @@ def drop_in(vendor: Vendor) -> Iterator[Frontend]:
             frontend.close()
 
 
-# -- clients ----------------------------------------------------------------------------------------------------------
+# -- clients ---------------------------------------------------------------------------------------
 
 
 def _ask_sdk(client: object) -> None:
@@ -313,7 +360,10 @@ def _client_checks() -> Mapping[str, Callable[[], None]]:
         return check
 
     checks = {wrapper.package: ask(wrapper) for wrapper in WRAPPERS}
-    checks |= {"newest": lambda: _ask_sdk(PYTHON), "@anthropic-ai/claude-agent-sdk": lambda: _ask_sdk(TYPESCRIPT)}
+    checks |= {
+        "newest": lambda: _ask_sdk(PYTHON),
+        "@anthropic-ai/claude-agent-sdk": lambda: _ask_sdk(TYPESCRIPT),
+    }
     return checks | {"acp-newest": _ask_adapter, "ccusage": _ask_ccusage}
 
 
@@ -327,10 +377,12 @@ def check_client(package: str) -> Report:
     return report
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
-def _output(command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> str:
+def _output(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> str:
     """Return what a command prints. RuntimeError if it fails without printing anything."""
     done = subprocess.run(
         command,
@@ -349,7 +401,8 @@ def _output(command: Sequence[str], seconds: float, environment: Mapping[str, st
 
 def list_checks() -> dict[str, Callable[[], Report]]:
     """Return each check by the name of its program: the vendors first, then the clients."""
-    kimi_code = replace(KIMI_CODE, name="kimi-code")  # the tests start it as `kimi`, which is kimi-cli's name here
+    # the tests start it as `kimi`, which is kimi-cli's name here
+    kimi_code = replace(KIMI_CODE, name="kimi-code")
     vendors = [
         vendor
         for vendor in (*VENDORS, VIBE, KIMI, kimi_code, DROID, CLINE, CLAUDE_ITSELF)
@@ -371,7 +424,9 @@ def main(arguments: Sequence[str]) -> int:
     """Print a report for each program; return 1 if a step failed."""
     checks = list_checks()
     parser = argparse.ArgumentParser(prog="newest.py", description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(checks)}; all if none is given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(checks)}; all if none is given"
+    )
     names = parser.parse_args(arguments).names or list(checks)
     if unknown := [name for name in names if name not in checks]:
         parser.error(f"no program is called {unknown[0]}; the names are {', '.join(checks)}")

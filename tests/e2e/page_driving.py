@@ -33,9 +33,21 @@ class Served:
 
     def start(self) -> None:
         """Begin it, and wait until it listens."""
-        words = [sys.executable, "-m", "shim", "bridge", "serve", "--http", f"127.0.0.1:{self.port}"]
+        words = [
+            sys.executable,
+            "-m",
+            "shim",
+            "bridge",
+            "serve",
+            "--http",
+            f"127.0.0.1:{self.port}",
+        ]
         self._process = subprocess.Popen(
-            words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            words,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         assert str(self.port) in self._process.stdout.readline()
@@ -50,14 +62,18 @@ class Served:
 
 
 class Page:
-    """The page in a browser, at a gateway: a `Web` with hosts that stand in, or one that is `Served`."""
+    """The page in a browser, at a gateway: a `Web` with hosts that stand in, or one that is
+    `Served`.
+    """
 
     def __init__(self, browser: Browser, web: Any) -> None:
         self.browser = browser
         self.web = web
         self.base = f"http://127.0.0.1:{web.port}/"
 
-    def come_in(self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+    def come_in(
+        self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False
+    ) -> None:
         """Come with the address that `shim bridge serve` prints."""
         token = getattr(self.web.tokens.current(), role)
         self.browser.visit(f"{self.base}#token={token}", size=size, dark=dark)
@@ -87,7 +103,9 @@ class Page:
 
     def asked(self, number: int = 1) -> None:
         """Wait until so many questions are there, and are heard."""
-        self.browser.wait(lambda: len(self.browser.all("#asked:not(.moved) .asking-card")) == number)
+        self.browser.wait(
+            lambda: len(self.browser.all("#asked:not(.moved) .asking-card")) == number
+        )
 
     def say(self, host: StandIn, **line: Any) -> None:
         """The session says a whole line."""
@@ -105,7 +123,9 @@ class Page:
         """The texts of the steps that are drawn."""
         return [
             str(text)
-            for text in self.browser.run("return [...document.querySelectorAll('#steps .step')].map(n => n.innerText)")
+            for text in self.browser.run(
+                "return [...document.querySelectorAll('#steps .step')].map(n => n.innerText)"
+            )
         ]
 
     def contrasts(self) -> list[tuple[float, str, str]]:
@@ -121,7 +141,8 @@ class Page:
         return [(*one,) for one in self.browser.run(f"{LOOKS}; return overlaps()")]
 
     def faults(self) -> list[str]:
-        """What went wrong in the page since it was loaded: errors of its scripts, and what its rules forbade.
+        """What went wrong in the page since it was loaded: errors of its scripts, and what its
+        rules forbade.
 
         That a server was not there, or refused, is no fault of the page's.
         """
@@ -138,7 +159,11 @@ class Page:
 
     def focused(self) -> str:
         """What has the focus: its id, its class or its tag."""
-        return str(self.browser.run("const n = document.activeElement; return n.id || n.className || n.tagName"))
+        return str(
+            self.browser.run(
+                "const n = document.activeElement; return n.id || n.className || n.tagName"
+            )
+        )
 
     def write(self, words: str) -> None:
         """Type into the box for the next message."""

@@ -1,4 +1,6 @@
-"""Scenes of the page of living sessions: hosts that stand in for real ones and play what a picture or a test needs."""
+"""Scenes of the page of living sessions: hosts that stand in for real ones and play what a picture
+or a test needs.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,12 @@ def renamed(host: StandIn, number: int, **facts: Any) -> StandIn:
 
 def working() -> StandIn:
     """A session in mid-turn."""
-    facts = {"name": "Make the list of posts faster", "vendor": "qwen", "cwd": "/home/you/blog", "version": "0.1.0"}
+    facts = {
+        "name": "Make the list of posts faster",
+        "vendor": "qwen",
+        "cwd": "/home/you/blog",
+        "version": "0.1.0",
+    }
     facts |= {
         "state": "working",
         "status": "busy",
@@ -84,10 +91,16 @@ def working() -> StandIn:
 def half_done() -> Script:
     """A session that has changed a file, and wants to try it."""
     script = (
-        Script().prompt("The list of posts takes three seconds. Make it faster.").wait(0.2).init(model="gpt-5.2-codex")
+        Script()
+        .prompt("The list of posts takes three seconds. Make it faster.")
+        .wait(0.2)
+        .init(model="gpt-5.2-codex")
     )
     script.wait(2.0).message(
-        {"type": "thinking", "thinking": "They load an author for each row. I look at the code first."}
+        {
+            "type": "thinking",
+            "thinking": "They load an author for each row. I look at the code first.",
+        }
     )
     script.wait(0.4).text("I'll look at where the time goes.")
     read = script.call("Read", {"file_path": "/home/you/blog/posts.py"})
@@ -96,26 +109,39 @@ def half_done() -> Script:
     script.text(
         "The list asks for an author **once for each row**: 1,000 rows are 1,001 queries. I load all of them at once."
     )
-    call = script.call("Edit", {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW})
-    script.wait(0.1).result_of(call, "The file was updated.", tool_use_result={"originalFile": BEFORE}).wait(1.0)
+    call = script.call(
+        "Edit", {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
+    )
+    script.wait(0.1).result_of(
+        call, "The file was updated.", tool_use_result={"originalFile": BEFORE}
+    ).wait(1.0)
     return script.text("Let me try it, and keep it if the tests pass.")
 
 
 def asking(**request: Any) -> StandIn:
     """A session that asks whether a command may run."""
-    facts = {"name": "Commit the faster list", "vendor": "codex", "status": "waiting", "state": "blocked"}
+    facts = {
+        "name": "Commit the faster list",
+        "vendor": "codex",
+        "status": "waiting",
+        "state": "blocked",
+    }
     facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
     facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
     facts |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
     host = playing(session_id(3), half_done(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
-    host.ask("q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request})
+    host.ask(
+        "q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request}
+    )
     return host
 
 
 def choosing() -> StandIn:
     """A session whose model asks for a choice."""
-    host = asking(tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None)
+    host = asking(
+        tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None
+    )
     needs = "answer: Which cache shall the list of posts use? (None · In memory · Redis)"
     facts = {"name": "Choose a cache", "waitingFor": "input needed", "needs": needs}
     return renamed(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **facts)
@@ -133,17 +159,49 @@ def others() -> list[StandIn]:
     """What else stands in the list."""
     rows = [
         ("pi", "Update the dependencies", "/home/you/shop", "working", "busy", "Bash npm test"),
-        ("opencode", "Explain the build", "/home/you/shop", "done", "idle", "The build has three stages"),
-        ("demo", "make greet.py nicer", "/home/you/hello", "done", "idle", "Done: `greet` is typed"),
-        ("qwen", "Translate the manual", "/home/you/blog", "failed", None, "API Error: 429 rate limited"),
+        (
+            "opencode",
+            "Explain the build",
+            "/home/you/shop",
+            "done",
+            "idle",
+            "The build has three stages",
+        ),
+        (
+            "demo",
+            "make greet.py nicer",
+            "/home/you/hello",
+            "done",
+            "idle",
+            "Done: `greet` is typed",
+        ),
+        (
+            "qwen",
+            "Translate the manual",
+            "/home/you/blog",
+            "failed",
+            None,
+            "API Error: 429 rate limited",
+        ),
         ("claude", "Find the memory leak", "/srv/api", "stopped", None, ""),
-        ("codex", "Write the release notes", "/home/you/shop", "done", None, "The notes are in CHANGES.md"),
+        (
+            "codex",
+            "Write the release notes",
+            "/home/you/shop",
+            "done",
+            None,
+            "The notes are in CHANGES.md",
+        ),
     ]
     names = ("vendor", "name", "cwd", "state", "status", "detail")
     hosts = []
     for number, row in enumerate(rows, 6):
         facts = dict(zip(names, row, strict=True))
-        when = {"created": NOW - number * HOUR, "started": NOW - number * HOUR, "alive": row[4] is not None}
+        when = {
+            "created": NOW - number * HOUR,
+            "started": NOW - number * HOUR,
+            "alive": row[4] is not None,
+        }
         script = Script().prompt(row[1]).init().text(row[5]).result(row[5])
         hosts.append(playing(session_id(number), script, **facts, **when))
     return hosts
@@ -151,4 +209,11 @@ def others() -> list[StandIn]:
 
 def endless(calls: int) -> StandIn:
     """A session of four lines for each call."""
-    return playing(session_id(12), long(calls), name="Read everything", vendor="qwen", status="idle", state="done")
+    return playing(
+        session_id(12),
+        long(calls),
+        name="Read everything",
+        vendor="qwen",
+        status="idle",
+        state="done",
+    )

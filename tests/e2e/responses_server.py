@@ -6,9 +6,21 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scripts import PATCHING, Call, Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
+from scripts import (
+    PATCHING,
+    Call,
+    Failure,
+    Json,
+    Reply,
+    Request,
+    ScriptedHandler,
+    ScriptedServer,
+    pieces,
+    text_of,
+)
 
-# The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be inside the output.
+# The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be
+# inside the output.
 USAGE: Json = {
     "input_tokens": 120,
     "input_tokens_details": {"cached_tokens": 20},
@@ -27,7 +39,9 @@ _ERROR_TYPES = {
 
 class _Handler(ScriptedHandler):
     def get(self) -> None:
-        self.say_whole(404, {"error": {"message": "There is nothing here.", "type": "invalid_request_error"}})
+        self.say_whole(
+            404, {"error": {"message": "There is nothing here.", "type": "invalid_request_error"}}
+        )
 
     def post(self, body: Json) -> None:
         if self.path.partition("?")[0] != "/v1/responses":
@@ -35,7 +49,9 @@ class _Handler(ScriptedHandler):
             return
         tools = body.get("tools") or []
         offered = [str(tool.get("name")) for tool in tools]
-        number, request, answer = self.model.answer({**body, "messages": body.get("input")}, offered)
+        number, request, answer = self.model.answer(
+            {**body, "messages": body.get("input")}, offered
+        )
         if isinstance(answer, Failure):
             kind, code = _ERROR_TYPES[answer.status]
             error = {"message": answer.message, "type": kind, "param": None, "code": code}
@@ -45,9 +61,14 @@ class _Handler(ScriptedHandler):
         events = self._events(answer, request, number, free)
         self.say_events(request, ((event["type"], json.dumps(event)) for event in events))
 
-    def _events(self, reply: Reply, request: Request, number: int, free: set[str]) -> Iterator[Json]:
+    def _events(
+        self, reply: Reply, request: Request, number: int, free: set[str]
+    ) -> Iterator[Json]:
         response = {"id": f"resp_{number:04}", "object": "response", "model": request.model}
-        yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+        yield {
+            "type": "response.created",
+            "response": {**response, "status": "in_progress", "output": []},
+        }
         output = []
         for index, (item, deltas) in enumerate(self._items(reply, number, free)):
             begun = {**item, "status": "in_progress"}
@@ -55,7 +76,13 @@ class _Handler(ScriptedHandler):
             said = []
             for kind, key, piece in deltas:
                 said.append(piece)
-                yield {"type": kind, "item_id": item["id"], "output_index": index, key: 0, "delta": piece}
+                yield {
+                    "type": kind,
+                    "item_id": item["id"],
+                    "output_index": index,
+                    key: 0,
+                    "delta": piece,
+                }
             whole = _whole(item, "".join(said))
             output.append(whole)
             yield {"type": "response.output_item.done", "output_index": index, "item": whole}
@@ -64,18 +91,28 @@ class _Handler(ScriptedHandler):
             "response": {**response, "status": "completed", "output": output, "usage": USAGE},
         }
 
-    def _items(self, reply: Reply, number: int, free: set[str]) -> Iterator[tuple[Json, Iterator[Delta]]]:
+    def _items(
+        self, reply: Reply, number: int, free: set[str]
+    ) -> Iterator[tuple[Json, Iterator[Delta]]]:
         """The items of a reply, empty as yet, each with its deltas."""
         if reply.reasoning:
             item = {"id": f"rs_{number:04}", "type": "reasoning", "summary": []}
-            yield item, _deltas("response.reasoning_summary_text.delta", "summary_index", pieces(reply.reasoning))
+            yield (
+                item,
+                _deltas(
+                    "response.reasoning_summary_text.delta",
+                    "summary_index",
+                    pieces(reply.reasoning),
+                ),
+            )
         if reply.text or reply.slow:
             item = {"id": f"msg_{number:04}", "type": "message", "role": "assistant", "content": []}
             words = self.model.words() if reply.slow else pieces(reply.text)
             yield item, _deltas("response.output_text.delta", "content_index", words)
         for position, call in enumerate(reply.calls):
             name, given = _called(call, free)
-            space, _, own = name.rpartition(".")  # tools of a server, and those for subagents, have a space of names
+            # tools of a server, and those for subagents, have a space of names
+            space, _, own = name.rpartition(".")
             known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": own}
             if space:
                 known["namespace"] = space
@@ -89,7 +126,9 @@ class _Handler(ScriptedHandler):
 
 
 def _called(call: Call, free: set[str]) -> tuple[str, str]:
-    """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and is a text there."""
+    """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and
+    is a text there.
+    """
     begin, end = PATCHING
     command = str(call.arguments.get("cmd"))
     if "apply_patch" in free and command.startswith(begin):

@@ -1,8 +1,9 @@
-"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, exported pages, the bridge.
+"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, exported
+pages, the bridge.
 
-A command runs in a real pseudo-terminal of 60, 80 and 120 columns. What it writes goes through a terminal emulator and
-is drawn by the Chromium of the browser tests, as the pages are: for a phone and a desktop, light and dark. Names given
-on the command line choose among the screens.
+A command runs in a real pseudo-terminal of 60, 80 and 120 columns. What it writes goes through a
+terminal emulator and is drawn by the Chromium of the browser tests, as the pages are: for a phone
+and a desktop, light and dark. Names given on the command line choose among the screens.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ README_POINTS, README_COLOURS = (1120, 820), 128
 SIZES = {"390": (390, 844), "1280": (1280, 900)}
 TALLEST = 3_000  # points of a page's picture
 SHIM = str(ROOT / ".venv" / "bin" / "shim")
-CACHE = Path.home() / ".cache" / "claude-shim" / "e2e"  # where the tests of real vendors keep the vendors' programs
+# where the tests of real vendors keep the vendors' programs
+CACHE = Path.home() / ".cache" / "claude-shim" / "e2e"
 COLOURS = {
     "default": "#d7d8d3", "black": "#4a4c50", "red": "#f2777a", "green": "#8fc98f", "brown": "#e6c07b",
     "blue": "#7aa6f0", "magenta": "#c79bd8", "cyan": "#6fc7c9", "white": "#e8e8e4", "brightblack": "#8a8c90",
@@ -79,7 +81,13 @@ def environment(home: Path) -> dict[str, str]:
     programs = [str(path) for path in sorted(CACHE.glob("*/node_modules/.bin"))]
     node = [str(path) for path in sorted(CACHE.glob("node-*/bin"))]
     path = os.pathsep.join([*programs, *node, os.environ["PATH"]])
-    return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8", "TERM": "xterm-256color", "PAGER": "cat"}
+    return {
+        "HOME": str(home),
+        "PATH": path,
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "PAGER": "cat",
+    }
 
 
 class Terminal:
@@ -96,9 +104,17 @@ class Terminal:
     def run(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
         """Run a command to its end."""
         main, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, self.screen.columns, 0, 0))
+        fcntl.ioctl(
+            other, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, self.screen.columns, 0, 0)
+        )
         process = subprocess.Popen(
-            command, env=around, cwd=folder, stdin=other, stdout=other, stderr=other, start_new_session=True
+            command,
+            env=around,
+            cwd=folder,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
         )
         os.close(other)
         deadline = time.monotonic() + SECONDS
@@ -114,7 +130,10 @@ class Terminal:
     def lines(self) -> Iterator[str]:
         """Each line as HTML."""
         rows = [*self.screen.history.top, *(self.screen.buffer[row] for row in range(LINES))]
-        drawn = ["".join(_drawn(row[column]) for column in range(self.screen.columns)).rstrip() for row in rows]
+        drawn = [
+            "".join(_drawn(row[column]) for column in range(self.screen.columns)).rstrip()
+            for row in rows
+        ]
         while drawn and not drawn[-1]:
             drawn.pop()
         yield from drawn
@@ -173,7 +192,9 @@ def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str])
             sitting = _sitting(host, columns)
             if name == "live":
                 sitting.line(start())
-                sitting.line(delta("The tests pass.\n\nI write down what changed, so that a reader sees"))
+                sitting.line(
+                    delta("The tests pass.\n\nI write down what changed, so that a reader sees")
+                )
                 sitting.press("and update the docs", "\r", "then look at the others")
             terminal = Terminal(columns)
             terminal.feed(sitting.written)
@@ -204,11 +225,15 @@ def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> Non
         for size, points in SIZES.items() if _wanted(page.stem, chosen) else ():
             for dark in (False, True):
                 browser.open(page, size=points, dark=dark)
-                _save(browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png")
+                _save(
+                    browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png"
+                )
 
 
 def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
-    """A picture of each view of the page of living sessions, over hosts that stand in for real ones."""
+    """A picture of each view of the page of living sessions, over hosts that stand in for real
+    ones.
+    """
     hosts = {
         "live": scenes.working(),
         "question": scenes.asking(),
@@ -265,7 +290,9 @@ def web_of(state: Path, hosts: list[StandIn]) -> Web:
 
 def _save(browser: Browser, path: Path) -> None:
     """All of the page that is open, as far as a picture goes."""
-    box = browser.run("const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]")
+    box = browser.run(
+        "const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]"
+    )
     clip = {"x": 0, "y": 0, "width": box[0], "height": min(box[1], TALLEST), "scale": 1}
     path.write_bytes(browser.screenshot(clip=clip, captureBeyondViewport=True))
     sys.stdout.write(f"{path}\n")
@@ -276,22 +303,40 @@ def _wanted(name: str, chosen: list[str]) -> bool:
 
 
 def recorded(folder: Path) -> None:
-    """Casts and their pages: one of everything, sessions of 2,000 and of 20,000 events, and the sums of them all."""
+    """Casts and their pages: one of everything, sessions of 2,000 and of 20,000 events, and the
+    sums of them all.
+    """
     folder.mkdir()
     for name, script in {"everything": everything(), "long": long(500), "huge": long(5000)}.items():
         (folder / f"{name}.cast").write_bytes(script.cast())
-        export = ["export", str(folder / f"{name}.cast"), "--to", "html", "-o", str(folder / f"{name}.html")]
+        export = [
+            "export",
+            str(folder / f"{name}.cast"),
+            "--to",
+            "html",
+            "-o",
+            str(folder / f"{name}.html"),
+        ]
         subprocess.run([SHIM, *export], check=True, timeout=SECONDS)
     with (folder / "stats.html").open("wb") as page:
-        subprocess.run([SHIM, "cast", "stats", "--to", "html", str(folder)], check=True, timeout=SECONDS, stdout=page)
+        subprocess.run(
+            [SHIM, "cast", "stats", "--to", "html", str(folder)],
+            check=True,
+            timeout=SECONDS,
+            stdout=page,
+        )
 
 
 def main() -> None:
     """Make the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--to", type=Path, default=ROOT / "build" / "screens", help="the folder of the pictures")
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "build" / "screens", help="the folder of the pictures"
+    )
     parser.add_argument("names", nargs="*", help="the screens to draw; all of them by default")
-    parser.add_argument("--readme", action="store_true", help="only draw the README's picture of the page again")
+    parser.add_argument(
+        "--readme", action="store_true", help="only draw the README's picture of the page again"
+    )
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,16 +1,18 @@
 """What a scripted model says, whichever interface it is asked through.
 
-A run needs no key, no network and no luck: the last message of the user's that carries a tag chooses the script; what
-follows the tag on its line is the script's argument.
+A run needs no key, no network and no luck: the last message of the user's that carries a tag
+chooses the script; what follows the tag on its line is the script's argument.
 
     [[text]]              a fixed reply
     [[think]]             the same after some reasoning
-    [[read]] PATH         a call of the program's file reader, then a closing text once its result came back
+    [[read]] PATH         a call of the program's file reader, then a closing text once its result
+                          came back
     [[ponder]] PATH       the same after some reasoning
     [[write]] PATH        the same with a new file of one line
     [[edit]] PATH         the same with a word of that file (codex only)
     [[shell]] COMMAND     the same with the program's shell
-    [[task]] SCRIPT       the same with a subagent, which is given a script of its own: `[[task]] [[shell]] COMMAND`
+    [[task]] SCRIPT       the same with a subagent, which is given a script of its own: `[[task]]
+                          [[shell]] COMMAND`
     [[call]] NAME JSON    the same with the tool of this name, for tools of MCP
     [[parallel]] A B      two files read by two calls of one reply
     [[both]] A ;; B       two commands of the shell by two calls of one reply
@@ -18,12 +20,14 @@ follows the tag on its line is the script's argument.
     [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
     [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
     [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
-    [[slow]]              a word now and then for half a minute, so that there is something to interrupt
+    [[slow]]              a word now and then for half a minute, so that there is something to
+                          interrupt
 
-A tool result that asks for the same call "with exactly this input" is obeyed once, as a model would.
-Programs ask for more than the conversation (titles, memory, routing): a request without a tag gets a short harmless
-text. Replies are streamed unless the request says otherwise, and text, reasoning and tool arguments are split over
-several chunks, as real servers do. Every request is kept for assertions.
+A tool result that asks for the same call "with exactly this input" is obeyed once, as a model
+would. Programs ask for more than the conversation (titles, memory, routing): a request without a
+tag gets a short harmless text. Replies are streamed unless the request says otherwise, and text,
+reasoning and tool arguments are split over several chunks, as real servers do. Every request is
+kept for assertions.
 """
 
 from __future__ import annotations
@@ -56,13 +60,15 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-SCRIPTS = "text|think|read|ponder|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
+SCRIPTS = (
+    "text|think|read|ponder|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
+)
 TAG = re.compile(rf"\[\[({SCRIPTS})\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
-# The first name that the request offers is the one called: programs differ, and say so in their request. Behind a dot
-# stands a parameter, where the same name has others elsewhere.
+# The first name that the request offers is the one called: programs differ, and say so in their
+# request. Behind a dot stands a parameter, where the same name has others elsewhere.
 _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read_file.path", lambda path: {"path": path}),
     ("read_file", lambda path: {"file_path": path}),
@@ -80,7 +86,13 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
 
 def _low_risk(command: str) -> Json:
     """Return the arguments of droid's shell. Its model labels the risk of a command."""
-    return {"summary": "x", "command": command, "timeout": 60, "riskLevel": "low", "riskLevelReason": "x"}
+    return {
+        "summary": "x",
+        "command": command,
+        "timeout": 60,
+        "riskLevel": "low",
+        "riskLevelReason": "x",
+    }
 
 
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
@@ -101,31 +113,51 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("editor", lambda path: {"path": path, "new_text": WRITTEN}),
     ),
     "edit": (
-        ("exec_command", lambda path: {"cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")}),
+        (
+            "exec_command",
+            lambda path: {
+                "cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")
+            },
+        ),
     ),
     "shell": (
         ("bash.timeout_seconds", lambda command: {"command": command}),
         ("run_shell_command", lambda command: {"command": command}),
-        ("bash.description", lambda command: {"command": command, "description": "What the test asked for"}),
+        (
+            "bash.description",
+            lambda command: {"command": command, "description": "What the test asked for"},
+        ),
         ("bash", lambda command: {"command": command}),
         ("Execute", _low_risk),
         ("Bash.cwd", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
         ("exec_command", lambda command: {"cmd": command}),
-        ("bash.shellId", lambda command: {"command": command, "description": "What the test asked for"}),
+        (
+            "bash.shellId",
+            lambda command: {"command": command, "description": "What the test asked for"},
+        ),
         ("Shell", lambda command: {"command": command}),
         ("run_commands", lambda command: {"commands": [command]}),
     ),
     "task": (
         ("invoke_agent", lambda script: {"agent_name": "generalist", "prompt": script}),
-        ("task.subagent_type", lambda script: {"description": "x", "prompt": script, "subagent_type": "general"}),
+        (
+            "task.subagent_type",
+            lambda script: {"description": "x", "prompt": script, "subagent_type": "general"},
+        ),
     ),
     "ask": (
         ("ask_user.choices", lambda question: {"question": question, "choices": ["red", "blue"]}),
         ("ask_user_question", lambda question: {"questions": [_choice(question)]}),
-        ("AskUserQuestion.background", lambda question: {"questions": [_single(_choice(question))]}),
+        (
+            "AskUserQuestion.background",
+            lambda question: {"questions": [_single(_choice(question))]},
+        ),
         ("AskUserQuestion", lambda question: {"questions": [_choice(question)]}),
-        ("request_user_input", lambda question: {"questions": [{"id": "colour", **_choice(question)}]}),
+        (
+            "request_user_input",
+            lambda question: {"questions": [{"id": "colour", **_choice(question)}]},
+        ),
     ),
     "call": (),
 }
@@ -136,7 +168,9 @@ PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a
 
 
 def _choice(question: str) -> Json:
-    options = [{"label": label, "description": f"The colour is {label}."} for label in ("red", "blue")]
+    options = [
+        {"label": label, "description": f"The colour is {label}."} for label in ("red", "blue")
+    ]
     return {"question": question, "header": "Colour", "options": options, "multiSelect": False}
 
 
@@ -201,7 +235,11 @@ class Request:
     def effort(self) -> str | None:
         """How hard the model is to try: a key of its own, or of `reasoning` (Responses)."""
         reasoning = self.body.get("reasoning")
-        found = reasoning.get("effort") if isinstance(reasoning, dict) else self.body.get("reasoning_effort")
+        found = (
+            reasoning.get("effort")
+            if isinstance(reasoning, dict)
+            else self.body.get("reasoning_effort")
+        )
         return found if isinstance(found, str) else None
 
 
@@ -229,7 +267,9 @@ class ScriptedServer:
         handler = type("Handler", (self.handler,), {"model": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}
+        )
 
     @property
     def address(self) -> str:
@@ -312,11 +352,18 @@ class ScriptedServer:
 
 
 def _calls(request: Request, number: int) -> Iterator[Call]:
-    """The calls the script makes, in the words of the tools this request offers; none when they are answered."""
+    """The calls the script makes, in the words of the tools this request offers; none when they are
+    answered.
+    """
     tools = _TOOLS[request.script] or _READERS
-    # What was taken away is asked for all the same, by the program's own name: the tables have one order.
-    program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 1)
-    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)])
+    # What was taken away is asked for all the same, by the program's own name: the tables have one
+    # order.
+    program = next(
+        (place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 1
+    )
+    name, arguments = next(
+        (tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)]
+    )
     called = name.partition(".")[0]
     if request.told is not None:
         _, again, wanted = request.told.partition(AGAIN)
@@ -328,7 +375,11 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
         yield Call(f"call_{number}_0", called, json.loads(given or "{}"))
         return
     between = {"parallel": None, "both": ";;"}
-    values = request.argument.split(between[request.script]) if request.script in between else [request.argument]
+    values = (
+        request.argument.split(between[request.script])
+        if request.script in between
+        else [request.argument]
+    )
     for position, value in enumerate(values):
         yield Call(f"call_{number}_{position}", called, arguments(value.strip()))
 
@@ -341,7 +392,9 @@ def _unplanned(request: Request) -> tuple[Call, ...]:
         ("exit_plan_mode", {"plan_filename": "plan.md"}),
         ("run_shell_command", {"command": request.argument}),
     )
-    return tuple(Call(f"call_{place}", name, arguments) for place, (name, arguments) in enumerate(calls))
+    return tuple(
+        Call(f"call_{place}", name, arguments) for place, (name, arguments) in enumerate(calls)
+    )
 
 
 class ScriptedHandler(BaseHTTPRequestHandler):

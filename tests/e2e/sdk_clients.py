@@ -1,4 +1,6 @@
-"""The Claude Agent SDKs, each in a process of its own that a test drives (`clients/` has the programs)."""
+"""The Claude Agent SDKs, each in a process of its own that a test drives (`clients/` has the
+programs).
+"""
 
 from __future__ import annotations
 
@@ -85,8 +87,12 @@ class Conversation(LineProcess):
         line = self.read_until(lambda line: line.get("did") == do or line["saw"] == "end")
         assert line["saw"] == "done", line
 
-    def allow(self, changed: Line | None = None, *, number: int | None = None, always: bool = False) -> None:
-        """Allows what was asked, with another input if one is given; `always`: with all that was suggested."""
+    def allow(
+        self, changed: Line | None = None, *, number: int | None = None, always: bool = False
+    ) -> None:
+        """Allows what was asked, with another input if one is given; `always`: with all that was
+        suggested.
+        """
         answer = {"behavior": "allow", "always": always, **({"input": changed} if changed else {})}
         self.send({"do": "answer", "number": number, "answer": answer})
 
@@ -110,7 +116,9 @@ class Conversation(LineProcess):
 
 @dataclass(frozen=True)
 class SdkClient:
-    """One version of an SDK on one version of what it runs on; installed when it is first connected."""
+    """One version of an SDK on one version of what it runs on; installed when it is first
+    connected.
+    """
 
     name: str
     command: Callable[[], Sequence[str]]
@@ -136,8 +144,9 @@ class SdkClient:
     ) -> Conversation:
         """Starts the client with the place's claude: for one prompt, or for a conversation.
 
-        `resume` is a session that goes on. `serves` is the name of an MCP server in its own process; rules about tools
-        go with it. `judges` is a tool whose calls a hook of its own process denies.
+        `resume` is a session that goes on. `serves` is the name of an MCP server in its own
+        process; rules about tools go with it. `judges` is a tool whose calls a hook of its own
+        process denies.
         """
         start = {
             "claude": str(place.claude),
@@ -159,7 +168,9 @@ class SdkClient:
         conversation = Conversation(argv, place.folder, {**place.environment, **self.environment()})
         place.started.append(conversation)
         if once is None:
-            conversation.read_until(lambda line: line.get("did") == "connect" or line["saw"] == "end")
+            conversation.read_until(
+                lambda line: line.get("did") == "connect" or line["saw"] == "end"
+            )
             assert conversation.lines[-1]["saw"] == "done", conversation.lines
         return conversation
 
@@ -175,7 +186,13 @@ def put_into(file: Path, place: Place, vendor: str = "") -> None:
     """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
     vendor = vendor or read_installed(str(place.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
-    subprocess.run(install, env=dict(place.environment), timeout=TURN_SECONDS, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        install,
+        env=dict(place.environment),
+        timeout=TURN_SECONDS,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _python(pin: str, **known: bool) -> SdkClient:
@@ -193,7 +210,9 @@ def _typescript(major: int, package: str = TYPESCRIPT_PACKAGE, own: str = "") ->
         module = npm_folder(package) / "node_modules" / package / "sdk.mjs"
         return str(node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
 
-    return SdkClient(f"typescript-{version_of(package)}-node{major}", command, own=own, raises_text=not own)
+    return SdkClient(
+        f"typescript-{version_of(package)}-node{major}", command, own=own, raises_text=not own
+    )
 
 
 PYTHON = _python("newest")

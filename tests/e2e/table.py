@@ -43,7 +43,9 @@ class Table:
         firsts = list(dict.fromkeys(row[0] for row in self._cells))
         for row, cells in sorted(self._cells.items(), key=lambda cell: firsts.index(cell[0][0])):
             lines.append(_line([*row, *(cells.get(column, NOT_TRIED) for column in self._columns)]))
-        return "\n".join([*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"])
+        return "\n".join(
+            [*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"]
+        )
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -1,6 +1,8 @@
-"""Agents that are driven so that a frontend is asked, most by their protocol: real programs, a scripted model.
+"""Agents that are driven so that a frontend is asked, most by their protocol: real programs, a
+scripted model.
 
-What they do with one message on the command line is tried with every other vendor (`test_scenarios`).
+What they do with one message on the command line is tried with every other vendor
+(`test_scenarios`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ pytestmark = pytest.mark.e2e
 
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)  # gemini loses a session that goes on in the minute in which it began
+# gemini loses a session that goes on in the minute in which it began
+SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)
 FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT, CODEX)]
 each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
-allows = pytest.mark.parametrize("vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True)
+allows = pytest.mark.parametrize(
+    "vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True
+)
 denies = pytest.mark.parametrize("vendor", [GEMINI, COPILOT, *FULL[:2]], ids=str, indirect=True)
 
 
@@ -57,8 +62,17 @@ class Conversation:
 
     def results(self) -> list[tuple[str, bool]]:
         """What the calls returned, and whether they failed."""
-        blocks = [block for line in self.lines if line["type"] == "user" for block in line["message"]["content"]]
-        return [(block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"]
+        blocks = [
+            block
+            for line in self.lines
+            if line["type"] == "user"
+            for block in line["message"]["content"]
+        ]
+        return [
+            (block["content"], block["is_error"])
+            for block in blocks
+            if block["type"] == "tool_result"
+        ]
 
 
 def made(frontend: Frontend) -> set[str]:
@@ -66,7 +80,9 @@ def made(frontend: Frontend) -> set[str]:
 
 
 @allows
-def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend, vendor: Vendor) -> None:
+def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
+    frontend: Frontend, vendor: Vendor
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -117,11 +133,21 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
     request = {"subtype": "initialize", "hooks": hooks}
-    conversation.process.send({"type": "control_request", "request_id": "begin", "request": request})
+    conversation.process.send(
+        {"type": "control_request", "request_id": "begin", "request": request}
+    )
     conversation.send("[[shell]] touch one")
     asked = conversation.until("hook_callback")
-    denial = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "rather not"}
-    answer = {"subtype": "success", "request_id": asked["request_id"], "response": {"hookSpecificOutput": denial}}
+    denial = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "rather not",
+    }
+    answer = {
+        "subtype": "success",
+        "request_id": asked["request_id"],
+        "response": {"hookSpecificOutput": denial},
+    }
     conversation.process.send({"type": "control_response", "response": answer})
     assert conversation.until("result")["subtype"] == "success", "the model goes on"
     assert made(frontend) == set()
@@ -151,7 +177,9 @@ def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) 
 
 
 @each
-def test_the_third_answer_knows_the_first_message(frontend: Frontend, model: ScriptedServer) -> None:
+def test_the_third_answer_knows_the_first_message(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     for words in ("[[text]] one", "[[text]] two", "[[text]] three"):
         conversation.send(words)
@@ -160,9 +188,14 @@ def test_the_third_answer_knows_the_first_message(frontend: Frontend, model: Scr
 
 
 @pytest.mark.parametrize(
-    "vendor", [PI, *(pytest.param(one, marks=pytest.mark.full) for one in SAVING)], ids=str, indirect=True
+    "vendor",
+    [PI, *(pytest.param(one, marks=pytest.mark.full) for one in SAVING)],
+    ids=str,
+    indirect=True,
 )
-def test_a_session_goes_on_in_the_other_way_of_driving(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_session_goes_on_in_the_other_way_of_driving(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     """One message in a session that a conversation began, and the other way round."""
     alone = frontend.run("[[text]] one")
     talk = Conversation(frontend, *ASKING, "--resume", alone.init["session_id"])
@@ -178,7 +211,9 @@ def test_a_session_goes_on_in_the_other_way_of_driving(frontend: Frontend, model
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_protocol(frontend: Frontend) -> None:
+def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_protocol(
+    frontend: Frontend,
+) -> None:
     folder = Path(frontend.environment["HOME"]) / ".config" / "shim"
     (folder / "vendors").mkdir(parents=True)
     (folder / "config.toml").touch()
@@ -195,7 +230,9 @@ def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_pr
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [KIMI], ids=str, indirect=True)
-def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_no_more_run(frontend: Frontend) -> None:
+def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_no_more_run(
+    frontend: Frontend,
+) -> None:
     (Path(frontend.environment["HOME"]) / ".kimi" / "credentials" / "kimi-code.json").unlink()
     asking = Conversation(frontend, *ASKING)
     asking.send("[[shell]] touch one")
@@ -217,7 +254,10 @@ def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: Frontend) -> None:
     conversation.send(f"[[call]] todowrite {json.dumps({'todos': [todo]})}")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     blocks = [
-        block for line in conversation.lines if line["type"] == "assistant" for block in line["message"]["content"]
+        block
+        for line in conversation.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
     ]
     (said,) = (block["input"] for block in blocks if block.get("name") == "TodoWrite")
     assert [one["content"] for one in said["todos"]] == ["look"]
@@ -230,7 +270,10 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(frontend: Fro
     conversation = Conversation(frontend, *ASKING)
     conversation.send(f"[[write]] {file}")
     question = conversation.until("can_use_tool")
-    assert question["request"]["input"]["file_path"] == str(file) and question["request"]["input"]["content"]
+    assert (
+        question["request"]["input"]["file_path"] == str(file)
+        and question["request"]["input"]["content"]
+    )
     conversation.answer(question, allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert file.exists()
@@ -238,7 +281,9 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(frontend: Fro
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(frontend: Frontend) -> None:
+def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(
+    frontend: Frontend,
+) -> None:
     elsewhere = Path(frontend.folder).parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "k").write_text("heron")

@@ -7,13 +7,30 @@ from acp_clients import ACPS
 from clis import BARE, Cli
 from place import Place
 from scripts import REPLY, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN, VIBE
+from vendor_setups import (
+    CLAUDE_ITSELF,
+    CODEX,
+    COPILOT,
+    GEMINI,
+    KIMI,
+    KIMI_CODE,
+    OPENCODE,
+    PI,
+    QWEN,
+    VIBE,
+)
 
 pytestmark = pytest.mark.e2e
 
 LACKING = (PI, OPENCODE, COPILOT, KIMI, KIMI_CODE, VIBE)
 later = pytest.mark.full
-ASKED = [Cli(CODEX), *(pytest.param(Cli(one), marks=later) for one in (GEMINI, PI, OPENCODE, COPILOT, KIMI, KIMI_CODE))]
+ASKED = [
+    Cli(CODEX),
+    *(
+        pytest.param(Cli(one), marks=later)
+        for one in (GEMINI, PI, OPENCODE, COPILOT, KIMI, KIMI_CODE)
+    ),
+]
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,17 @@ def peer(box: Box) -> Start:
         folder = box.config.parent / "vendors"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "peer.toml").write_text(PROFILE.format(draft=str(draft).lower()))
-        child = box.program("peer", f'exec {program or f"{sys.executable} {PEERS}/agent.py"} "$@"\n')
-        environment = {"SHIM_VENDOR": "peer", "SHIM_BIN": child, "AGENT_LOG": str(box.path / "heard")}
-        with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+        child = box.program(
+            "peer", f'exec {program or f"{sys.executable} {PEERS}/agent.py"} "$@"\n'
+        )
+        environment = {
+            "SHIM_VENDOR": "peer",
+            "SHIM_BIN": child,
+            "AGENT_LOG": str(box.path / "heard"),
+        }
+        with box.running(
+            *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
+        ) as running:
             yield running
 
     return start
@@ -91,7 +99,12 @@ def said_after(running: Running, *words: str) -> Any:
 def decide(running: Running, allow: bool) -> Line:
     asked: Line = running.line_with(b'"subtype":"can_use_tool"')
     body = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
-    running.say(answer(asked["request_id"], **(body if allow else {"behavior": "deny", "message": "rather not"})))
+    running.say(
+        answer(
+            asked["request_id"],
+            **(body if allow else {"behavior": "deny", "message": "rather not"}),
+        )
+    )
     return asked["request"]
 
 
@@ -108,15 +121,22 @@ def interrupted(start: Start) -> None:
     assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
 
 
-# -- version 1, the Python package ------------------------------------------------------------------------------------
+# -- version 1, the Python package -----------------------------------------------------------------
 
 
 def test_text_thoughts_and_plans_come_through(peer: Start) -> None:
     with peer(*ASKING) as running:
         done = said_after(running, "[[think]]", "[[plan]]", "[[text]]")
-    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in done.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert [block["type"] for block in blocks] == ["thinking", "tool_use", "text"]
-    assert blocks[1]["input"] == {"todos": [{"content": "look", "status": "in_progress", "activeForm": "look"}]}
+    assert blocks[1]["input"] == {
+        "todos": [{"content": "look", "status": "in_progress", "activeForm": "look"}]
+    }
     assert done.result["result"] == "Hello."
 
 
@@ -156,7 +176,11 @@ def test_the_person_answers_a_form(box: Box, peer: Start) -> None:
         asked = running.line_with(b'"subtype":"can_use_tool"')
         given = asked["request"]["input"]
         assert [one["question"] for one in given["questions"]] == list(ANSWERS)
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput={**given, "answers": ANSWERS}))
+        running.say(
+            answer(
+                asked["request_id"], behavior="allow", updatedInput={**given, "answers": ANSWERS}
+            )
+        )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert done.result["result"] == "accept: {'colour': 'blue', 'loud': False, 'name': 'mine'}"
@@ -196,7 +220,7 @@ def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -
         assert read.model_dump(mode="json", by_alias=True, exclude_unset=True) == body
 
 
-# -- the draft of version 2, the TypeScript SDK -----------------------------------------------------------------------
+# -- the draft of version 2, the TypeScript SDK ----------------------------------------------------
 
 
 @pytest.fixture
@@ -219,7 +243,9 @@ def test_a_turn_of_version_2_ends_with_its_state(second: Start) -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_command_of_version_2_runs_only_where_it_was_allowed(box: Box, second: Start, allow: bool) -> None:
+def test_a_command_of_version_2_runs_only_where_it_was_allowed(
+    box: Box, second: Start, allow: bool
+) -> None:
     with second(*ASKING) as running:
         running.say(user("[[shell]] echo yes | tee made"))
         asked = decide(running, allow)
@@ -236,7 +262,9 @@ def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(second:
     interrupted(second)
 
 
-def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(box: Box, second: Start) -> None:
+def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
+    box: Box, second: Start
+) -> None:
     with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.say(user("[[mode]]\n[[shell]] touch made"))
         assert running.line_with(b'"type":"result"')["result"] == "Then not."

@@ -1,4 +1,6 @@
-"""`claude attach` on real terminals, at background sessions of real vendors; a scripted model answers."""
+"""`claude attach` on real terminals, at background sessions of real vendors; a scripted model
+answers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ __all__ = ["desk"]
 CTRL_T = "\x14"
 HELLO = "Hello from the model"
 asking_vendors = pytest.mark.parametrize(
-    "vendor", [pytest.param(each, marks=pytest.mark.full) for each in (QWEN, CLAUDE_ITSELF)], ids=str, indirect=True
+    "vendor",
+    [pytest.param(each, marks=pytest.mark.full) for each in (QWEN, CLAUDE_ITSELF)],
+    ids=str,
+    indirect=True,
 )
 
 
@@ -39,7 +44,9 @@ class Seats:
     @contextmanager
     def _at(self, *command: str) -> Iterator[Terminal]:
         environment = {**self._frontend.environment}
-        with on_terminal(command, env=environment, cwd=str(self._frontend.folder), patience=TURN_SECONDS) as terminal:
+        with on_terminal(
+            command, env=environment, cwd=str(self._frontend.folder), patience=TURN_SECONDS
+        ) as terminal:
             yield terminal
 
 
@@ -104,7 +111,9 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
 
 
 @asking_vendors
-def test_a_question_to_the_person_is_answered_with_a_number(desk: Desk, seats: Seats, vendor: Vendor) -> None:
+def test_a_question_to_the_person_is_answered_with_a_number(
+    desk: Desk, seats: Seats, vendor: Vendor
+) -> None:
     begun = desk.begin("[[ask]] Which colour?")
     with seats.attach(begun) as terminal:
         terminal.until("2  blue")

@@ -1,6 +1,8 @@
-"""Sessions that live on their own: real vendors behind `claude --bg`, and the real claude's own beside ours.
+"""Sessions that live on their own: real vendors behind `claude --bg`, and the real claude's own
+beside ours.
 
-A scripted model answers. The real one keeps its sessions in a home of its own, which has to trust the folder.
+A scripted model answers. The real one keeps its sessions in a home of its own, which has to trust
+the folder.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ pytestmark = pytest.mark.e2e
 COMMAND_SECONDS = 60.0
 LOOK_SECONDS = 0.4
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
-TRIED = [QWEN, *(pytest.param(each, marks=pytest.mark.full) for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))]
+TRIED = [
+    QWEN,
+    *(
+        pytest.param(each, marks=pytest.mark.full)
+        for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF)
+    ),
+]
 one_vendor = pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
 
 
@@ -65,10 +73,16 @@ class Desk:
         return next((each for each in listed if each.get("id") == short), {})
 
     def reaches(self, short: str, happened: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
-        """Return the state of a session once a condition holds. Each look starts a program, so there are few."""
+        """Return the state of a session once a condition holds. Each look starts a program, so
+        there are few.
+        """
         wait_until(lambda: happened(self.agent(short)), TURN_SECONDS, LOOK_SECONDS)
         now = self.agent(short)
-        assert happened(now), (now, self.claude("daemon", "logs").stdout, self.claude("logs", short).stdout)
+        assert happened(now), (
+            now,
+            self.claude("daemon", "logs").stdout,
+            self.claude("logs", short).stdout,
+        )
         return now
 
 
@@ -91,7 +105,11 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     begun = desk.begin("[[shell]] touch made", "--name", "maker")
     assert desk.agent(begun)["name"] == "maker"
     asked = desk.reaches(begun, lambda now: bool(now.get("waitingFor")))
-    assert (asked["status"], asked["waitingFor"], asked["state"]) == ("waiting", "permission prompt", "blocked")
+    assert (asked["status"], asked["waitingFor"], asked["state"]) == (
+        "waiting",
+        "permission prompt",
+        "blocked",
+    )
     (listed,) = json.loads(desk.shim("bridge", "list", "--json").stdout)
     (question,) = listed["questions"]
     assert "touch made" in json.dumps(question["request"]["input"])
@@ -158,16 +176,56 @@ def test_what_the_api_refuses_is_a_session_that_failed(desk: Desk, vendor: Vendo
     assert desk.reaches(begun, over)["state"] == "failed"
 
 
-# -- the real one beside ours ------------------------------------------------------------------------------------------
+# -- the real one beside ours ----------------------------------------------------------------------
 
-# Words → what is compared of both: the exit status, stdout and stderr; only their beginnings where "…" stands behind.
+# Words → what is compared of both: the exit status, stdout and stderr; only their beginnings where
+# "…" stands behind.
 CALLS = (
-    *("agents", "agents --json", "agents --json --all", "agents --json --nope", "agents --json x", "agents --cwd"),
-    *("agents --json --cwd /nowhere --model m", "logs", "logs zz", "logs 12", "logs 12345678", "logs zz y", "logs -x"),
-    *("stop", "stop zz", "stop zz y", "stop -x", "kill", "kill zz", "rm…", "rm zz", "rm zz y", "rm -x…"),
+    *(
+        "agents",
+        "agents --json",
+        "agents --json --all",
+        "agents --json --nope",
+        "agents --json x",
+        "agents --cwd",
+    ),
+    *(
+        "agents --json --cwd /nowhere --model m",
+        "logs",
+        "logs zz",
+        "logs 12",
+        "logs 12345678",
+        "logs zz y",
+        "logs -x",
+    ),
+    *(
+        "stop",
+        "stop zz",
+        "stop zz y",
+        "stop -x",
+        "kill",
+        "kill zz",
+        "rm…",
+        "rm zz",
+        "rm zz y",
+        "rm -x…",
+    ),
     *("respawn", "respawn zz", "respawn -x", "attach", "attach zz", "attach -x", "daemon status…"),
-    *("daemon stop --any", "daemon stop", "daemon stop --x", "daemon uninstall", "daemon frob…", "--bg -p x"),
-    *("-p x --bg --help", "agents --json -- off", "agents -- off", "stop zz -- off", "--bg x -- off"),
+    *(
+        "daemon stop --any",
+        "daemon stop",
+        "daemon stop --x",
+        "daemon uninstall",
+        "daemon frob…",
+        "--bg -p x",
+    ),
+    *(
+        "-p x --bg --help",
+        "agents --json -- off",
+        "agents -- off",
+        "stop zz -- off",
+        "--bg x -- off",
+    ),
 )
 BEGINNING = 20  # characters of what only begins like the real one's
 OFF = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
@@ -180,7 +238,12 @@ class RealDesk(Desk):
     def __init__(self, frontend: Frontend, program: Path) -> None:
         super().__init__(frontend)
         home = Path(frontend.environment["HOME"])
-        trusted = {str(frontend.folder): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}}
+        trusted = {
+            str(frontend.folder): {
+                "hasTrustDialogAccepted": True,
+                "hasCompletedProjectOnboarding": True,
+            }
+        }
         key = frontend.environment["ANTHROPIC_API_KEY"][-20:]
         keys = {"approved": [key], "rejected": []}
         told = {"hasCompletedOnboarding": True, "projects": trusted, "customApiKeyResponses": keys}
@@ -210,7 +273,9 @@ def said(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
 
 @pytest.mark.full
 @itself
-def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(desk: Desk, real: RealDesk, vendor: Vendor) -> None:
+def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
+    desk: Desk, real: RealDesk, vendor: Vendor
+) -> None:
     differ = {}
     for call in CALLS:
         words, _, off = call.removesuffix("…").partition(" -- ")
@@ -238,17 +303,27 @@ def named_first(said: str) -> list[dict[str, Any]]:
 
 def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     """What is said of a session with a question, and of one that has ended, with ids as ID."""
-    begun = desk.claude("--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual")
+    begun = desk.claude(
+        "--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual"
+    )
     idle = desk.claude("--bg")
     found = [FIRST.match(each.stdout) for each in (begun, idle)]
     short, waiting = (each[1] for each in found if each)
     asked = desk.reaches(short, lambda now: bool(now.get("waitingFor")))
     desk.reaches(waiting, lambda now: now.get("status") == "idle")
     listed = named_first(desk.claude("agents", "--json").stdout)
-    states = [[each.get(key) for key in ("status", "waitingFor", "state", "kind")] for each in listed]
+    states = [
+        [each.get(key) for key in ("status", "waitingFor", "state", "kind")] for each in listed
+    ]
     assert all(each["sessionId"].startswith(each["id"]) for each in listed)
     assert [each["name"] for each in listed] == ["my job", waiting]
-    words = [("logs", "my jo"), ("stop", short[:5]), ("stop", short), ("kill", waiting), ("stop", "my job")]
+    words = [
+        ("logs", "my jo"),
+        ("stop", short[:5]),
+        ("stop", short),
+        ("kill", waiting),
+        ("stop", "my job"),
+    ]
     ends = [said(desk.claude(*each)) for each in words[1:]]
     everything = named_first(desk.claude("agents", "--json", "--all").stdout)
     removed = [said(desk.claude("rm", short)) for _ in range(2)]

@@ -1,7 +1,9 @@
-"""An agent of the Agent Client Protocol, and the same agent below the drop-in below the protocol's adapter for claude.
+"""An agent of the Agent Client Protocol, and the same agent below the drop-in below the protocol's
+adapter for claude.
 
-What an editor is shown of the same prompts is compared, prompt by prompt: words, thoughts, calls with their diffs and
-places, questions, ends. Left out is what each side says by itself: ids, titles, names of tools, counts, commands.
+What an editor is shown of the same prompts is compared, prompt by prompt: words, thoughts, calls
+with their diffs and places, questions, ends. Left out is what each side says by itself: ids,
+titles, names of tools, counts, commands.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from vendor_setups import GEMINI, OPENCODE, Vendor
 pytestmark = pytest.mark.e2e
 
 AGENTS = {
-    "gemini": (("--acp", "--model", "mock-1"), "replace", ("file_path", "old_string", "new_string")),
+    "gemini": (
+        ("--acp", "--model", "mock-1"),
+        "replace",
+        ("file_path", "old_string", "new_string"),
+    ),
     "opencode": (("acp",), "edit", ("filePath", "oldString", "newString")),
 }
 # As the drop-in drives it: asked about each call, and told to go on behind a denial.
@@ -50,7 +56,9 @@ def shown(prompt: Prompt, choice: str) -> Line:
     for said in (*(asked["toolCall"] for asked in prompt.asked), *prompt.calls.values()):
         call = calls.setdefault(said["toolCallId"], {"content": []})
         call |= {key: value for key, value in said.items() if value not in (None, "", [])}
-        call["diffs"] = call.get("diffs") or [(one["path"], _changes(one)) for one in _of(said, "diff")]
+        call["diffs"] = call.get("diffs") or [
+            (one["path"], _changes(one)) for one in _of(said, "diff")
+        ]
     return {
         "text": prompt.text,
         "thought": re.sub(r"\W", "", prompt.thought),
@@ -83,22 +91,34 @@ def _changes(diff: Line) -> list[str]:
 
 def directly(vendor: Vendor, frontend: Frontend) -> Editor:
     """The agent itself, as an editor starts it."""
-    environment = {name: said for name, said in frontend.environment.items() if not name.startswith("SHIM_")}
+    environment = {
+        name: said for name, said in frontend.environment.items() if not name.startswith("SHIM_")
+    }
     if "OPENCODE_CONFIG_CONTENT" in environment:
         settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"]) | ASKING
         environment["OPENCODE_CONFIG_CONTENT"] = json.dumps(settings)
-    editor = Editor([str(install(vendor.package).executable), *AGENTS[vendor.name][0]], frontend.folder, environment)
+    editor = Editor(
+        [str(install(vendor.package).executable), *AGENTS[vendor.name][0]],
+        frontend.folder,
+        environment,
+    )
     frontend.started.append(editor)
     return editor
 
 
-@pytest.mark.parametrize("vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True)
-def test_an_editor_is_shown_what_the_agent_itself_would_show(frontend: Frontend, vendor: Vendor, hello: Path) -> None:
+@pytest.mark.parametrize(
+    "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
+)
+def test_an_editor_is_shown_what_the_agent_itself_would_show(
+    frontend: Frontend, vendor: Vendor, hello: Path
+) -> None:
     before, seen = hello.read_text(), []
     for editor in (directly(vendor, frontend), ACPS[-1].connect(frontend)):
         editor.open()
         said = prompts(vendor, frontend.folder)
-        seen.append([(text, shown(editor.prompt(text, choice=choice), choice)) for text, choice in said])
+        seen.append(
+            [(text, shown(editor.prompt(text, choice=choice), choice)) for text, choice in said]
+        )
         editor.close()
         hello.write_text(before)
         for made in ("new.txt", "one", "two"):

@@ -1,6 +1,8 @@
-"""Real clients on sessions that live on their own: the SDKs resume one, and an editor's adapter does.
+"""Real clients on sessions that live on their own: the SDKs resume one, and an editor's adapter
+does.
 
-What every client does in a session that began through the bridge is what it does without (`test_clients`).
+What every client does in a session that began through the bridge is what it does without
+(`test_clients`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def cells(
     clients: Sequence[SdkClient | AcpClient], *, asks: bool = False, among: Sequence[Vendor] = ()
 ) -> pytest.MarkDecorator:
     """Every client with every vendor, or with some; `make e2e` tries the first one with qwen."""
-    chosen = [cli for cli in LIVES if not (asks and cli.vendor.silent) and (not among or cli.vendor in among)]
+    chosen = [
+        cli
+        for cli in LIVES
+        if not (asks and cli.vendor.silent) and (not among or cli.vendor in among)
+    ]
     return pytest.mark.parametrize(
         ("client", "cli"),
         [
@@ -60,7 +66,9 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
         assert turn.result["text"] == again.result["text"] == REPLY
         assert turn.init["session"] == session.uuid
         assert "the first words" in json.dumps(service.asked("text")[-1].messages)
-        assert set(session.children()) <= set(children), "the same process of the vendor's has answered"
+        assert set(session.children()) <= set(children), (
+            "the same process of the vendor's has answered"
+        )
         assert session.children()
 
 
@@ -108,7 +116,9 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
 def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_it(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
-    bridged = Place(place.claude, place.folder, {**place.environment, "SHIM_BRIDGE": "1"}, place.started)
+    bridged = Place(
+        place.claude, place.folder, {**place.environment, "SHIM_BRIDGE": "1"}, place.started
+    )
     first = client.connect(bridged)
     session_of = first.turn("[[text]] the first words").init["session"]
     first.disconnect()
@@ -118,7 +128,11 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
     second = client.connect(place, resume=session.uuid)
     turn = second.turn("[[text]] and again")
     second.disconnect()
-    assert turn.result["text"] == REPLY and session.children() and set(session.children()) <= set(children)
+    assert (
+        turn.result["text"] == REPLY
+        and session.children()
+        and set(session.children()) <= set(children)
+    )
     session.stop()
 
 
@@ -129,15 +143,25 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
     environment = {**place.environment, "SHIM_BRIDGE": "1"}
     argv = [str(place.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
     done = subprocess.run(
-        argv, cwd=place.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False
+        argv,
+        cwd=place.folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=90,
+        check=False,
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
     assert wait_until(lambda: not living(place), GONE_SECONDS)
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
-def test_the_tools_of_a_clients_process_come_with_it(client: SdkClient, cli: Cli, place: Place) -> None:
-    """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing that is so young.)"""
+def test_the_tools_of_a_clients_process_come_with_it(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
+    """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
+    that is so young.)
+    """
     with begun(place, "[[text]] the first words") as session:
         conversation = client.connect(place, resume=session.uuid, asks=True, serves=NAME)
         begin = len(conversation.lines)
@@ -156,14 +180,19 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
     with begun(place, "[[text]] the first words") as session:
-        one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(place, resume=session.uuid, asks=True)
+        one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
+            place, resume=session.uuid, asks=True
+        )
         other = client.connect(place, resume=session.uuid, asks=True)
-        assert other.turn("[[text]] hello").result["text"] == REPLY  # some start their claude with the first message
+        # some start their claude with the first message
+        assert other.turn("[[text]] hello").result["text"] == REPLY
         begin = len(one.lines)
         one.say("[[shell]] touch driven.txt")
         one.await_saw("asked")
         refused = other.turn("[[text]] in between")
-        assert "drives it in the middle of a turn; say it again once that turn has ended" in str(refused.result)
+        assert "drives it in the middle of a turn; say it again once that turn has ended" in str(
+            refused.result
+        )
         assert refused.kinds[-1] == "result" and "text" not in refused.kinds
         one.allow()
         assert one.rest_of_turn(begin).result["text"] == REPLY_AFTER_TOOL

@@ -1,4 +1,6 @@
-"""Nothing that a cloned repository brings along runs unasked: programs which a vendor would start in its folder."""
+"""Nothing that a cloned repository brings along runs unasked: programs which a vendor would start
+in its folder.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,17 @@ PLUGIN = f"{MAKES}export const Made = async () => ({{}})\n"
 SERVER = {"type": "local", "command": ["sh", "-c", "touch $HOME/made; sleep 1"], "enabled": True}
 CASES = {
     "plugin": (OPENCODE, ".opencode/plugin/x.ts", PLUGIN),
-    "tool": (OPENCODE, ".opencode/tool/x.ts", MAKES + 'export default {description: "x", args: {}, execute() {}}\n'),
+    "tool": (
+        OPENCODE,
+        ".opencode/tool/x.ts",
+        MAKES + 'export default {description: "x", args: {}, execute() {}}\n',
+    ),
     "server": (OPENCODE, "opencode.json", json.dumps({"mcp": {"m": SERVER}})),
-    "extension": (PI_CUMULATIVE, ".pi/extensions/x.ts", f"{MAKES}export default function (pi) {{}}\n"),
+    "extension": (
+        PI_CUMULATIVE,
+        ".pi/extensions/x.ts",
+        f"{MAKES}export default function (pi) {{}}\n",
+    ),
     "guarded": (PI, ".pi/extensions/x.ts", f"{MAKES}export default function (pi) {{}}\n"),
 }
 PLAN = ("--permission-mode", "plan")

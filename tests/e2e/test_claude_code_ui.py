@@ -1,4 +1,5 @@
-"""claude-code-ui in a real browser: a page over the TypeScript SDK, whose `cli.js` the drop-in replaces.
+"""claude-code-ui in a real browser: a page over the TypeScript SDK, whose `cli.js` the drop-in
+replaces.
 
 What a person sees is asserted, so the real claude of its package is tried with the same assertions.
 """
@@ -48,10 +49,16 @@ class Page:
     def sign_up(self) -> None:
         """Makes the first account, and a project of the working directory."""
         self._browser.driver.get(self._address)
-        for name, value in (("username", NAME), ("password", PASSWORD), ("confirmPassword", PASSWORD)):
+        for name, value in (
+            ("username", NAME),
+            ("password", PASSWORD),
+            ("confirmPassword", PASSWORD),
+        ):
             self._browser.wait(lambda name=name: self._browser.all(f"#{name}"))[0].send_keys(value)
         self._browser.click("button[type=submit]")
-        token = self._browser.wait(lambda: self._browser.run("return localStorage.getItem('auth-token')"))
+        token = self._browser.wait(
+            lambda: self._browser.run("return localStorage.getItem('auth-token')")
+        )
         body = json.dumps({"path": str(self._folder)}).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         request = urllib.request.Request(f"{self._address}/api/projects/create", body, headers)
@@ -65,7 +72,9 @@ class Page:
         self.press_button(self._folder.name)
 
     def press_button(self, words: str) -> None:
-        """The first button that is seen with these words; found and pressed at once, as the page draws itself anew."""
+        """The first button that is seen with these words; found and pressed at once, as the page
+        draws itself anew.
+        """
         self._browser.wait(lambda: self._browser.run(PRESS, words))
 
     def say(self, words: str) -> None:
@@ -79,7 +88,11 @@ class Page:
         from selenium.common.exceptions import WebDriverException
 
         try:
-            field = next(one for one in self._browser.all("textarea") if one.is_displayed() and one.is_enabled())
+            field = next(
+                one
+                for one in self._browser.all("textarea")
+                if one.is_displayed() and one.is_enabled()
+            )
             field.clear()
             field.send_keys(words)
             return field if field.get_attribute("value") == words else None
@@ -105,7 +118,11 @@ def page(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iter
     packages = linked(npm_folder(PACKAGE), place)
     if not cli.bare:
         place.environment = settle(cli.vendor, program.executable, environment)
-        put_into(packages / "node_modules" / "@anthropic-ai" / "claude-agent-sdk" / "cli.js", place, cli.vendor.name)
+        put_into(
+            packages / "node_modules" / "@anthropic-ai" / "claude-agent-sdk" / "cli.js",
+            place,
+            cli.vendor.name,
+        )
     port = free_port()
     own = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
     script = packages / "node_modules" / PACKAGE / "server" / "index.js"

@@ -1,4 +1,6 @@
-"""A frontend that passes on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone, as ai-sdk-provider-claude-code does."""
+"""A frontend that passes on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone, as
+ai-sdk-provider-claude-code does.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,19 @@ PASSED_ON = ("HOME", "PATH", MARK)
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
-def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(frontend: Frontend) -> None:
+def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(
+    frontend: Frontend,
+) -> None:
     own = {name: text for name, text in frontend.environment.items() if name.startswith("PI_")}
     settings = Path(frontend.environment["HOME"]) / "elsewhere.toml"
     program = frontend.environment["SHIM_BIN"]
     settings.write_text(f"[vendors.pi]\nbin = {json.dumps(program)}\n[vendors.pi.env]\n"
                         + "".join(f"{name} = {json.dumps(text)}\n" for name, text in own.items()))  # fmt: skip
     cleaned = {name: frontend.environment[name] for name in PASSED_ON}
-    cleaned |= {"CLAUDE_SHIM_CONFIG": str(settings), "CLAUDE_SHIM_STATE": frontend.environment["SHIM_STATE"]}
+    cleaned |= {
+        "CLAUDE_SHIM_CONFIG": str(settings),
+        "CLAUDE_SHIM_STATE": frontend.environment["SHIM_STATE"],
+    }
     run = replace(frontend, environment=cleaned).run("[[text]] hi")
     check_contract(run)
     assert not run.result["is_error"], run.result

@@ -1,7 +1,8 @@
 """Real clients with a `claude`: the real one, and the drop-in for each vendor.
 
-Each test is a scenario of the table that a run prints, tried with every client and every claude. What is asserted is
-what the client's user sees; the column of the real claude shows that the test itself is right.
+Each test is a scenario of the table that a run prints, tried with every client and every claude.
+What is asserted is what the client's user sees; the column of the real claude shows that the test
+itself is right.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -
 
 
 @scenario("error", (*SDKS, *BEFORE), brief=True)
-def test_a_refusal_of_the_models_service_is_the_clients_exception(client: SdkClient, place: Place) -> None:
+def test_a_refusal_of_the_models_service_is_the_clients_exception(
+    client: SdkClient, place: Place
+) -> None:
     turn = client.connect(place, once="[[error]] 401").finish()
     assert ERROR_MESSAGE in turn.texts[-1]
     assert turn.result["is_error"] is True
@@ -56,7 +59,14 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(client: SdkCli
     assert not client.raises_text or ERROR_MESSAGE in exception["text"]
 
 
-@scenario("three turns, a tool in one", (*SDKS, *BEFORE), basic=True, brief=True, older=SDKS, everywhere=True)
+@scenario(
+    "three turns, a tool in one",
+    (*SDKS, *BEFORE),
+    basic=True,
+    brief=True,
+    older=SDKS,
+    everywhere=True,
+)
 def test_three_turns_are_one_conversation(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer, hello: Path
 ) -> None:
@@ -68,14 +78,21 @@ def test_three_turns_are_one_conversation(
     assert first.result["text"] == third.result["text"] == REPLY
     assert len({turn.init["session"] for turn in (first, second, third)}) == 1
     (call,) = second.of("tool_use")
-    assert call["name"] == cli.vendor.reader and call["input"].items() >= cli.vendor.read_input(hello).items()
+    assert (
+        call["name"] == cli.vendor.reader
+        and call["input"].items() >= cli.vendor.read_input(hello).items()
+    )
     (result,) = second.of("tool_result")
     assert result["id"] == call["id"] and not result["is_error"]
     shown = hello.read_text() if cli.vendor.shows_files else ""
     assert all(line in result["text"] for line in shown.splitlines())
     assert second.result["text"] == REPLY_AFTER_TOOL
     remembered = json.dumps(service.asked("text")[-1].messages)
-    assert "the first words" in remembered and shown[:11] in remembered and "the last words" in remembered
+    assert (
+        "the first words" in remembered
+        and shown[:11] in remembered
+        and "the last words" in remembered
+    )
 
 
 @scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
@@ -113,13 +130,17 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
-    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND, patience(STOP_SECONDS))
+    assert not cli.vendor.stops_commands or place.ends_within(
+        ENDLESS_COMMAND, patience(STOP_SECONDS)
+    )
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
     assert not (place.folder / "after.txt").exists(), "the rest of the command ran"
     (result,) = cut.of("tool_result")
     assert result["is_error"]
-    assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user for tool use]"]
+    assert [line["text"] for line in cut.of("user_text")] == [
+        "[Request interrupted by user for tool use]"
+    ]
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
     assert following.result["text"] == REPLY
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
@@ -157,7 +178,9 @@ def test_another_model_answers_from_the_next_turn_on(
 
 
 @scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
-def test_a_plan_writes_nothing_and_accepted_edits_do(client: SdkClient, cli: Cli, place: Place) -> None:
+def test_a_plan_writes_nothing_and_accepted_edits_do(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
     made = place.folder / "made.txt"
     conversation = client.connect(place)
     conversation.order("set_permission_mode", mode="plan")
@@ -192,7 +215,9 @@ def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
 
 
 @scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
-def test_a_denied_command_does_not_run_and_the_turn_goes_on(client: SdkClient, cli: Cli, place: Place) -> None:
+def test_a_denied_command_does_not_run_and_the_turn_goes_on(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
@@ -244,7 +269,9 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
 
 
 @scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
-def test_an_editor_opens_a_session_and_gets_a_reply(client: AcpClient, cli: Cli, place: Place) -> None:
+def test_an_editor_opens_a_session_and_gets_a_reply(
+    client: AcpClient, cli: Cli, place: Place
+) -> None:
     editor = client.connect(place)
     said = editor.open()
     assert said["protocolVersion"] == 1
@@ -257,7 +284,9 @@ def test_an_editor_opens_a_session_and_gets_a_reply(client: AcpClient, cli: Cli,
 
 
 @scenario("tool call", ACPS)
-def test_an_editor_sees_a_tool_call_and_what_came_of_it(client: AcpClient, cli: Cli, place: Place, hello: Path) -> None:
+def test_an_editor_sees_a_tool_call_and_what_came_of_it(
+    client: AcpClient, cli: Cli, place: Place, hello: Path
+) -> None:
     editor = client.connect(place)
     editor.open()
     prompt = editor.prompt(f"[[read]] {cli.vendor.file_argument(hello)}")
@@ -298,7 +327,9 @@ def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
 
 
 @scenario("session/cancel, then another prompt", ACPS, dialog=True)
-def test_an_editor_cancels_a_reply_and_goes_on(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+def test_an_editor_cancels_a_reply_and_goes_on(
+    client: AcpClient, place: Place, service: ScriptedServer
+) -> None:
     editor = client.connect(place)
     editor.open()
     begin, number = len(editor.lines), editor.start_prompt("[[slow]] hi")

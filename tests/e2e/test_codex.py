@@ -1,4 +1,6 @@
-"""What only codex does, or does in another way: its sandbox, its trust, its record of a thread, its errors."""
+"""What only codex does, or does in another way: its sandbox, its trust, its record of a thread, its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from vendor_setups import CODEX
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)]
 
 BYPASS = "--dangerously-skip-permissions"
-PATCHES = "gpt-5.5"  # a model that codex knows; to such a one it offers `apply_patch` as a tool of its own
+# a model that codex knows; to such a one it offers `apply_patch` as a tool of its own
+PATCHES = "gpt-5.5"
 SANDBOX_SECONDS = 30.0
 
 
@@ -54,11 +57,13 @@ def _distrust(frontend: Frontend) -> None:
     (_home(frontend) / ".config" / "shim" / "config.toml").unlink()
 
 
-# -- permission modes -------------------------------------------------------------------------------------------------
+# -- permission modes ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["default", "plan"])
-def test_a_command_cannot_write_in_a_mode_that_only_reads(frontend: Frontend, sandbox: None, mode: str) -> None:
+def test_a_command_cannot_write_in_a_mode_that_only_reads(
+    frontend: Frontend, sandbox: None, mode: str
+) -> None:
     run = frontend.run("[[shell]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
     assert not (frontend.folder / "made.txt").exists()
@@ -70,7 +75,9 @@ def test_a_command_cannot_write_in_a_mode_that_only_reads(frontend: Frontend, sa
 
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
 @pytest.mark.parametrize("mode", ["default", "plan"])
-def test_a_patch_is_refused_in_a_mode_that_only_reads(frontend: Frontend, mode: str, model_name: str) -> None:
+def test_a_patch_is_refused_in_a_mode_that_only_reads(
+    frontend: Frontend, mode: str, model_name: str
+) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {made}", "--permission-mode", mode, "--model", model_name)
     check_contract(run)
@@ -106,7 +113,9 @@ def test_what_a_patch_changes_is_said_in_full(
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
-def test_only_the_bypass_writes_outside_of_the_working_directory(frontend: Frontend, sandbox: None, mode: str) -> None:
+def test_only_the_bypass_writes_outside_of_the_working_directory(
+    frontend: Frontend, sandbox: None, mode: str
+) -> None:
     outside = frontend.folder.parent / "outside.txt"
     run = frontend.run(f"[[shell]] echo x > {outside}", "--permission-mode", mode)
     check_contract(run)
@@ -126,7 +135,9 @@ def test_a_patch_is_said_in_full_for_a_conversation_too(frontend: Frontend, hell
     assert second.result["usage"].items() >= usage_of(2).items()
 
 
-def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(frontend: Frontend, hello: Path) -> None:
+def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
+    frontend: Frontend, hello: Path
+) -> None:
     before = hello.read_text()
     run = frontend.run(f"[[edit]] {hello}", BYPASS, "--disallowedTools", "Edit")
     check_contract(run)
@@ -135,16 +146,20 @@ def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(frontend: 
     assert denial["tool_name"] == "Edit"
 
 
-# -- trust ------------------------------------------------------------------------------------------------------------
+# -- trust -----------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_no_repository_has_to_be_trusted(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_folder_that_is_no_repository_has_to_be_trusted(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     _distrust(frontend)
     run = frontend.run("[[text]] hi")
     check_contract(run)
     assert run.exit == 1 and run.result["shim"]["cause"] == "refused"
     (said,) = run.result["errors"]
-    assert said.startswith("Not inside a trusted directory"), "nothing of codex's noise is before the reason"
+    assert said.startswith("Not inside a trusted directory"), (
+        "nothing of codex's noise is before the reason"
+    )
     assert "trust = true under [vendors.codex]" in said
     assert not model.requests
 
@@ -159,7 +174,7 @@ def test_a_repository_is_trusted_by_itself(frontend: Frontend) -> None:
     assert run.exit == 0 and run.texts == [REPLY]
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def _api_error(run: Run, kind: str, cause: str) -> str:
@@ -178,7 +193,9 @@ def test_a_limit_is_not_asked_about_again(frontend: Frontend, model: ScriptedSer
     assert len(model.asked("error")) == 1
 
 
-def test_trouble_of_the_service_is_tried_again_and_then_said(frontend: Frontend, model: ScriptedServer) -> None:
+def test_trouble_of_the_service_is_tried_again_and_then_said(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     run = frontend.run("[[error]] 500")
     assert "high demand" in _api_error(run, "server_error", "vendor_error")
     assert run.result["api_error_status"] is None, "it says no number"
@@ -187,7 +204,9 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(frontend: Frontend,
     assert len(model.asked("error")) == 4, "each of two tries is a request that is sent twice"
 
 
-def test_trouble_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model: ScriptedServer) -> None:
+def test_trouble_that_passes_is_not_seen_in_the_reply(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     run = frontend.run("[[once]] 500")
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
@@ -196,17 +215,24 @@ def test_trouble_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model:
 
 def test_a_model_that_is_not_there_is_named(frontend: Frontend) -> None:
     said = _api_error(frontend.run("[[error]] 404"), "model_not_found", "vendor_error")
-    assert said.startswith("There's an issue with the selected model (mock-1)") and ERROR_MESSAGES[404] in said
+    assert (
+        said.startswith("There's an issue with the selected model (mock-1)")
+        and ERROR_MESSAGES[404] in said
+    )
 
 
 def test_without_a_key_the_way_to_log_in_is_said(frontend: Frontend) -> None:
     frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
     said = _api_error(frontend.run("[[text]] hi"), "authentication_failed", "auth")
-    assert said.startswith("Not logged in · Please run /login") and "hint: run `codex login`" in said
+    assert (
+        said.startswith("Not logged in · Please run /login") and "hint: run `codex login`" in said
+    )
     assert "Missing environment variable" in said
 
 
-def test_a_thread_that_codex_has_lost_is_an_error(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_thread_that_codex_has_lost_is_an_error(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     first = frontend.run("[[text]] hi")
     shutil.rmtree(_home(frontend) / ".codex" / "sessions")
     for file in (_home(frontend) / ".codex").glob("*.sqlite*"):
@@ -217,11 +243,15 @@ def test_a_thread_that_codex_has_lost_is_an_error(frontend: Frontend, model: Scr
     assert len(model.requests) == 1
 
 
-# -- prompts and texts ------------------------------------------------------------------------------------------------
+# -- prompts and texts -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prompt", ["-h [[text]] hi", "-", "@hello.txt [[text]] hi", "resume [[text]] hi"])
-def test_no_prompt_becomes_a_flag_or_a_command(frontend: Frontend, model: ScriptedServer, prompt: str) -> None:
+@pytest.mark.parametrize(
+    "prompt", ["-h [[text]] hi", "-", "@hello.txt [[text]] hi", "resume [[text]] hi"]
+)
+def test_no_prompt_becomes_a_flag_or_a_command(
+    frontend: Frontend, model: ScriptedServer, prompt: str
+) -> None:
     run = frontend.run(prompt)
     check_contract(run)
     assert run.exit == 0
@@ -229,7 +259,9 @@ def test_no_prompt_becomes_a_flag_or_a_command(frontend: Frontend, model: Script
     assert asked["content"][0]["text"] == prompt
 
 
-def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     (frontend.folder.parent / "prompt").write_text("x" * 200_000 + "\n[[text]] hi")
     with (frontend.folder.parent / "prompt").open("rb") as prompt:
         argv = [str(frontend.claude), "-p", "--output-format", "text", *frontend.arguments]
@@ -257,7 +289,9 @@ def test_a_large_output_of_a_command_is_one_result(frontend: Frontend) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("mode", "changes"), [("default", False), ("plan", False), ("acceptEdits", True)])
+@pytest.mark.parametrize(
+    ("mode", "changes"), [("default", False), ("plan", False), ("acceptEdits", True)]
+)
 def test_it_lists_what_its_sandbox_lets_run(frontend: Frontend, mode: str, changes: bool) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)

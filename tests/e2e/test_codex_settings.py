@@ -1,4 +1,6 @@
-"""The person's own settings of codex answer no question of a conversation for the person: the real program."""
+"""The person's own settings of codex answer no question of a conversation for the person: the real
+program.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def hooked(frontend: Frontend, said: dict[str, object], before: str = "") -> str
 
 def hooks_file(frontend: Frontend, event: str, command: str) -> None:
     handler = {"type": "command", "command": command}
-    (home(frontend) / "hooks.json").write_text(json.dumps({"hooks": {event: [{"hooks": [handler]}]}}))
+    (home(frontend) / "hooks.json").write_text(
+        json.dumps({"hooks": {event: [{"hooks": [handler]}]}})
+    )
 
 
 def configured(frontend: Frontend, text: str) -> None:
@@ -71,14 +75,19 @@ def test_a_hook_of_the_person_s_that_allows_answers_no_question(
     if where == "hooks.json":
         hooks_file(frontend, "PermissionRequest", command)
     else:
-        configured(frontend, f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{command}"}}]\n')
+        configured(
+            frontend,
+            f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{command}"}}]\n',
+        )
     model.steps = [*TOUCH, ("mcp__srv.tool", {})]
     found = asked(frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server(frontend)}}))
     assert (found, made(frontend)) == (["Bash", "mcp__srv__tool"], set())
 
 
 @stepping
-def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(frontend: Frontend, model: Stepping) -> None:
+def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
+    frontend: Frontend, model: Stepping
+) -> None:
     hooks_file(frontend, "PermissionRequest", hooked(frontend, ALLOWS))
     deny, mode = "--disallowedTools", "--permission-mode"
     for flags in ((deny, "Bash(touch:*)"), (deny, "Bash"), (mode, "plan"), (mode, "dontAsk")):
@@ -87,7 +96,9 @@ def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(frontend:
 
 
 @stepping
-def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(frontend: Frontend, model: Stepping) -> None:
+def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
+    frontend: Frontend, model: Stepping
+) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
     own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{hooked(frontend, ALLOWS)}"}}]\n'
     role = 'name="widening"\ndescription="x"\ndeveloper_instructions="Widen."\n'
@@ -112,7 +123,9 @@ def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run
 
 
 @stepping
-def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(frontend: Frontend, model: Stepping) -> None:
+def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
+    frontend: Frontend, model: Stepping
+) -> None:
     """What codex was told in two ways came in an order of its own, so this goes round some times."""
     own = server(frontend)
     configured(
@@ -141,15 +154,27 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
 
 
 @stepping
-def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(frontend: Frontend, model: Stepping) -> None:
+def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
+    frontend: Frontend, model: Stepping
+) -> None:
     own = server(frontend)
     model.steps = [("mcp__srv.tool", {})]
     conversation = Conversation(
-        frontend, *ASKING, "--mcp-config", json.dumps({"mcpServers": {"srv": own}}), "--disallowedTools", "mcp__srv"
+        frontend,
+        *ASKING,
+        "--mcp-config",
+        json.dumps({"mcpServers": {"srv": own}}),
+        "--disallowedTools",
+        "mcp__srv",
     )
     conversation.send(STEP)
     result = conversation.until("result")
-    calls = [block["name"] for line in conversation.lines for block in blocks_of(line) if block["type"] == "tool_use"]
+    calls = [
+        block["name"]
+        for line in conversation.lines
+        for block in blocks_of(line)
+        if block["type"] == "tool_use"
+    ]
     assert calls == ["mcp__srv__tool"]
     assert [denial["tool_name"] for denial in result["permission_denials"]] == ["mcp__srv__tool"]
     assert made(frontend) == set()

@@ -1,6 +1,8 @@
-"""codex driven by its app-server, so that a frontend is asked about each call: the real program, a scripted model.
+"""codex driven by its app-server, so that a frontend is asked about each call: the real program, a
+scripted model.
 
-What every agent does that asks is in `test_acp`, what rules and modes keep codex from in `test_hooked_vendors`.
+What every agent does that asks is in `test_acp`, what rules and modes keep codex from in
+`test_hooked_vendors`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from frontend import Frontend
 from place import Line, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
 from test_acp import ASKING, Conversation, made
-from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping, SteppingResponses
+from test_hooked_vendors import (
+    LET_OUT,
+    MADE,
+    SERVER,
+    STEP,
+    STEPPING_CODEX,
+    SUBAGENTS,
+    Stepping,
+    SteppingResponses,
+)
 from vendor_setups import CODEX
 
 pytestmark = pytest.mark.e2e
@@ -29,7 +40,8 @@ pytestmark = pytest.mark.e2e
 of_codex = pytest.mark.parametrize("vendor", [CODEX], ids=str, indirect=True)
 stepping = pytest.mark.parametrize("vendor", [STEPPING_CODEX], ids=str, indirect=True)
 BYPASS = ("--dangerously-skip-permissions",)
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
+# 1 x 1
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 QUESTION = {"header": "Color", "id": "color", "question": "Which color?"}
 OPTIONS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
 
@@ -40,8 +52,15 @@ class AtOnce(SteppingResponses):
     def _reply(self, request: Request, number: int) -> Reply:
         told = [one for one in request.messages if str(one.get("type")).endswith("_output")]
         if told or request.script != "hidden":
-            return super()._reply(request, number) if request.script != "hidden" else Reply(REPLY_AFTER_TOOL)
-        calls = (Call(f"call_{number}_{place}", name, given) for place, (name, given) in enumerate(self.steps))
+            return (
+                super()._reply(request, number)
+                if request.script != "hidden"
+                else Reply(REPLY_AFTER_TOOL)
+            )
+        calls = (
+            Call(f"call_{number}_{place}", name, given)
+            for place, (name, given) in enumerate(self.steps)
+        )
         return Reply("Both.", calls=tuple(calls))
 
 
@@ -55,10 +74,12 @@ def shell(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
 def outputs(model: ScriptedServer) -> str:
     """What the model was told of its calls."""
     items = model.requests[-1].messages
-    return json.dumps([item["output"] for item in items if str(item.get("type")).endswith("_output")])
+    return json.dumps(
+        [item["output"] for item in items if str(item.get("type")).endswith("_output")]
+    )
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 @of_codex
@@ -80,7 +101,9 @@ def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
 
 
 @at_once
-def test_two_questions_are_open_at_once_and_answered_in_the_other_order(frontend: Frontend, model: Stepping) -> None:
+def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
+    frontend: Frontend, model: Stepping
+) -> None:
     model.steps = [shell("touch one"), shell("touch two")]
     conversation = Conversation(frontend, *ASKING)
     conversation.send(STEP)
@@ -109,7 +132,9 @@ def test_a_patch_is_asked_about_with_what_it_changes(frontend: Frontend) -> None
 
 @pytest.mark.full
 @of_codex
-def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(frontend: Frontend) -> None:
+def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
+    frontend: Frontend,
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -149,7 +174,7 @@ def test_the_model_asks_the_person_and_gets_the_answer(frontend: Frontend, model
     assert "Blue" in outputs(model)
 
 
-# -- nothing runs unasked ----------------------------------------------------------------------------------------------
+# -- nothing runs unasked --------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -217,7 +242,7 @@ def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(frontend: 
     assert made(frontend) == {"one"}
 
 
-# -- turns -------------------------------------------------------------------------------------------------------------
+# -- turns -----------------------------------------------------------------------------------------
 
 
 @of_codex
@@ -230,14 +255,17 @@ def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: Front
     assert kinds.count("text_delta") > 1 and kinds.count("thinking_delta") > 1
     assert result["result"] == REPLY
     assert (
-        result["usage"] | {"input_tokens": 100, "cache_read_input_tokens": 20, "output_tokens": 30} == result["usage"]
+        result["usage"] | {"input_tokens": 100, "cache_read_input_tokens": 20, "output_tokens": 30}
+        == result["usage"]
     )
     assert list(result["modelUsage"]) == ["mock-1"]
 
 
 @pytest.mark.full
 @of_codex
-def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
+    frontend: Frontend,
+) -> None:
     conversation = Conversation(frontend, *BYPASS)
     conversation.send("[[shell]] touch begun; sleep 60; touch ended")
     while "begun" not in made(frontend):
@@ -250,10 +278,15 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(f
 
 
 @stepping
-def test_no_command_of_an_interrupted_turn_keeps_running(frontend: Frontend, model: Stepping) -> None:
+def test_no_command_of_an_interrupted_turn_keeps_running(
+    frontend: Frontend, model: Stepping
+) -> None:
     """codex itself ends only the call that it waits for, not a background command."""
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
-    model.steps = [shell(loop, yield_time_ms=250), shell("touch begun; sleep 60", yield_time_ms=30_000)]
+    model.steps = [
+        shell(loop, yield_time_ms=250),
+        shell("touch begun; sleep 60", yield_time_ms=30_000),
+    ]
     conversation = Conversation(frontend, *BYPASS)
     conversation.send(STEP)
     assert wait_until(lambda: {"begun", "pid"} <= made(frontend), 30)
@@ -270,7 +303,10 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
     frontend: Frontend, model: Stepping, kind: str, number: signal.Signals
 ) -> None:
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
-    model.steps = [shell(loop, yield_time_ms=250), shell("touch begun; sleep 60", yield_time_ms=30_000)]
+    model.steps = [
+        shell(loop, yield_time_ms=250),
+        shell("touch begun; sleep 60", yield_time_ms=30_000),
+    ]
     if kind == "one-shot":
         process = frontend.start(STEP, *BYPASS)
     else:
@@ -308,7 +344,10 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
     first.send("[[text]] the number is 42")
     session = first.until("result")["session_id"]
     first.process.close_stdin()
-    for flags, same in ((("--resume", session), True), (("--resume", session, "--fork-session"), False)):
+    for flags, same in (
+        (("--resume", session), True),
+        (("--resume", session, "--fork-session"), False),
+    ):
         again = Conversation(frontend, *ASKING, *flags)
         again.send("[[text]] which number?")
         result = again.until("result")
@@ -327,7 +366,10 @@ def test_another_model_answers_the_next_message(frontend: Frontend, model: Scrip
     conversation.order(subtype="set_model", model=CODEX.second_model)
     conversation.send("[[text]] two")
     result = conversation.until("result")
-    assert [request.model for request in model.requests] == [model.requests[0].model, CODEX.second_model]
+    assert [request.model for request in model.requests] == [
+        model.requests[0].model,
+        CODEX.second_model,
+    ]
     assert CODEX.second_model in result["modelUsage"]
 
 
@@ -336,13 +378,16 @@ def test_another_model_answers_the_next_message(frontend: Frontend, model: Scrip
 def test_an_image_of_a_message_reaches_the_model(frontend: Frontend, model: ScriptedServer) -> None:
     conversation = Conversation(frontend, *ASKING)
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
-    blocks: list[Line] = [{"type": "image", "source": source}, {"type": "text", "text": "[[text]] look"}]
+    blocks: list[Line] = [
+        {"type": "image", "source": source},
+        {"type": "text", "text": "[[text]] look"},
+    ]
     conversation.process.send({"type": "user", "message": {"role": "user", "content": blocks}})
     assert conversation.until("result")["result"] == REPLY
     assert "data:image/png;base64," in json.dumps(model.requests[-1].body)
 
 
-# -- against `codex exec` ----------------------------------------------------------------------------------------------
+# -- against `codex exec` --------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -368,5 +413,7 @@ def test_the_first_text_comes_no_later_than_from_a_process_a_message(
     one_way, two_way = map(statistics.median, zip(*pairs, strict=True))
     ratio = statistics.median(two / one for one, two in pairs)
     with capsys.disabled():
-        sys.stdout.write(f"\nfirst text: exec {one_way:.2f} s, app-server {two_way:.2f} s, {ratio:.2f} times as long\n")
+        sys.stdout.write(
+            f"\nfirst text: exec {one_way:.2f} s, app-server {two_way:.2f} s, {ratio:.2f} times as long\n"
+        )
     assert ratio < 2

@@ -21,7 +21,11 @@ from shim.commands.conform.seen import Finding
 
 pytestmark = pytest.mark.e2e
 
-PROMPTS = {"prompt": "[[text]] hi", "tool_prompt": "[[shell]] touch conform.txt", "long_prompt": "[[slow]]"}
+PROMPTS = {
+    "prompt": "[[text]] hi",
+    "tool_prompt": "[[shell]] touch conform.txt",
+    "long_prompt": "[[slow]]",
+}
 FAILING = PROMPTS | {"prompt": "[[error]] 401"}
 PATIENCE = 60.0
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
@@ -29,7 +33,9 @@ only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=
 
 def findings(place: Place, prompts: Mapping[str, str], **options: bool) -> dict[str, Finding]:
     """Every rule's finding, by its name. The place's environment is the user's."""
-    found = conform([str(place.claude)], place.environment, os.getcwd(), Options(**options, **prompts), PATIENCE)
+    found = conform(
+        [str(place.claude)], place.environment, os.getcwd(), Options(**options, **prompts), PATIENCE
+    )
     return {finding.rule.name: finding for finding in found}
 
 
@@ -45,11 +51,14 @@ def told(found: Mapping[str, Finding], verdict: str, *levels: str) -> dict[str, 
 @only_real
 @pytest.mark.full
 def test_the_real_claude_keeps_every_must(place: Place) -> None:
-    """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and then (P17)."""
+    """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
+    then (P17).
+    """
     found = findings(place, PROMPTS, drop_in=False)
     assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
     assert set(told(found, "fail")) <= {"sigint-says-so"}
-    # No request of it fails here. It needs no process to talk to its model; one of its own may be seen at its start.
+    # No request of it fails here. It needs no process to talk to its model; one of its own may be
+    # seen at its start.
     assert set(told(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
@@ -60,7 +69,8 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
-    # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK gives none so.
+    # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK
+    # gives none so.
     cannot = {"tools"} if cli.vendor is PI and sweeps.full else set()
     assert set(told(found, "fail", "MUST")) == cannot, str(told(found, "fail"))
 
@@ -74,14 +84,17 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     ],
     ids=str,
 )
-def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
+def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
+    place: Place, cannot: set[str]
+) -> None:
     found = findings(place, PROMPTS)
     assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
 
 
-# A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a session that it does not
-# know, or has already, is told in the form of a turn of ours, with an init, and in text on stdout.
+# A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a
+# session that it does not know, or has already, is told in the form of a turn of ours, with an
+# init, and in text on stdout.
 REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-session-in-text"}
 
 

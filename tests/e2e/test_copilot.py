@@ -1,4 +1,6 @@
-"""What only copilot does, or does in its own way: its flags for permissions, its sessions, its errors."""
+"""What only copilot does, or does in its own way: its flags for permissions, its sessions, its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def made(frontend: Frontend) -> Path:
 
 
 @pytest.mark.full  # a scenario of every vendor says the same prompts, as the SDKs say theirs
-@pytest.mark.parametrize("prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"])
-def test_a_prompt_is_never_a_flag_a_file_or_too_long(frontend: Frontend, model: ModelServer, prompt: str) -> None:
+@pytest.mark.parametrize(
+    "prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"]
+)
+def test_a_prompt_is_never_a_flag_a_file_or_too_long(
+    frontend: Frontend, model: ModelServer, prompt: str
+) -> None:
     run = frontend.run(prompt)
     check_contract(run)
     assert run.exit == 0 and len(run.texts) == 1
@@ -72,13 +78,16 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
 
 
 @pytest.mark.parametrize(
-    ("name", "tools"), [("mock-1", {"edit", "create", "grep"}), ("gpt-5.1-codex", {"apply_patch", "rg"})]
+    ("name", "tools"),
+    [("mock-1", {"edit", "create", "grep"}), ("gpt-5.1-codex", {"apply_patch", "rg"})],
 )
 def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
     frontend: Frontend, model: ModelServer, name: str, tools: set[str]
 ) -> None:
     check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name))
-    check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name, "--disallowedTools", "Edit,Write,Grep"))
+    check_contract(
+        frontend.run("[[text]] hi", BYPASS, "--model", name, "--disallowedTools", "Edit,Write,Grep")
+    )
     every, fewer = (request.offered for request in model.requests)
     assert tools <= set(every) and tools.isdisjoint(fewer) and "view" in fewer
 
@@ -96,7 +105,9 @@ def test_a_servers_error_that_stays_is_an_api_error(frontend: Frontend) -> None:
 
 def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: Frontend) -> None:
     frontend.environment = {
-        name: value for name, value in frontend.environment.items() if not name.startswith("COPILOT_")
+        name: value
+        for name, value in frontend.environment.items()
+        if not name.startswith("COPILOT_")
     }
     run = frontend.run("[[text]] hi")
     check_contract(run)
@@ -104,7 +115,9 @@ def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: Frontend) -> N
     assert "/login" in run.result["result"]
 
 
-def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(frontend: Frontend, model: ModelServer) -> None:
+def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
+    frontend: Frontend, model: ModelServer
+) -> None:
     """It tells its id with its last line only; the frontend's own is its id too."""
     session = str(uuid.uuid4())
     process = frontend.start("[[slow]] hi", PARTIAL, "--session-id", session)
@@ -169,7 +182,9 @@ def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["default", "dontAsk", "plan"])
 @pytest.mark.parametrize("how", ["list", "gaps", "text"])
-def test_a_search_in_several_places_is_judged_by_all_of_them(frontend: Frontend, mode: str, how: str) -> None:
+def test_a_search_in_several_places_is_judged_by_all_of_them(
+    frontend: Frontend, mode: str, how: str
+) -> None:
     """copilot asks about the place that is outside; in a text a space stands between two places."""
     outside = frontend.folder.parent / "outside"
     outside.mkdir()
@@ -180,7 +195,9 @@ def test_a_search_in_several_places_is_judged_by_all_of_them(frontend: Frontend,
         "text": f"hello.txt {outside}",
     }[how]
     conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
-    conversation.send(f"[[call]] grep {json.dumps({'pattern': 'hello', 'output_mode': 'content', 'paths': places})}")
+    conversation.send(
+        f"[[call]] grep {json.dumps({'pattern': 'hello', 'output_mode': 'content', 'paths': places})}"
+    )
     line = conversation.until("can_use_tool", "result")
     assert (line["type"] != "result") is (mode != "dontAsk")
     if line["type"] != "result":

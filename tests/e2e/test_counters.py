@@ -1,4 +1,6 @@
-"""What programs that count tokens make of our transcripts: the sum of what the results say, with every vendor."""
+"""What programs that count tokens make of our transcripts: the sum of what the results say, with
+every vendor.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ DEMO_SECONDS = 60.0
 
 
 def parameters(*vendors: Vendor) -> list[Any]:
-    return [pytest.param(it, id=str(it), marks=() if it in QUICK else pytest.mark.full) for it in vendors]
+    return [
+        pytest.param(it, id=str(it), marks=() if it in QUICK else pytest.mark.full)
+        for it in vendors
+    ]
 
 
 def home_of(frontend: Frontend) -> Path:
@@ -42,7 +47,9 @@ def counted(home: Path) -> dict[str, Usage]:
 def messages(home: Path) -> list[dict[str, Any]]:
     """The assistant lines of all transcripts."""
     lines = [
-        json.loads(line) for file in home.glob(".claude/projects/*/*.jsonl") for line in file.read_text().splitlines()
+        json.loads(line)
+        for file in home.glob(".claude/projects/*/*.jsonl")
+        for line in file.read_text().splitlines()
     ]
     return [line for line in lines if line["type"] == "assistant"]
 
@@ -79,7 +86,9 @@ def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: Fronte
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)
-def test_codex_has_the_model_that_it_chose_itself(frontend: Frontend, model: ScriptedServer) -> None:
+def test_codex_has_the_model_that_it_chose_itself(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     frontend.arguments = ()
     run = frontend.run("[[text]]")
     (asked,) = {request.model for request in model.requests}
@@ -89,9 +98,27 @@ def test_codex_has_the_model_that_it_chose_itself(frontend: Frontend, model: Scr
 
 @pytest.mark.full
 def test_the_demo_is_counted(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "shim", "claude", "-p", "hi", "--output-format", "json", "--shim-vendor", "demo"]
+    command = [
+        sys.executable,
+        "-m",
+        "shim",
+        "claude",
+        "-p",
+        "hi",
+        "--output-format",
+        "json",
+        "--shim-vendor",
+        "demo",
+    ]
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=DEMO_SECONDS, check=True)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=DEMO_SECONDS,
+        check=True,
+    )
     expected = total([json.loads(done.stdout)])
     assert counted(tmp_path) == dict.fromkeys(COUNTERS, expected)
 
@@ -101,7 +128,9 @@ def test_the_demo_is_counted(tmp_path: Path) -> None:
 def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
     frontend: Frontend, hello: Path
 ) -> None:
-    """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one request too many."""
+    """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one
+    request too many.
+    """
     run = frontend.run(f"[[read]] {hello}", "--allowedTools=Read")
     expected = total([run.result])
     lines = messages(home_of(frontend))

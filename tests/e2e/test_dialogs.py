@@ -1,7 +1,8 @@
-"""What a frontend and a two-way vendor say to each other while a turn runs: every such vendor, through real clients.
+"""What a frontend and a two-way vendor say to each other while a turn runs: every such vendor,
+through real clients.
 
-The rest of it is among the scenarios of all clients (`test_clients`). The real claude shows that a test is right; a new
-vendor is a row of `vendor_setups` and `clis`.
+The rest of it is among the scenarios of all clients (`test_clients`). The real claude shows that a
+test is right; a new vendor is a row of `vendor_setups` and `clis`.
 """
 
 from __future__ import annotations
@@ -45,15 +46,22 @@ def png() -> str:
     """A small picture that is like no other, in base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = b"".join(b"\0" + bytes((row, 99, 255 - row) * 8) for row in range(8))
-    parts = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)), chunk(b"IDAT", zlib.compress(rows))
+    parts = (
+        chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)),
+        chunk(b"IDAT", zlib.compress(rows)),
+    )
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")).decode()
 
 
 @dialog("deny and interrupt", SDKS, everywhere=True)
-def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(client: SdkClient, place: Place) -> None:
+def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
+    client: SdkClient, place: Place
+) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {making('one')}")
@@ -63,13 +71,17 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(client: S
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["denied"] == ["Bash"]
-    assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user for tool use]"]
+    assert [line["text"] for line in cut.of("user_text")] == [
+        "[Request interrupted by user for tool use]"
+    ]
     assert following.result["text"] == REPLY
     assert made(place) == set()
 
 
 @dialog("allowed for good", SDKS)
-def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(client: SdkClient, place: Place) -> None:
+def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
+    client: SdkClient, place: Place
+) -> None:
     """And binds no other call: a command of another name is asked about."""
     project(place)
     conversation = client.connect(place, asks=True)
@@ -90,8 +102,12 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(client: SdkC
 
 
 @dialog("two questions", SDKS, later=True)
-def test_each_of_two_questions_has_the_answer_that_was_given_to_it(client: SdkClient, cli: Cli, place: Place) -> None:
-    """A vendor that puts both at once has the second answered first; others put one when the other was answered."""
+def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
+    """A vendor that puts both at once has the second answered first; others put one when the other
+    was answered.
+    """
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
 
@@ -116,7 +132,9 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(client: SdkCl
 
 
 @dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
-def test_the_model_has_the_answer_that_a_person_chose(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+def test_the_model_has_the_answer_that_a_person_chose(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[ask]] Which colour?")
@@ -133,8 +151,12 @@ def test_the_model_has_the_answer_that_a_person_chose(client: SdkClient, place: 
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@dialog("resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True)
-def test_a_session_that_is_taken_up_again_remembers(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+@dialog(
+    "resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True
+)
+def test_a_session_that_is_taken_up_again_remembers(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
     before = client.connect(place)
     first = before.turn("[[text]] the first words")
     before.disconnect()
@@ -146,7 +168,9 @@ def test_a_session_that_is_taken_up_again_remembers(client: SdkClient, place: Pl
 
 
 @dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
-def test_the_model_is_given_the_image_of_a_message(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+def test_the_model_is_given_the_image_of_a_message(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
     picture = png()
     conversation = client.connect(place)
     begin = len(conversation.lines)
@@ -157,7 +181,9 @@ def test_the_model_is_given_the_image_of_a_message(client: SdkClient, place: Pla
     assert picture in json.dumps(service.asked("text")[-1].body)
 
 
-@dialog("a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers)
+@dialog(
+    "a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers
+)
 def test_a_message_while_a_command_runs_changes_the_turn(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -234,7 +260,9 @@ def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, pl
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     editor.cancel()
     cut = editor.rest_of_prompt(number, begin)
-    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND, patience(STOP_SECONDS))
+    assert not cli.vendor.stops_commands or place.ends_within(
+        ENDLESS_COMMAND, patience(STOP_SECONDS)
+    )
     following = editor.prompt("[[text]] and again")
     editor.leave()
     assert made(place) == {"made.txt"}, "the rest of the command ran"
@@ -258,7 +286,9 @@ def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Plac
 
 
 @dialog("three prompts", ADAPTER, asks=False)
-def test_an_editors_third_prompt_knows_the_first(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+def test_an_editors_third_prompt_knows_the_first(
+    client: AcpClient, place: Place, service: ScriptedServer
+) -> None:
     editor = client.connect(place)
     editor.open()
     for words in ("the first words", "the second", "the last words"):
@@ -267,8 +297,12 @@ def test_an_editors_third_prompt_knows_the_first(client: AcpClient, place: Place
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@dialog("session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False)
-def test_an_editor_takes_a_session_up_again(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+@dialog(
+    "session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False
+)
+def test_an_editor_takes_a_session_up_again(
+    client: AcpClient, place: Place, service: ScriptedServer
+) -> None:
     before = client.connect(place)
     before.open()
     before.prompt("[[text]] the first words")
@@ -281,7 +315,9 @@ def test_an_editor_takes_a_session_up_again(client: AcpClient, place: Place, ser
 
 
 @dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
-def test_the_model_is_given_an_editors_image(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+def test_the_model_is_given_an_editors_image(
+    client: AcpClient, place: Place, service: ScriptedServer
+) -> None:
     picture = png()
     editor = client.connect(place)
     editor.open()

@@ -1,4 +1,6 @@
-"""How hard the model is to try: Claude's `--effort` in each vendor's words, as the vendor's model hears it."""
+"""How hard the model is to try: Claude's `--effort` in each vendor's words, as the vendor's model
+hears it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def cells(*vendors: Vendor) -> list[Any]:
 
 @pytest.mark.parametrize("vendor", cells(PI, CODEX, OPENCODE, COPILOT), indirect=True)
 @pytest.mark.parametrize("effort", ["low", "high"])
-def test_an_effort_reaches_the_model(frontend: Frontend, model: ScriptedServer, vendor: Vendor, effort: str) -> None:
+def test_an_effort_reaches_the_model(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, effort: str
+) -> None:
     run = frontend.run("[[text]] hi", "--effort", effort)
     assert run.exit == 0 and not run.result["is_error"], run.result
     assert {request.effort for request in model.asked("text")} == {effort}

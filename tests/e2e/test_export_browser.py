@@ -1,8 +1,9 @@
-"""The exported page in a real Chromium: a click on each control, what is seen, and what may never happen.
+"""The exported page in a real Chromium: a click on each control, what is seen, and what may never
+happen.
 
-A stored picture is compared as the colours of a coarse grid, and what matters (the lines of a diff, the spans of the
-timeline, dark and light) at its own place. Fonts differ between machines, so the pictures are drawn with a font of the
-tests, in which every character is a box.
+A stored picture is compared as the colours of a coarse grid, and what matters (the lines of a diff,
+the spans of the timeline, dark and light) at its own place. Fonts differ between machines, so the
+pictures are drawn with a font of the tests, in which every character is a box.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PICTURES = Path(__file__).with_name("pictures")
 GRID = (44, 36)  # cells of a stored picture: smaller than a paragraph, larger than a word
 DRAWN_SECONDS = 10.0
 SCROLL_TO_TARGET = "document.querySelector('.target')?.scrollIntoView({block: 'center'})"
-TOLERANCE = 3.0  # mean distance of the colours, of 255: the same page has 0, a page without its style 30
+# mean distance of the colours, of 255: the same page has 0, a page without its style 30
+TOLERANCE = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +80,21 @@ def in_view(browser: Browser, identity: str) -> bool:
     return bool(browser.run(f"{box}; return box.top < innerHeight && box.bottom > 0", identity))
 
 
-# -- reading --------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     browser.open(page)
     assert browser.find("h1").text == "Make the list of posts faster."
     totals = browser.find(".totals").text
-    for words in ("1 min 19 s", "1 failed", "1 failed, 1 denied", "44,820 in", "$0.0413", "glued line"):
+    for words in (
+        "1 min 19 s",
+        "1 failed",
+        "1 failed, 1 denied",
+        "44,820 in",
+        "$0.0413",
+        "glued line",
+    ):
         assert words in totals
     assert len(shown(browser)) == 25
     assert browser.find(".legend").text.startswith("Model 16.7 s 21 %")
@@ -105,7 +114,11 @@ def test_the_markdown_of_a_model_is_drawn(browser, page):
     for selector, words in drawn.items():
         assert answer.find_elements("css selector", selector)[0].text.split("\n")[0] == words
     link = answer.find_element("css selector", "a[target]")
-    assert link.get_attribute("href") == link.get_attribute("title") == "https://example.org/guide?q=1#part"
+    assert (
+        link.get_attribute("href")
+        == link.get_attribute("title")
+        == "https://example.org/guide?q=1#part"
+    )
     assert "noopener" in link.get_attribute("rel")
     assert not answer.find_elements("css selector", "img")
 
@@ -152,12 +165,15 @@ def test_a_change_has_the_colours_of_a_change(browser, page):
     browser.run("arguments[0].scrollIntoView({block: 'center'})", lines[0])
     picture = browser.picture()
     for line in lines:
-        box = browser.run("const b = arguments[0].getBoundingClientRect(); return [b.right, b.top, b.height]", line)
+        box = browser.run(
+            "const b = arguments[0].getBoundingClientRect(); return [b.right, b.top, b.height]",
+            line,
+        )
         red, green, _ = picture.getpixel((int(box[0]) - 8, int(box[1] + box[2] / 2)))
         assert (green > red) is (line.get_attribute("class") == "added")
 
 
-# -- search ---------------------------------------------------------------------------------------------------------
+# -- search ----------------------------------------------------------------------------------------
 
 
 def search(browser: Browser, words: str) -> None:
@@ -211,7 +227,7 @@ def test_a_search_for_nothing_that_is_there_says_so(browser, page):
     assert not browser.find("#next").is_enabled()
 
 
-# -- the timeline and links -----------------------------------------------------------------------------------------
+# -- the timeline and links ------------------------------------------------------------------------
 
 
 def click_at(browser: Browser, ms: float) -> None:
@@ -221,7 +237,9 @@ def click_at(browser: Browser, ms: float) -> None:
     strip = browser.find("#strip")
     width = browser.run("return arguments[0].getBoundingClientRect().width", strip)
     share = ms / browser.run("return session.totals.duration")
-    ActionChains(browser.driver).move_to_element_with_offset(strip, round(width * (share - 0.5)), 0).click().perform()
+    ActionChains(browser.driver).move_to_element_with_offset(
+        strip, round(width * (share - 0.5)), 0
+    ).click().perform()
 
 
 def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
@@ -257,7 +275,9 @@ def colours_of_the_bar(browser: Browser) -> dict[str, float]:
     spent = browser.run("return session.totals.spent")
     names = {name: browser.run("return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill", name)
              for name in spent}  # fmt: skip
-    inks = {tuple(int(part) for part in fill[4:-1].split(",")): name for name, fill in names.items()}
+    inks = {
+        tuple(int(part) for part in fill[4:-1].split(",")): name for name, fill in names.items()
+    }
     assert len(inks) == len(spent), names
     box = "const b = document.querySelector('#strip svg').getBoundingClientRect()"
     left, top, width, height = browser.run(f"{box}; return [b.left, b.top, b.width, b.height]")
@@ -269,10 +289,20 @@ def colours_of_the_bar(browser: Browser) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "calls", [0, 500, pytest.param(100, marks=pytest.mark.full), pytest.param(5_000, marks=pytest.mark.full)]
+    "calls",
+    [
+        0,
+        500,
+        pytest.param(100, marks=pytest.mark.full),
+        pytest.param(5_000, marks=pytest.mark.full),
+    ],
 )
-def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(browser, page, tmp_path, calls):
-    """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session, and one colour."""
+def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
+    browser, page, tmp_path, calls
+):
+    """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
+    and one colour.
+    """
     browser.open(made(tmp_path, long(calls).cast()) if calls else page)
     told = colours_of_the_bar(browser)
     duration, spent = browser.run("return [session.totals.duration, session.totals.spent]")
@@ -283,7 +313,10 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(bro
 def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
     browser.open(page)
     turns, stopped = browser.all(".outline details")
-    assert [each.text.split("\n")[0] for each in (turns, stopped)] == ["2 turns", "3 failed or denied"]
+    assert [each.text.split("\n")[0] for each in (turns, stopped)] == [
+        "2 turns",
+        "3 failed or denied",
+    ]
     assert "Thanks! Now write a changelog entry." in turns.text and "31.5 s" in turns.text
     assert "git push" in stopped.text and "make lint" in stopped.text and "429" in stopped.text
     for link in browser.all(".outline a"):
@@ -295,18 +328,31 @@ def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, pa
 
 
 def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path):
-    todos = [{"content": "Measure", "status": "completed"}, {"content": "Mend", "status": "pending"}]
+    todos = [
+        {"content": "Measure", "status": "completed"},
+        {"content": "Mend", "status": "pending"},
+    ]
     script = Script().prompt("x").init(model="unknown")
     script.result_of(script.call("TodoWrite", {"todos": todos}), "ok")
-    script.result_of(script.call("mcp__db__find", {"where": {"age": {"over": 3}}, "sort": ["name", "age"]}), "none")
+    script.result_of(
+        script.call("mcp__db__find", {"where": {"age": {"over": 3}}, "sort": ["name", "age"]}),
+        "none",
+    )
     script.says("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5})
-    script.note("repair", repair="not_json", line=4).says("system", subtype="odd_news", facts={"a": [1, {"b": None}]})
+    script.note("repair", repair="not_json", line=4).says(
+        "system", subtype="odd_news", facts={"a": [1, {"b": None}]}
+    )
     browser.open(made(tmp_path, script.result("done").cast(vendor_version=None)))
     browser.click("#unfold")
     said = browser.find("body").text
     assert not set('{}"') & set(said), said
     assert "unknown" not in said.lower() and "null" not in said
-    for words in ("☑ Measure\n☐ Mend", "age:\n  over: 3", "rate limit: rejected", "repaired: not json"):
+    for words in (
+        "☑ Measure\n☐ Mend",
+        "age:\n  over: 3",
+        "rate limit: rejected",
+        "repaired: not json",
+    ):
         assert words in said, words
 
 
@@ -336,10 +382,12 @@ def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
     browser.click("#step-5 .when")
     assert browser.run("return window.copied") == f"{page.as_uri()}#step-5"
     assert browser.run("return location.hash") == "#step-5"
-    browser.wait(lambda: browser.run("return document.getElementById('said').textContent") == "Link copied")
+    browser.wait(
+        lambda: browser.run("return document.getElementById('said').textContent") == "Link copied"
+    )
 
 
-# -- the replay -----------------------------------------------------------------------------------------------------
+# -- the replay ------------------------------------------------------------------------------------
 
 
 def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, page):
@@ -364,7 +412,9 @@ def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
     assert browser.find("#play").get_attribute("aria-label") == "Play the session"
     before = (browser.find("#clock").text, shown(browser))
     assert len(before[1]) < 25
-    browser.run("return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    browser.run(
+        "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
     assert (browser.find("#clock").text, shown(browser)) == before
     browser.press("\ue00c")
     assert len(shown(browser)) == 25
@@ -374,7 +424,9 @@ def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(
     browser.open(page)
     whole = next(step for step in browser.all(".step.text") if "query per row" in step.text)
     identity, text = whole.get_attribute("id"), whole.text
-    begun = browser.run("return numbered.get(Number(arguments[0])).step.at", identity.removeprefix("step-"))
+    begun = browser.run(
+        "return numbered.get(Number(arguments[0])).step.at", identity.removeprefix("step-")
+    )
     browser.set("#position", browser.run("return playedAt(arguments[0] + 1500)", begun))
     part = browser.find(f"#{identity} .body").get_attribute("textContent")
     assert 10 < len(part) < len(text) / 2
@@ -397,13 +449,15 @@ def test_a_faster_speed_is_faster(browser, page):
         browser.set("#position", 0)
         browser.set("#speed", speed)
         ran.append(
-            browser.run("replay.playing = true; replay.last = 0; frame(200); const at = replay.at; pause(); return at")
+            browser.run(
+                "replay.playing = true; replay.last = 0; frame(200); const at = replay.at; pause(); return at"
+            )
         )
     assert ran[1] == pytest.approx(4 * ran[0])
     browser.press("\ue00c")
 
 
-# -- phone, dark ----------------------------------------------------------------------------------------------------
+# -- phone, dark -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
@@ -421,7 +475,9 @@ def test_nothing_is_wider_than_the_screen(browser, page, size):
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_session(browser, page, tmp_path, size):
+def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_session(
+    browser, page, tmp_path, size
+):
     (tmp_path / "run.cast").write_bytes(everything().cast())
     statistics = tmp_path / "stats.html"
     statistics.write_text(stats_page(*added_up([str(tmp_path)])), encoding="utf-8")
@@ -429,8 +485,15 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
     cells = browser.all("td[data-head], td:first-child, h2, .totals dd")
     assert len(cells) > 50
     for cell in cells:
-        assert cell.is_displayed() and cell.rect["x"] + cell.rect["width"] <= size[0] and cell.rect["height"] < 80
-    assert max(browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]")) <= size[0]
+        assert (
+            cell.is_displayed()
+            and cell.rect["x"] + cell.rect["width"] <= size[0]
+            and cell.rect["height"] < 80
+        )
+    assert (
+        max(browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]"))
+        <= size[0]
+    )
     if size == PHONE:
         named = browser.run(
             "return [...document.querySelectorAll('td')].map(n => getComputedStyle(n, '::before').content)"
@@ -445,13 +508,16 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
 def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
     browser.open(page)
     for control in browser.all("button, input, summary, [role=slider]"):
-        # What is far from the screen has its name when it is near; until then its words are looked at.
+        # What is far from the screen has its name when it is near; until then its words are looked
+        # at.
         named = control.accessible_name or control.get_attribute("textContent").strip()
         assert named or not control.is_displayed(), control.get_attribute("outerHTML")
     reached = set()
     for _ in range(12):
         browser.press("\ue004")
-        reached.add(browser.run("return document.activeElement.id || document.activeElement.className"))
+        reached.add(
+            browser.run("return document.activeElement.id || document.activeElement.className")
+        )
     assert {"skip", "search", "unfold", "fold", "theme", "strip"} <= reached
 
 
@@ -483,7 +549,9 @@ LOOKS = {
 def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
     size, dark, address = LOOKS[name]
     browser.open(page, address, size=size, dark=dark)
-    characters = browser.run("return [...new Set(document.body.innerText + document.body.textContent)].join('')")
+    characters = browser.run(
+        "return [...new Set(document.body.innerText + document.body.textContent)].join('')"
+    )
     assert browser.driver.execute_async_script(USE_FONT, encode_font(characters), FAMILY)
     stored = PICTURES / f"{name}.png"
     if not stored.exists():  # deleted by somebody who will look at the new one
@@ -500,15 +568,18 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
         pairs = zip(browser.picture().resize(GRID).tobytes(), expected, strict=True)
         return sum(abs(one - other) for one, other in pairs) / (3 * GRID[0] * GRID[1])
 
-    # Steps out of sight have an estimated height, so on a busy machine the page may scroll to another position.
+    # Steps out of sight have an estimated height, so on a busy machine the page may scroll to
+    # another position.
     wait_until(lambda: distance() < TOLERANCE, DRAWN_SECONDS)
     assert distance() < TOLERANCE
 
 
-# -- what may never happen ------------------------------------------------------------------------------------------
+# -- what may never happen -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"])
+@pytest.mark.parametrize(
+    "words", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"]
+)
 def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
     page = made(tmp_path, hostile(words))
     browser.open(page)
@@ -516,7 +587,12 @@ def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
     browser.click("#unfold")
     browser.set("#position", 0)
     browser.set("#position", float(browser.find("#position").get_attribute("max")))
-    assert browser.all("main img, main script, main svg, main iframe, main style, main link, main [onerror]") == []
+    assert (
+        browser.all(
+            "main img, main script, main svg, main iframe, main style, main link, main [onerror]"
+        )
+        == []
+    )
     assert len(browser.all("script")) == 2
     for link in browser.all("main a:not(.when)"):
         assert link.get_attribute("href").startswith(("https://", "http://"))
@@ -543,10 +619,14 @@ MARKDOWN = [
 
 @pytest.mark.parametrize("words", MARKDOWN, ids=lambda words: words[:4])
 def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
-    """In the time that a page may take to load: a text of 20,000 signs that took its square would not be."""
+    """In the time that a page may take to load: a text of 20,000 signs that took its square would
+    not be.
+    """
     page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
     browser.open(page)
-    assert browser.find(".step.text .body").get_attribute("textContent").strip() or set(words) <= set("`\n> -|")
+    assert browser.find(".step.text .body").get_attribute("textContent").strip() or set(
+        words
+    ) <= set("`\n> -|")
 
 
 def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, page):

@@ -1,4 +1,6 @@
-"""What is exported, as those read it whose formats they are: Harbor's validator, OpenTelemetry's protobuf and SDK."""
+"""What is exported, as those read it whose formats they are: Harbor's validator, OpenTelemetry's
+protobuf and SDK.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def run(script: str, *words: str, path: str, stdin: bytes = b"") -> Any:
     """What a client prints, as JSON."""
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
     command = [sys.executable, "-P", str(CLIENTS / script), *words]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=SECONDS, env=environment, check=False)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, timeout=SECONDS, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -52,7 +56,9 @@ def exported(export: Any, cast: Path, **options: Any) -> bytes:
     return b"".join(said)
 
 
-def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(casts: dict[str, Path], tmp_path: Path) -> None:
+def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
+    casts: dict[str, Path], tmp_path: Path
+) -> None:
     from shim.story.export.atif import export
 
     files = []
@@ -66,7 +72,9 @@ def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(casts: dict[s
 
 def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> None:
     file = tmp_path / "wrong.json"
-    file.write_text('{"schema_version": "ATIF-v1.8", "agent": {"name": "a", "version": "1"}, "steps": []}')
+    file.write_text(
+        '{"schema_version": "ATIF-v1.8", "agent": {"name": "a", "version": "1"}, "steps": []}'
+    )
     assert list(run("validate_atif.py", str(file), path=harbor_folders())) == [str(file)]
 
 
@@ -74,7 +82,12 @@ def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> 
 def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], content: bool) -> None:
     from shim.story.export.otel import export
 
-    for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash", "cursor/handmade-err-auth", "cake/2026-07-parallel"):
+    for name in (
+        "claude/2.1.327-tool-agent",
+        "pi/1.5.2-bash",
+        "cursor/handmade-err-auth",
+        "cake/2026-07-parallel",
+    ):
         said = exported(export, casts[name], content=content)
         read = run("read_otlp.py", "json", path=str(python_folder("otlp")), stdin=said)
         assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(said)))
@@ -82,7 +95,10 @@ def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], con
 
 def spans_of(document: Any) -> list[Any]:
     return [
-        span for resource in document["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]
+        span
+        for resource in document["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
     ]
 
 
@@ -127,10 +143,14 @@ except ShimError as error:
 
 
 def sent(cast: Path, url: str) -> Any:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("OTEL_")
+    }
     environment |= {"PYTHONPATH": str(python_folder("otlp")), "NO_PROXY": "127.0.0.1"}
     command = [sys.executable, "-P", "-c", SEND, str(cast), url]
-    done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, timeout=SECONDS, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -144,13 +164,18 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
     for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash"):
         taken.clear()
         in_file = run(
-            "read_otlp.py", "json", path=str(python_folder("otlp")), stdin=exported(export, casts[name], content=True)
+            "read_otlp.py",
+            "json",
+            path=str(python_folder("otlp")),
+            stdin=exported(export, casts[name], content=True),
         )
         assert sent(casts[name], url) == len(spans_of(in_file))
         ((path, kind, body),) = taken
         assert (path, kind) == ("/v1/traces", "application/x-protobuf")
         received = run("read_otlp.py", "protobuf", path=str(python_folder("otlp")), stdin=body)
-        assert [comparable(span) for span in spans_of(received)] == [comparable(span) for span in spans_of(in_file)]
+        assert [comparable(span) for span in spans_of(received)] == [
+            comparable(span) for span in spans_of(in_file)
+        ]
         assert received["resourceSpans"][0]["resource"] == in_file["resourceSpans"][0]["resource"]
 
 

@@ -1,4 +1,6 @@
-"""Another page in the same real Chromium, while the user is logged in: nothing is read, nothing is done."""
+"""Another page in the same real Chromium, while the user is logged in: nothing is read, nothing is
+done.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def full(name: str) -> object:
 
 @pytest.mark.parametrize("name", ["127.0.0.1", full(EVIL)])
 def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, name: str) -> None:
-    """From another port of the same name, to which the browser sends the cookie too, and from another name."""
+    """From another port of the same name, to which the browser sends the cookie too, and from
+    another name.
+    """
     page.come_in()
     foreign = ForeignPage(page.base.rstrip("/"), host.facts["id"])
     try:
@@ -54,7 +58,9 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
         seen = page.browser.wait(lambda: page.browser.run("return window.done"))
     finally:
         foreign.close()
-    readable = {attempt: said for attempt, said in seen.items() if said not in ("refused", "unseen", "sent")}
+    readable = {
+        attempt: said for attempt, said in seen.items() if said not in ("refused", "unseen", "sent")
+    }
     # A frame says that it has loaded when the browser put its own page about the refusal into it.
     assert readable == {}, seen
     assert host.heard == [] and host.clients == []
@@ -66,7 +72,9 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
 
 @pytest.mark.full
 def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) -> None:
-    """DNS rebinding: the other page's own name leads to our address, so that it is the same origin to the browser."""
+    """DNS rebinding: the other page's own name leads to our address, so that it is the same origin
+    to the browser.
+    """
     page.come_in()
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
     assert "is not called" in page.browser.run("return document.body.innerText")
@@ -76,7 +84,9 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
 
 
 def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> None:
-    """Not in its history, which keeps each address that was opened, nor in its cookies, storage or cache."""
+    """Not in its history, which keeps each address that was opened, nor in its cookies, storage or
+    cache.
+    """
     tokens = page.web.tokens.current()
     way_in = tokens.way_in("drive", time.time())
     page.browser.visit(f"{page.base}#token={way_in}")

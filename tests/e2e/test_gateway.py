@@ -1,4 +1,6 @@
-"""Sessions of real vendors, begun, answered and driven over HTTP as a script does it. A scripted model answers."""
+"""Sessions of real vendors, begun, answered and driven over HTTP as a script does it. A scripted
+model answers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from shim.bridge.gateway.tokens import TokenFile
 
 pytestmark = pytest.mark.e2e
 
-TRIED = [QWEN, *(pytest.param(each, marks=pytest.mark.full) for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))]
+TRIED = [
+    QWEN,
+    *(
+        pytest.param(each, marks=pytest.mark.full)
+        for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF)
+    ),
+]
 
 
 class Script:
@@ -79,19 +87,31 @@ def test_a_real_session_is_begun_answered_and_driven_over_http(
     assert begun.status == 201, begun
     path = f"/sessions/{begun.json['id']}"
     asked = script.until(f"{path}/steps", "question")[-1].json
-    assert asked["tool"] == "Bash" and "touch made" in asked["main"] and not (frontend.folder / "made").exists()
-    assert script.ask("POST", f"{path}/answers", question=asked["question"], behavior="allow").status == 200
+    assert (
+        asked["tool"] == "Bash"
+        and "touch made" in asked["main"]
+        and not (frontend.folder / "made").exists()
+    )
+    assert (
+        script.ask("POST", f"{path}/answers", question=asked["question"], behavior="allow").status
+        == 200
+    )
     told = script.until(f"{path}/steps", "totals", turns=1)
     steps = list({one.json["number"]: one.json for one in told if one.kind == "step"}.values())
     assert [step["outcome"] for step in steps if step["kind"] == "call"][-1] == "ok"
-    assert REPLY_AFTER_TOOL in str([step.get("trees") for step in steps]) and (frontend.folder / "made").exists()
+    assert (
+        REPLY_AFTER_TOOL in str([step.get("trees") for step in steps])
+        and (frontend.folder / "made").exists()
+    )
     late = script.ask("POST", f"{path}/answers", question=asked["question"], behavior="deny")
     assert (late.status, late.json["how"]) == (409, "allow")
 
     last = [one.id for one in told if one.id][-1]
     assert script.ask("POST", f"{path}/messages", text="[[text]]").status == 200
     told = script.until(f"{path}/steps", "totals", last, turns=2)
-    assert REPLY.partition("\n")[0] in str([one.json.get("trees") for one in told if one.kind == "step"])
+    assert REPLY.partition("\n")[0] in str(
+        [one.json.get("trees") for one in told if one.kind == "step"]
+    )
     assert script.ask("POST", f"{path}/stop").status == 200
     wait_until(lambda: not script.ask("GET", path).json["alive"], TURN_SECONDS)
     ended = script.until(f"{path}/events", "bye")

@@ -1,7 +1,8 @@
-"""codex and copilot below the drop-in run what the real claude would run under the same rules, and nothing more.
+"""codex and copilot below the drop-in run what the real claude would run under the same rules, and
+nothing more.
 
-Our hook is asked before each call: of a command, a patch, a tool of MCP, a subagent. The file that a call would make
-tells whether the call ran.
+Our hook is asked before each call: of a command, a patch, a tool of MCP, a subagent. The file that
+a call would make tells whether the call ran.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Stepping(ScriptedServer):
         if request.script != "hidden":
             return super()._reply(request, number)
         told = [
-            one for one in request.messages if str(one.get("type")).endswith("_output") or one.get("role") == "tool"
+            one
+            for one in request.messages
+            if str(one.get("type")).endswith("_output") or one.get("role") == "tool"
         ]
         asked = json.dumps([item for item in request.messages if item.get("role") == "user"])
         steps = self.below if "do what is below" in asked else self.steps
@@ -72,8 +75,13 @@ TOUCH = f"[[shell]] touch {MADE}"
 LET_OUT = 'prefix_rule(pattern=["touch"], decision="allow")\n'
 PROGRAM = f"[[shell]] python3 -c \"open('{MADE}','w')\""
 ALLOW = json.dumps({"permissionDecision": "allow"})
-ALLOWING = json.dumps({"version": 1, "hooks": {"preToolUse": [{"type": "command", "bash": f"echo '{ALLOW}'"}]}})
-OF_THE_PROJECT = {".codex/rules/default.rules": LET_OUT, ".codex/config.toml": 'sandbox_mode = "danger-full-access"\n'}
+ALLOWING = json.dumps(
+    {"version": 1, "hooks": {"preToolUse": [{"type": "command", "bash": f"echo '{ALLOW}'"}]}}
+)
+OF_THE_PROJECT = {
+    ".codex/rules/default.rules": LET_OUT,
+    ".codex/config.toml": 'sandbox_mode = "danger-full-access"\n',
+}
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,9 @@ def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
     assert HIDDEN not in json.dumps(model.requests[-1].body)
 
 
-def stepped(frontend: Frontend, model: Stepping, *steps: tuple[str, dict[str, Any]], flags: tuple[str, ...]) -> Run:
+def stepped(
+    frontend: Frontend, model: Stepping, *steps: tuple[str, dict[str, Any]], flags: tuple[str, ...]
+) -> Run:
     model.steps = list(steps)
     run = frontend.run(STEP, *flags)
     check_contract(run)
@@ -211,7 +221,12 @@ SUBAGENTS = {
     STEPPING_COPILOT: (
         (
             "task",
-            {"description": "a part", "prompt": "do what is below", "agent_type": "general-purpose", "name": "part"},
+            {
+                "description": "a part",
+                "prompt": "do what is below",
+                "agent_type": "general-purpose",
+                "name": "part",
+            },
         ),
     ),
 }
@@ -224,17 +239,23 @@ SHELLS = {
 @pytest.mark.parametrize(
     ("vendor", "rule"),
     [
-        pytest.param(vendor, rule, id=f"{vendor}-{rule}", marks=[pytest.mark.full] * (rule != "Bash"))
+        pytest.param(
+            vendor, rule, id=f"{vendor}-{rule}", marks=[pytest.mark.full] * (rule != "Bash")
+        )
         for vendor in SUBAGENTS
         for rule in ("Bash", "Bash(touch:*)", None)
     ],
     indirect=["vendor"],
 )
-def test_a_subagent_keeps_the_same_rules(frontend: Frontend, model: Stepping, vendor: Vendor, rule: str | None) -> None:
+def test_a_subagent_keeps_the_same_rules(
+    frontend: Frontend, model: Stepping, vendor: Vendor, rule: str | None
+) -> None:
     """W2."""
     model.below = [SHELLS[vendor]]
     stepped(frontend, model, *SUBAGENTS[vendor], flags=BYPASS if rule is None else denied(rule))
-    assert bool(made(frontend)) is (rule is None), [request.messages[-1] for request in model.requests]
+    assert bool(made(frontend)) is (rule is None), [
+        request.messages[-1] for request in model.requests
+    ]
     assert any("do what is below" in json.dumps(request.messages) for request in model.requests)
 
 
@@ -289,7 +310,12 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "offered"),
-    [(BYPASS, True), ((), False), (denied("WebSearch"), False), (("--allowedTools", "WebSearch"), True)],
+    [
+        (BYPASS, True),
+        ((), False),
+        (denied("WebSearch"), False),
+        (("--allowedTools", "WebSearch"), True),
+    ],
 )
 def test_the_web_is_searched_only_with_leave(
     frontend: Frontend, model: Stepping, flags: tuple[str, ...], offered: bool
@@ -308,9 +334,18 @@ def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
 ) -> None:
     name, given = SHELLS[vendor]
     key = "cmd" if "cmd" in given else "command"
-    model.steps = [(name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 8", f"touch {MADE}2")]
+    model.steps = [
+        (name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 8", f"touch {MADE}2")
+    ]
     talk = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
-    argv = [str(frontend.claude), *talk, *frontend.arguments, *EDITS, "--allowedTools", "Bash(sleep:*)"]
+    argv = [
+        str(frontend.claude),
+        *talk,
+        *frontend.arguments,
+        *EDITS,
+        "--allowedTools",
+        "Bash(sleep:*)",
+    ]
     process = LineProcess(argv, frontend.folder, frontend.environment)
     frontend.started.append(process)
     process.send({"type": "user", "message": {"role": "user", "content": STEP}})

@@ -1,4 +1,6 @@
-"""Kimi Code CLI, which has the name of another program: recognised by its version, and asked before it acts."""
+"""Kimi Code CLI, which has the name of another program: recognised by its version, and asked before
+it acts.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,21 @@ from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, Conversation, made
 from vendor_setups import KIMI_CODE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [KIMI_CODE], indirect=True, ids=["kimi-code"])]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.parametrize("vendor", [KIMI_CODE], indirect=True, ids=["kimi-code"]),
+]
 WRITE = '[[call]] Write {"path": "made", "content": "x"}'
 
 
-def test_one_message_runs_unattended_and_its_session_goes_on(frontend: Frontend, model: ScriptedServer) -> None:
+def test_one_message_runs_unattended_and_its_session_goes_on(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     first = frontend.run(WRITE)
     check_contract(first)
-    assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and made(frontend) == {"made"}
+    assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and made(frontend) == {
+        "made"
+    }
     second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
     assert (second.init["session_id"], second.result["result"]) == (first.init["session_id"], REPLY)
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
@@ -34,7 +43,9 @@ def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend) 
             result = conversation.until("result")
             assert made(frontend) == ({"made"} if allow else set()), prompt
             denied = [] if allow else [question["request"]["tool_name"]]
-            assert [denial["tool_name"] for denial in result["permission_denials"]] == denied, prompt
+            assert [denial["tool_name"] for denial in result["permission_denials"]] == denied, (
+                prompt
+            )
         (frontend.folder / "made").unlink()
 
 
@@ -52,7 +63,9 @@ def test_one_shot_mode_refuses_plan_mode(frontend: Frontend) -> None:
     assert "no way to honour the permission mode plan" in run.result["errors"][0]
 
 
-def test_a_question_that_nobody_can_answer_is_not_answered(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_question_that_nobody_can_answer_is_not_answered(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     conversation.send("[[ask]] Which colour?")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL

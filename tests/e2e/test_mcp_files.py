@@ -1,4 +1,6 @@
-"""`--mcp-config` with the path of a file, and vendors that take no MCP servers: real programs, a scripted model."""
+"""`--mcp-config` with the path of a file, and vendors that take no MCP servers: real programs, a
+scripted model.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
     process.send({"type": "user", "message": {"role": "user", "content": prompt}})
     asked = process.read_until(_asks)
     assert asked["request"]["tool_name"] == MAKE and not made.exists()
-    answer: Line = {"behavior": "allow"} if allowed else {"behavior": "deny", "message": "rather not"}
+    answer: Line = (
+        {"behavior": "allow"} if allowed else {"behavior": "deny", "message": "rather not"}
+    )
     response = {"subtype": "success", "request_id": asked["request_id"], "response": answer}
     process.send({"type": "control_response", "response": response})
     result = process.read_until(lambda line: line["type"] == "result")

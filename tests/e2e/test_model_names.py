@@ -1,4 +1,5 @@
-"""Claude's names of models, which every frontend passes, and the real vendors: none is ever told one.
+"""Claude's names of models, which every frontend passes, and the real vendors: none is ever told
+one.
 
 What the vendor asked its model's service for is what counts, and what `init` says of that.
 """
@@ -23,7 +24,10 @@ pytestmark = pytest.mark.e2e
 NAMES = ("sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default")
 # Every name with pi, for which one is another provider's; one name with each of the others.
 CELLS: list[Any] = [
-    *(pytest.param(PI, name, id=f"pi-{name}", marks=() if name == "sonnet" else pytest.mark.full) for name in NAMES),
+    *(
+        pytest.param(PI, name, id=f"pi-{name}", marks=() if name == "sonnet" else pytest.mark.full)
+        for name in NAMES
+    ),
     pytest.param(QWEN, "sonnet", id="qwen"),
     *(
         pytest.param(vendor, "sonnet", id=vendor.name, marks=pytest.mark.full)
@@ -58,15 +62,22 @@ def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
     assert run.init["model"] != name
 
 
-@pytest.mark.parametrize("vendor", [PI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True)
+@pytest.mark.parametrize(
+    "vendor", [PI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
+)
 def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
     plain: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     mapped(plain, vendor)
     run = plain.run("[[text]] hi", "--model", "claude-haiku-4-5")
     assert run.exit == 0 and not run.result["is_error"], run.result
-    assert {request.model for request in model.requests if request.script == "text"} == {SECOND_MODEL}
-    assert (run.init["model"], run.init["shim"]["model_asked"]) == (vendor.second_model, "claude-haiku-4-5")
+    assert {request.model for request in model.requests if request.script == "text"} == {
+        SECOND_MODEL
+    }
+    assert (run.init["model"], run.init["shim"]["model_asked"]) == (
+        vendor.second_model,
+        "claude-haiku-4-5",
+    )
 
 
 class Conversation:
@@ -89,7 +100,9 @@ class Conversation:
     def order(self, **request: Any) -> Line:
         """The body of the answer to a request."""
         self._process.send({"type": "control_request", "request_id": "order", "request": request})
-        answer = self._process.read_until(lambda line: line["type"] == "control_response")["response"]
+        answer = self._process.read_until(lambda line: line["type"] == "control_response")[
+            "response"
+        ]
         assert answer["subtype"] == "success", answer
         return dict(answer.get("response") or {})
 
@@ -100,17 +113,26 @@ class Conversation:
         return [line for line in self._process.lines if line.get("subtype") == "init"][-1]
 
 
-@pytest.mark.parametrize("vendor", [QWEN, pytest.param(PI, marks=pytest.mark.full)], ids=str, indirect=True)
+@pytest.mark.parametrize(
+    "vendor", [QWEN, pytest.param(PI, marks=pytest.mark.full)], ids=str, indirect=True
+)
 def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     plain: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    """A vendor whose child stays, and one with a child for each message: the same names reach the same models."""
+    """A vendor whose child stays, and one with a child for each message: the same names reach the
+    same models.
+    """
     mapped(plain, vendor)
     conversation = Conversation(plain)
     models = conversation.order(subtype="initialize")["models"]
     assert [one["value"] for one in models] == ["default", "haiku"]
     conversation.say("[[text]] hi")
-    for name, told in (("sonnet", None), ("haiku", vendor.second_model), ("opus", None), ("default", None)):
+    for name, told in (
+        ("sonnet", None),
+        ("haiku", vendor.second_model),
+        ("opus", None),
+        ("default", None),
+    ):
         answer = conversation.order(subtype="set_model", model=name)["model"]
         init = conversation.say("[[text]] and again")
         assert model.asked("text")[-1].model == (MODEL if told is None else SECOND_MODEL), name
@@ -118,8 +140,12 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
         assert init["model"] == answer == (told or MODEL), name
 
 
-@pytest.mark.parametrize("vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True)
-def test_the_vendors_own_list_can_be_chosen_from(plain: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+@pytest.mark.parametrize(
+    "vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True
+)
+def test_the_vendors_own_list_can_be_chosen_from(
+    plain: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     """`shim doctor` asks the vendor's program for it, as `shim install` does."""
     doctor = [sys.executable, "-m", "shim", "doctor", vendor.name, "--wait", f"{TURN_SECONDS:g}"]
     subprocess.run(doctor, env=dict(plain.environment), cwd=plain.folder, stdin=subprocess.DEVNULL,
@@ -127,7 +153,10 @@ def test_the_vendors_own_list_can_be_chosen_from(plain: Frontend, model: Scripte
     conversation = Conversation(plain)
     names = [one["value"] for one in conversation.order(subtype="initialize")["models"]]
     assert names[0] == "default" and {f"mock/{MODEL}", vendor.second_model} <= set(names)
-    assert names[1:] == [one["value"] for one in conversation.order(subtype="list_models")["models"]][1:]
+    assert (
+        names[1:]
+        == [one["value"] for one in conversation.order(subtype="list_models")["models"]][1:]
+    )
     conversation.order(subtype="set_model", model=vendor.second_model)
     assert conversation.say("[[text]] hi")["model"] == vendor.second_model
     assert model.asked("text")[-1].model == SECOND_MODEL

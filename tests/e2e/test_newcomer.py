@@ -1,6 +1,8 @@
-"""A newcomer's first minutes with real vendors: each command says what to type next, and that leads to an answer.
+"""A newcomer's first minutes with real vendors: each command says what to type next, and that leads
+to an answer.
 
-The shim and the vendor's program are installed and on PATH, as after `pipx install` and `npm install -g`: two commands.
+The shim and the vendor's program are installed and on PATH, as after `pipx install` and `npm
+install -g`: two commands.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from anthropic_server import AnthropicServer
 from clis import isolated_environment
 from programs import install
 from scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, PI_CUMULATIVE, QWEN, Vendor, prepare_claude
+from vendor_setups import (
+    CLAUDE_ITSELF,
+    CODEX,
+    GEMINI,
+    PI,
+    PI_CUMULATIVE,
+    QWEN,
+    Vendor,
+    prepare_claude,
+)
 
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
@@ -33,7 +44,9 @@ NEXT = "next: "
 class Newcomer:
     """A fresh home, and a shell in it."""
 
-    def __init__(self, vendor: Vendor | None, root: Path, url: str = "", *, ready: bool = True) -> None:
+    def __init__(
+        self, vendor: Vendor | None, root: Path, url: str = "", *, ready: bool = True
+    ) -> None:
         """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
         program = install((vendor or QWEN).package)
         self.environment = isolated_environment(vendor or QWEN, program, url, root)
@@ -41,7 +54,11 @@ class Newcomer:
         if not ready:
             self.home = root / "fresh"
             self.home.mkdir()
-            self.environment = {"HOME": str(self.home), "TMPDIR": str(root / "tmp"), "LANG": "C.UTF-8"}
+            self.environment = {
+                "HOME": str(self.home),
+                "TMPDIR": str(root / "tmp"),
+                "LANG": "C.UTF-8",
+            }
         there = [str(program.executable.parent), program.path] if vendor else ["/usr/bin", "/bin"]
         self.environment["PATH"] = os.pathsep.join([f"{self.home}/.local/bin", SHIM, *there])
 
@@ -68,7 +85,9 @@ def following(said: str) -> str:
 
 
 @pytest.mark.parametrize("vendor", BOTH, indirect=True)
-def test_four_commands_lead_to_the_first_answer(vendor: Vendor, model: ScriptedServer, tmp_path: Path) -> None:
+def test_four_commands_lead_to_the_first_answer(
+    vendor: Vendor, model: ScriptedServer, tmp_path: Path
+) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url)
     status, said, _ = newcomer.types("shim install")
     assert status == 0 and f"found: {vendor.name}" in said
@@ -86,7 +105,9 @@ def test_four_commands_lead_to_the_first_answer(vendor: Vendor, model: ScriptedS
 
 
 @pytest.mark.parametrize("vendor", BOTH)
-def test_a_vendor_without_a_login_is_found_before_the_first_turn(vendor: Vendor, tmp_path: Path) -> None:
+def test_a_vendor_without_a_login_is_found_before_the_first_turn(
+    vendor: Vendor, tmp_path: Path
+) -> None:
     newcomer = Newcomer(vendor, tmp_path, ready=False)
     status, said, _ = newcomer.types(f"shim install --vendor {vendor.name}")
     assert status == 0 and "✗ it is not logged in: “No " in said
@@ -105,7 +126,10 @@ def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
     assert status == 0 and "no program of any vendor was found on PATH" in said
     assert "`npm install -g @qwen-code/qwen-code`" in said
     status, said, _ = newcomer.types(following(said))
-    assert status == 0 and following(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
+    assert (
+        status == 0
+        and following(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
+    )
     status, said, complaint = newcomer.types("claude -p hi")
     assert (status, said) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
 
@@ -116,13 +140,20 @@ def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> Non
     file.parent.mkdir(parents=True)
     file.write_text("# mine\n\nvendr = 'demo'\n")
     mistake = f"unknown key `vendr` in {file} line 3, did you mean `vendor`?"
-    for command, status in (("shim install", 0), ("shim doctor", 1), ("claude -p hi", 1), ("shim run hi", 1)):
+    for command, status in (
+        ("shim install", 0),
+        ("shim doctor", 1),
+        ("claude -p hi", 1),
+        ("shim run hi", 1),
+    ):
         found, said, complaint = newcomer.types(command)
         assert found == status and mistake in said + complaint, command
 
 
 @pytest.mark.parametrize("ready", [True, False], ids=["with a login", "without"])
-@pytest.mark.parametrize("vendor", [GEMINI, PI_CUMULATIVE, CODEX, CLAUDE_ITSELF], ids=str, indirect=True)
+@pytest.mark.parametrize(
+    "vendor", [GEMINI, PI_CUMULATIVE, CODEX, CLAUDE_ITSELF], ids=str, indirect=True
+)
 @pytest.mark.full
 def test_whether_there_is_a_login_is_asked_free_of_charge(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path, ready: bool
@@ -149,9 +180,20 @@ def test_whose_error_it_is_is_said_where_the_words_of_the_api_do_not(
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "config", ["/nonexistent", "{}", "[]", "3", '{"mcpServers":[]}', "bad.json", "/nonexistent' '{}' 'none.json"]
+    "config",
+    [
+        "/nonexistent",
+        "{}",
+        "[]",
+        "3",
+        '{"mcpServers":[]}',
+        "bad.json",
+        "/nonexistent' '{}' 'none.json",
+    ],
 )
-def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude(config: str, tmp_path: Path) -> None:
+def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude(
+    config: str, tmp_path: Path
+) -> None:
     newcomer = Newcomer(None, tmp_path)
     (newcomer.home / "bad.json").write_text("{bad")
     flags = f"-p hi --mcp-config '{config}'"

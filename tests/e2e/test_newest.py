@@ -1,4 +1,6 @@
-"""`make newest` without a registry: what it compares, and a smoke of a program whose pinned version is the newest."""
+"""`make newest` without a registry: what it compares, and a smoke of a program whose pinned version
+is the newest.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_a_step_that_fails_is_reported_and_the_others_are_tried() -> None:
 
 
 def test_every_vendor_and_client_has_a_check() -> None:
-    assert {"qwen", "codex", "claude", "droid", "ccusage", "newest", "acp-newest"} <= set(list_checks())
+    assert {"qwen", "codex", "claude", "droid", "ccusage", "newest", "acp-newest"} <= set(
+        list_checks()
+    )
 
 
 def test_the_pinned_version_passes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""The page of living sessions in a real Chromium, at a real gateway, over hosts that stand in for real ones."""
+"""The page of living sessions in a real Chromium, at a real gateway, over hosts that stand in for
+real ones.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def hosts():
 
 @pytest.fixture
 def page(browser, hosts, tmp_path) -> Iterator[Page]:
-    web = Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Endpoint(port=0))
+    web = Web(
+        StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Endpoint(port=0)
+    )
     page = Page(browser, web)
     yield page
     assert page.faults() == []
@@ -64,14 +68,16 @@ def heard(host, kind):
     return [said for said in host.heard if said["kind"] == kind]
 
 
-# -- the way in -----------------------------------------------------------------------------------------------------
+# -- the way in ------------------------------------------------------------------------------------
 
 
 def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(page, browser):
     page.come_in()
     token = page.web.tokens.current().drive
     assert browser.driver.current_url == page.base
-    kept = browser.run("return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
+    kept = browser.run(
+        "return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
+    )
     assert token not in kept and not browser.run("return document.cookie")
     browser.driver.back()
     browser.driver.forward()
@@ -121,7 +127,16 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
 
 
 @pytest.mark.parametrize(
-    "address", ["#token={}%20", "#%23token%3D{}", "#/{}", "#{}%0A", "#x=1&token={}", "?token={}", "?a=b#token={}"]
+    "address",
+    [
+        "#token={}%20",
+        "#%23token%3D{}",
+        "#/{}",
+        "#{}%0A",
+        "#x=1&token={}",
+        "?token={}",
+        "?a=b#token={}",
+    ],
 )
 def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
     token = page.web.tokens.current().drive
@@ -152,13 +167,17 @@ def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
 def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working):
     browser.run("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
     browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
-    browser.run("list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    browser.run(
+        "list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
+    )
     page.say(working, **text("said meanwhile"))
     page.shows("said meanwhile", "#steps")
 
 
 def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, browser, working):
-    browser.run("HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })")
+    browser.run(
+        "HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
+    )
     browser.wait(lambda: browser.find("#chip").text == "Needs you")
     assert "nobody answered" in browser.find("#chip").get_attribute("title")
 
@@ -174,8 +193,17 @@ DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])
 
 
 def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
-    page.say(working, type="user", isReplay=True, message={"role": "user", "content": "اقرأ الملف README"})
-    page.say(working, type="assistant", message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]})
+    page.say(
+        working,
+        type="user",
+        isReplay=True,
+        message={"role": "user", "content": "اقرأ الملف README"},
+    )
+    page.say(
+        working,
+        type="assistant",
+        message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]},
+    )
     browser.wait(lambda: browser.all("#steps .prose ul"))
     for selector in ("#steps .prompt .said", "#steps .text p", "#steps .text ul"):
         assert browser.run(DIRECTION, selector) == "rtl", selector
@@ -193,7 +221,8 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
         assert browser.run(DIRECTION, selector) == "ltr", selector
 
 
-# What Safari reports for the Enter that accepts a composition: the composition has ended, and the key has the code 229.
+# What Safari reports for the Enter that accepts a composition: the composition has ended, and the
+# key has the code 229.
 SAFARI_ENTER = """
 const box = document.getElementById("text");
 box.dispatchEvent(new CompositionEvent("compositionend", { data: "日本" }));
@@ -208,7 +237,9 @@ def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working)
     assert browser.find("#text").get_attribute("value") == "日本"
     assert browser.run(SAFARI_ENTER, 13) is False
     browser.wait(lambda: browser.find("#text").get_attribute("value") == "")
-    assert [frame["message"]["content"] for frame in working.heard if frame["kind"] == "message"] == ["日本"]
+    assert [
+        frame["message"]["content"] for frame in working.heard if frame["kind"] == "message"
+    ] == ["日本"]
 
 
 def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
@@ -221,12 +252,14 @@ def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
     assert "pytest" in page.text(".asking-card")
 
 
-# -- the list -------------------------------------------------------------------------------------------------------
+# -- the list --------------------------------------------------------------------------------------
 
 
 def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
     page.come_in()
-    groups = browser.steadily(lambda: [node.text.split("\n")[0] for node in browser.all("#list section")])
+    groups = browser.steadily(
+        lambda: [node.text.split("\n")[0] for node in browser.all("#list section")]
+    )
     assert groups == ["Waiting for you 1", "Working 2", "Idle 2", "Ended 3"]
     assert "approve Bash: python -m pytest" in page.text("#list section:first-child")
     assert browser.driver.title == "(1) Sessions"
@@ -253,7 +286,7 @@ def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
     assert "No session has" in page.text("#list")
 
 
-# -- one session ----------------------------------------------------------------------------------------------------
+# -- one session -----------------------------------------------------------------------------------
 
 
 def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working):
@@ -270,12 +303,20 @@ def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, workin
 
 @full
 def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working):
-    page.part(working, type="content_block_start", content_block={"type": "thinking", "thinking": ""})
-    page.part(working, type="content_block_delta", delta={"type": "thinking_delta", "thinking": "Let me see. " * 40})
+    page.part(
+        working, type="content_block_start", content_block={"type": "thinking", "thinking": ""}
+    )
+    page.part(
+        working,
+        type="content_block_delta",
+        delta={"type": "thinking_delta", "thinking": "Let me see. " * 40},
+    )
     page.shows("Thinking", "#live")
     assert browser.find("#live .step").size["height"] < 60
     block = {"type": "thinking", "thinking": "Let me see."}
-    page.say(working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]})
+    page.say(
+        working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]}
+    )
     browser.wait(lambda: page.text("#live") == "")
     assert not browser.all("#steps .thinking details[open]")
 
@@ -283,7 +324,9 @@ def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, worki
 @full
 def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working):
     block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
-    page.say(working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]})
+    page.say(
+        working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
+    )
     browser.wait(lambda: browser.all("#steps .call.going"))
     before = len(page.steps())
     result = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "slow but sure"}
@@ -309,7 +352,9 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
 
 def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working):
     before = len(page.steps())
-    page.part(working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"})
+    page.part(
+        working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
+    )
     page.shows("half of it", "#live")
     page.tell(working, frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"}))
     browser.wait(lambda: page.text("#live") == "")
@@ -319,7 +364,8 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
     held = "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
-    browser.wait(lambda: browser.run(held))  # a look at the list would wake the stream before all is said
+    # a look at the list would wake the stream before all is said
+    browser.wait(lambda: browser.run(held))
     browser.run("shown.stream.rest()")
     browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
     for number in range(700):
@@ -333,7 +379,9 @@ def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, wo
 
 
 def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working):
-    browser.run("const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))")
+    browser.run(
+        "const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))"
+    )
     assert page.faults() == []
 
 
@@ -344,7 +392,9 @@ def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, 
     for client in list(working.clients):
         page.web.call(client.close)
     page.shows("Failed", "#chip")
-    assert not browser.find("#stop").is_displayed() and not browser.find("#interrupt").is_displayed()
+    assert (
+        not browser.find("#stop").is_displayed() and not browser.find("#interrupt").is_displayed()
+    )
     assert browser.find("#over").is_displayed()
 
 
@@ -355,7 +405,7 @@ def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
     page.shows("There is no such session", "main")
 
 
-# -- questions ------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
@@ -379,7 +429,9 @@ seen.observe(arguments[0], { childList: true, attributes: true, subtree: true })
 """  # on what allows, at the first change of an element after which it is there
 
 
-def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(page, browser, hosts):
+def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
+    page, browser, hosts
+):
     page.come_in()
     browser.run(CLICK, browser.find("body"))
     page.show(hosts[0])
@@ -389,7 +441,9 @@ def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(p
     browser.wait(lambda: heard(hosts[0], "answer"))
 
 
-def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(page, browser, asking):
+def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(
+    page, browser, asking
+):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
     page.asked(2)
     browser.run(CLICK, browser.find("#asked"))
@@ -413,7 +467,12 @@ def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser
     assert heard(asking, "answer") == []
 
 
-EDIT = {"file_path": "/r/a", "old_string": "x", "new_string": "evil", "edits": [{"old_string": "a", "new_string": "b"}]}
+EDIT = {
+    "file_path": "/r/a",
+    "old_string": "x",
+    "new_string": "evil",
+    "edits": [{"old_string": "a", "new_string": "b"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -445,7 +504,10 @@ def test_a_denial_may_have_a_message(page, browser, asking):
     browser.click(".asking-card .plain")
     browser.press("not on a Friday", ENTER)
     browser.wait(lambda: heard(asking, "answer"))
-    assert heard(asking, "answer")[0]["decision"] == {"behavior": "deny", "message": "not on a Friday"}
+    assert heard(asking, "answer")[0]["decision"] == {
+        "behavior": "deny",
+        "message": "not on a Friday",
+    }
 
 
 def test_who_was_first_is_said_to_the_others(page, browser, asking):
@@ -543,7 +605,7 @@ def test_several_questions_are_counted_and_settled_one_by_one(page, browser, ask
     assert scenes.COMMAND in page.text(".asking-card")
 
 
-# -- what is said to the session ------------------------------------------------------------------------------------
+# -- what is said to the session -------------------------------------------------------------------
 
 
 def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
@@ -648,7 +710,15 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
     working.facts["mode"] = "bypassPermissions"
     page.tell(
         working,
-        frame("welcome", session="x", questions=[], mode="bypassPermissions", generation=1, number=0, bypass=True),
+        frame(
+            "welcome",
+            session="x",
+            questions=[],
+            mode="bypassPermissions",
+            generation=1,
+            number=0,
+            bypass=True,
+        ),
     )
     browser.wait(lambda: "bypassPermissions" in browser.run(modes))
 
@@ -665,7 +735,9 @@ def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, w
 
 
 def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, hosts):
-    browser.command("Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"])
+    browser.command(
+        "Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"]
+    )
     page.come_in()
     assert browser.run("return Notification.permission") == "granted"
     browser.click("#bell")
@@ -673,12 +745,15 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     browser.wait(lambda: browser.run("return Boolean(notes.worker && notes.worker.active)"))
     browser.run("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
     hosts[1].facts.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
-    # A look that was on its way before the question came has not seen it; the next one of its own is 10 s away.
+    # A look that was on its way before the question came has not seen it; the next one of its own
+    # is 10 s away.
     titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
     browser.wait(lambda: browser.driver.execute_async_script(titles))
     said = browser.driver.execute_async_script(titles)
     assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
-    hosts[1].facts.update(status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy")
+    hosts[1].facts.update(
+        status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy"
+    )
     browser.wait(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
     assert browser.complaints() == []
 

@@ -1,4 +1,6 @@
-"""The page over real hosts and a real `shim bridge serve`: whoever goes comes back; no line is lost or said twice."""
+"""The page over real hosts and a real `shim bridge serve`: whoever goes comes back; no line is lost
+or said twice.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from shim.bridge.registry import Registered
 pytestmark = pytest.mark.e2e
 full = pytest.mark.full  # of each kind one or two are tried always
 SECONDS = 30.0
-# The program of the demo vendor without its pauses. It stands still at a gate behind the first event of a kind.
+# The program of the demo vendor without its pauses. It stands still at a gate behind the first
+# event of a kind.
 STANDS_STILL = """
 from shim.commands.turn import demo_child as it
 
@@ -63,7 +66,9 @@ def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
     def stand_still(kind: str) -> Gate:
         gate, code = box.gate(), box.path / "stands_still.py"
         code.write_text(STANDS_STILL.format(kind=kind, gate=gate.path))
-        hosting.environment["SHIM_BIN"] = box.program("demo-child", f'exec {sys.executable} -P {code} "$@"\n')
+        hosting.environment["SHIM_BIN"] = box.program(
+            "demo-child", f'exec {sys.executable} -P {code} "$@"\n'
+        )
         return gate
 
     return stand_still
@@ -98,13 +103,17 @@ def idle(page: Page, turns: int = 1) -> None:
 def told(page: Page) -> list[Any]:
     """What the page shows, without times."""
     about = "[step.number, step.kind, step.trees || step.text || step.main]"
-    return list(page.browser.run(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))"))
+    return list(
+        page.browser.run(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))")
+    )
 
 
 def told_anew(page: Page) -> list[Any]:
     """What a page shows that saw nothing before."""
     page.browser.driver.refresh()
-    page.browser.wait(lambda: page.browser.run("return document.documentElement.dataset.ready && shown.synced"))
+    page.browser.wait(
+        lambda: page.browser.run("return document.documentElement.dataset.ready && shown.synced")
+    )
     return told(page)
 
 
@@ -129,7 +138,8 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
     browser.press("make greet.py nicer")
     browser.run("find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd))
     browser.click("form.begin .strong")
-    browser.wait(lambda: browser.run("return shown.live && shown.live.length > 0"))  # it is streamed
+    # it is streamed
+    browser.wait(lambda: browser.run("return shown.live && shown.live.length > 0"))
     gate.open()
     idle(page)
     assert "3 passed" in page.text("#steps") and "+def greet(name: str)" in page.text("#steps")
@@ -243,7 +253,8 @@ STREAM_REQUESTS = """
 return performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/steps?')).length;
 """
 WATCHED_SECONDS = 60.0  # the longest that `make full` looks at a session that has ended
-MOST_REQUESTS = 3  # of the stream of a session that has ended: the stream, and the reconnection that is answered 204
+# of the stream of a session that has ended: the stream, and the reconnection that is answered 204
+MOST_REQUESTS = 3
 
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(WATCHED_SECONDS, marks=full)])
@@ -253,7 +264,9 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
     os.kill(hosting.now(one).facts["pid"], signal.SIGTERM)
     hosting.ended(one)
     browser.driver.refresh()
-    browser.wait(lambda: browser.run("return document.documentElement.dataset.ready && shown.synced"))
+    browser.wait(
+        lambda: browser.run("return document.documentElement.dataset.ready && shown.synced")
+    )
     browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
     time.sleep(seconds)
     assert browser.run(STREAM_REQUESTS) <= MOST_REQUESTS
@@ -287,7 +300,9 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
         said(page, "may I?")
         page.shows("Take over to send it", "#failed")
         browser.click("#drives button")
-        drivers = frames_until(terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal")
+        drivers = frames_until(
+            terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal"
+        )
         assert drivers[-1]["client"] is None or drivers[-1]["client"].startswith("web")
         browser.wait(lambda: not browser.find("#drives").is_displayed())
         browser.click("#send")
@@ -316,7 +331,9 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
         browser.run("location.hash = arguments[0]", f"s/{one.id}")
         for number in range(6):
             before = browser.run("return shown.order ? shown.order.length : 0")
-            browser.wait(lambda b=before: browser.run("return shown.synced && shown.order.length") > b)
+            browser.wait(
+                lambda b=before: browser.run("return shown.synced && shown.order.length") > b
+            )
             if number % 2:
                 browser.offline(True)
                 page.shows("Reconnecting", "#line")

@@ -57,9 +57,13 @@ def visited(page: Page) -> Iterator[str]:
         page.show(host)
         if name != "live":
             page.asked()
-        page.browser.run("for (const d of document.querySelectorAll('#steps details')) d.open = true")
+        page.browser.run(
+            "for (const d of document.querySelectorAll('#steps details')) d.open = true"
+        )
         yield name
-    page.browser.run("find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)")
+    page.browser.run(
+        "find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)"
+    )
     yield "troubled"
     page.browser.run("reached(true); showKeys()")
     yield "keys"
@@ -104,7 +108,14 @@ def test_a_finger_hits_everything_on_a_phone(opened, browser):
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param((360, 780), id="small-phone"), SMALL, pytest.param((430, 932), marks=full), DESKTOP], ids=str
+    "size",
+    [
+        pytest.param((360, 780), id="small-phone"),
+        SMALL,
+        pytest.param((430, 932), marks=full),
+        DESKTOP,
+    ],
+    ids=str,
 )
 def test_no_name_and_no_control_lies_on_another(opened, browser, size):
     page = opened(*scenes.others())
@@ -125,7 +136,7 @@ def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
     browser.wait(lambda: browser.find("#side").is_displayed())
 
 
-# -- keys alone -----------------------------------------------------------------------------------------------------
+# -- keys alone ------------------------------------------------------------------------------------
 
 
 def stops(page: Page, most: int = 60) -> list[str]:
@@ -160,7 +171,8 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, br
             break
         browser.press(TAB)
     places = [
-        order.index(name) for name in ("skip", "new", "filter", "stop", "scroll", "text", "mode", "interrupt", "send")
+        order.index(name)
+        for name in ("skip", "new", "filter", "stop", "scroll", "text", "mode", "interrupt", "send")
     ]
     assert places == sorted(places)
     assert order.index("scroll") < order.index("strong") < order.index("text")
@@ -217,7 +229,7 @@ def test_single_keys_can_be_switched_off(opened, browser):
     browser.run("localStorage.clear()")
 
 
-# -- hostile words --------------------------------------------------------------------------------------------------
+# -- hostile words ---------------------------------------------------------------------------------
 
 
 def hostile(words: str) -> StandIn:
@@ -233,12 +245,20 @@ def hostile(words: str) -> StandIn:
     host.say(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
     host.say(
         type="user",
-        message={"content": [{"type": "tool_result", "tool_use_id": "t", "content": words, "is_error": True}]},
+        message={
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": words, "is_error": True}
+            ]
+        },
     )
     host.say(type="system", subtype=words, facts=words)
     host.say(type="result", subtype="error", is_error=True, result=words, errors=[words])
     host.ask("q1", tool_name=words, input={words: words}, decision_reason=words, blocked_path=words)
-    host.ask("q2", tool_name="AskUserQuestion", input={"questions": [{"question": words, "options": options}]})
+    host.ask(
+        "q2",
+        tool_name="AskUserQuestion",
+        input={"questions": [{"question": words, "options": options}]},
+    )
     return host
 
 
@@ -246,7 +266,9 @@ PARTS = "script, iframe, img, object, embed, form, style, link, base, meta, svg"
 SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).sort().join()"
 
 
-@pytest.mark.parametrize("words", [*HOSTILE[:2], *(pytest.param(one, marks=full) for one in HOSTILE[2:])])
+@pytest.mark.parametrize(
+    "words", [*HOSTILE[:2], *(pytest.param(one, marks=full) for one in HOSTILE[2:])]
+)
 def test_hostile_words_stay_words_in_every_field(opened, browser, words):
     shapes = []
     for said in ("calm", words):
@@ -261,7 +283,9 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
     assert shapes[0] == shapes[1]
     assert not browser.run("return window.hacked || document.title.includes('hacked')")
     drawn = browser.run("return document.body.innerText + document.title")
-    assert not any(0x202A <= ord(letter) <= 0x202E or 0x2066 <= ord(letter) <= 0x2069 for letter in drawn)
+    assert not any(
+        0x202A <= ord(letter) <= 0x202E or 0x2066 <= ord(letter) <= 0x2069 for letter in drawn
+    )
     assert browser.complaints() == []
 
 
@@ -279,7 +303,7 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened
     browser.wait(lambda: not browser.all(".asking-card"))
 
 
-# -- long sessions --------------------------------------------------------------------------------------------------
+# -- long sessions ---------------------------------------------------------------------------------
 
 
 def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened, browser):
@@ -301,7 +325,9 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
         browser.run("showEarlier()")
     left = browser.run("return shown.left")
     assert left > 0
-    page.part(host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"})
+    page.part(
+        host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"}
+    )
     page.shows("said meanwhile", "#live")
     browser.run("showEarlier()")
     browser.wait(lambda: browser.run("return shown.synced && shown.left === 0"))

@@ -1,4 +1,6 @@
-"""The page over real vendors: a question is answered in the browser while a terminal watches; then it goes on."""
+"""The page over real vendors: a question is answered in the browser while a terminal watches; then
+it goes on.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
-TRIED = [QWEN, *(pytest.param(each, marks=pytest.mark.full) for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))]
+TRIED = [
+    QWEN,
+    *(
+        pytest.param(each, marks=pytest.mark.full)
+        for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF)
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,10 @@ def page(browser: Browser, frontend: Frontend) -> Iterator[Page]:
     browser.driver.delete_all_cookies()
     served.kill()
     subprocess.run(
-        [str(frontend.claude), "daemon", "stop", "--any"], env=frontend.environment, capture_output=True, check=False
+        [str(frontend.claude), "daemon", "stop", "--any"],
+        env=frontend.environment,
+        capture_output=True,
+        check=False,
     )
     assert frontend.processes_left() == {}
 
@@ -51,9 +62,20 @@ class Watcher:
     def __init__(self, frontend: Frontend, session: str) -> None:
         main, other = pty.openpty()
         words = [sys.executable, "-I", "-m", "shim", "bridge", "watch", session]
-        environment = {**frontend.environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        environment = {
+            **frontend.environment,
+            "TERM": "xterm-256color",
+            "COLUMNS": "120",
+            "LINES": "40",
+        }
         self._process = subprocess.Popen(
-            words, cwd=frontend.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
+            words,
+            cwd=frontend.folder,
+            env=environment,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
         )
         os.close(other)
         self._main = main
@@ -85,7 +107,12 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
 ) -> None:
     begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.arguments]
     begun = subprocess.run(
-        begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, text=True, check=True
+        begin,
+        cwd=frontend.folder,
+        env=frontend.environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     session = begun.stdout.split(" · ")[1][:8]
     page.come_in(size=DESKTOP)
@@ -118,7 +145,10 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
         browser.click("#interrupt")
         browser.wait(lambda: len(browser.all("#steps .result")) == 3)
         listed = subprocess.run(
-            [str(frontend.claude), "agents", "--json"], env=frontend.environment, capture_output=True, check=True
+            [str(frontend.claude), "agents", "--json"],
+            env=frontend.environment,
+            capture_output=True,
+            check=True,
         )
         (agent,) = json.loads(listed.stdout)
         assert agent["id"] == session and agent["status"] == "idle"
@@ -135,7 +165,9 @@ def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
     browser.wait(lambda: page.focused() == "prompt")
     browser.press("[[shell]] touch made")
     browser.run(
-        "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]", vendor.name, str(frontend.folder)
+        "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]",
+        vendor.name,
+        str(frontend.folder),
     )
     browser.press("\ue009" + ENTER)  # Control and Enter
     page.asked()
@@ -155,7 +187,9 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.arguments]
-    subprocess.run(begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True)
+    subprocess.run(
+        begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True
+    )
     page.come_in(size=SMALL)
     page.shows("Which colour?", "#list")
     browser.steadily(lambda: browser.all("#list a")[0].click())

@@ -1,4 +1,6 @@
-"""Pictures and documents of a message: the model behind a real program receives them, as they were sent."""
+"""Pictures and documents of a message: the model behind a real program receives them, as they were
+sent.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,22 @@ pytestmark = pytest.mark.e2e
 
 def picture(side: int = 8) -> str:
     """A red square, as base64 of a PNG that every program can decode."""
-    head, rows = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0), (b"\0" + b"\xff\0\0" * side) * side
+    head, rows = (
+        struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0),
+        (b"\0" + b"\xff\0\0" * side) * side,
+    )
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     said = (
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
     )
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(said)).decode()
 
 
 PICTURE = picture()
-PAPER = base64.b64encode(b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF").decode()
+PAPER = base64.b64encode(
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"
+).decode()
 takers = pytest.mark.parametrize(
     "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
@@ -47,13 +55,22 @@ def say(conversation: Conversation, *content: dict[str, Any] | str) -> None:
 def notices(conversation: Conversation) -> list[str]:
     """What the drop-in said itself."""
     said = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
-    return [message["content"][0]["text"] for message in said if message.get("model") == "<synthetic>"]
+    return [
+        message["content"][0]["text"] for message in said if message.get("model") == "<synthetic>"
+    ]
 
 
 @takers
-def test_the_model_receives_a_picture_and_a_document(frontend: Frontend, model: ScriptedServer) -> None:
+def test_the_model_receives_a_picture_and_a_document(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
-    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    say(
+        conversation,
+        "[[text]] see",
+        part("image", "image/png", PICTURE),
+        part("document", "application/pdf", PAPER),
+    )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.asked("text")
     asked = json.dumps(request.body)
@@ -63,9 +80,16 @@ def test_the_model_receives_a_picture_and_a_document(frontend: Frontend, model: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [PI, CODEX, KIMI], ids=str, indirect=True)
-def test_a_vendor_that_takes_pictures_only_is_given_those(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_vendor_that_takes_pictures_only_is_given_those(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
-    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    say(
+        conversation,
+        "[[text]] see",
+        part("image", "image/png", PICTURE),
+        part("document", "application/pdf", PAPER),
+    )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.asked("text")
     assert PICTURE in json.dumps(request.body)
@@ -75,9 +99,16 @@ def test_a_vendor_that_takes_pictures_only_is_given_those(frontend: Frontend, mo
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [COPILOT], ids=str, indirect=True)
-def test_an_agent_may_keep_a_document_in_a_file_of_its_own(frontend: Frontend, model: ScriptedServer) -> None:
+def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(frontend, *ASKING)
-    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    say(
+        conversation,
+        "[[text]] see",
+        part("image", "image/png", PICTURE),
+        part("document", "application/pdf", PAPER),
+    )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.asked("text")
     asked = json.dumps(request.body)
@@ -96,18 +127,30 @@ def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(frontend: Fr
     ((content, failed),) = conversation.results()
     source = {"type": "base64", "data": PICTURE, "media_type": "image/png"}
     assert not failed
-    assert [block for block in content if block["type"] == "image"] == [{"type": "image", "source": source}]
+    assert [block for block in content if block["type"] == "image"] == [
+        {"type": "image", "source": source}
+    ]
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(frontend: Frontend, model: ScriptedServer) -> None:
-    frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}  # a model that takes pictures
+def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
+    # a model that takes pictures
+    frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}
     conversation = Conversation(frontend, *ASKING)
-    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    say(
+        conversation,
+        "[[text]] see",
+        part("image", "image/png", PICTURE),
+        part("document", "application/pdf", PAPER),
+    )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.asked("text")
     assert json.dumps(request.body).count(PICTURE) == 1
-    assert notices(conversation) == ["[1 document left out of this message: qwen can only be given text and images]"]
+    assert notices(conversation) == [
+        "[1 document left out of this message: qwen can only be given text and images]"
+    ]
     say(conversation, "[[text]] and again")
     conversation.until("result")
     left = Path(frontend.environment["HOME"]) / ".qwen" / "tmp"

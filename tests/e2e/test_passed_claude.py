@@ -10,7 +10,10 @@ from place import TURN_SECONDS, Line, LineProcess, wait_until
 from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF
 
-pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str),
+]
 
 STREAM = ("--output-format", "stream-json", "--verbose")
 EARLY = 12  # interrupts, each at another moment of its start
@@ -42,10 +45,14 @@ def test_its_own_result_of_an_interrupt_passes(frontend: Frontend, model: Script
 @pytest.mark.full
 @pytest.mark.parametrize("conversation", [False, True])
 def test_an_interrupt_while_it_starts_is_one(frontend: Frontend, conversation: bool) -> None:
-    """It then ends without a result, before its `init`, behind it, or behind its line about the interrupt."""
+    """It then ends without a result, before its `init`, behind it, or behind its line about the
+    interrupt.
+    """
     for moment in range(EARLY):
         flags = ("--input-format", "stream-json") if conversation else ("[[slow]]",)
-        process = LineProcess([str(frontend.claude), "-p", *flags, *STREAM], frontend.folder, frontend.environment)
+        process = LineProcess(
+            [str(frontend.claude), "-p", *flags, *STREAM], frontend.folder, frontend.environment
+        )
         frontend.started.append(process)
         if conversation:
             process.send({"type": "user", "message": {"role": "user", "content": "[[slow]]"}})
@@ -57,7 +64,10 @@ def test_an_interrupt_while_it_starts_is_one(frontend: Frontend, conversation: b
         process.read_to_end(END_SECONDS)
         (result,) = [line for line in process.lines if line["type"] == "result"]
         texts = [
-            block["text"] for line in process.lines if line["type"] == "user" for block in line["message"]["content"]
+            block["text"]
+            for line in process.lines
+            if line["type"] == "user"
+            for block in line["message"]["content"]
         ]
         assert texts == ["[Request interrupted by user]"], process.lines
         assert result["subtype"] == "error_during_execution" and result["num_turns"] == 2, result

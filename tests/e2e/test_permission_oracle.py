@@ -1,7 +1,8 @@
-"""Our policy and the real claude's, verdict for verdict: the same flags, the same files, the same calls.
+"""Our policy and the real claude's, verdict for verdict: the same flags, the same files, the same
+calls.
 
-What the real one did is kept in `tests/core/policy/judged.toml`, where the policy is tested against it without a
-claude. Here the real one is asked again: another version may judge otherwise.
+What the real one did is kept in `tests/core/policy/judged.toml`, where the policy is tested against
+it without a claude. Here the real one is asked again: another version may judge otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from vendor_setups import CLAUDE_ITSELF
 
 pytestmark = pytest.mark.e2e
 
-DENIALS = ("has been denied", "is denied by your permission", "by a Read deny rule", "denied access to", "was blocked")
+DENIALS = (
+    "has been denied",
+    "is denied by your permission",
+    "by a Read deny rule",
+    "denied access to",
+    "was blocked",
+)
 ABSENT = ("No such tool available", "Auto mode is unavailable")
 
 
@@ -51,7 +58,8 @@ CHOSEN = {  # the rest is asked in `make full`
     "the user's rule from its own folder",
 }  # fmt: skip
 CASES = [
-    pytest.param(case, id=str(case), marks=[pytest.mark.full] * (case.name not in CHOSEN)) for case in judged.cases()
+    pytest.param(case, id=str(case), marks=[pytest.mark.full] * (case.name not in CHOSEN))
+    for case in judged.cases()
 ]
 
 
@@ -62,13 +70,26 @@ def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
         environment = isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
         case.furnish(tmp_path)
         became = asked_of(program.executable, case.words(tmp_path), tmp_path / "work", environment)
-    assert dict(zip(map(str, case.calls), became, strict=True)) == {str(it): it.theirs for it in case.calls}
+    assert dict(zip(map(str, case.calls), became, strict=True)) == {
+        str(it): it.theirs for it in case.calls
+    }
 
 
-def asked_of(claude: Path, words: list[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
+def asked_of(
+    claude: Path, words: list[str], folder: Path, environment: Mapping[str, str]
+) -> list[str]:
     """What became of each call: "allow", "ask" or "deny". Every question is answered with a denial."""
-    talk = ["--print", "--verbose", "--output-format", "stream-json", "--input-format", "stream-json"]
-    process = LineProcess([str(claude), *talk, "--permission-prompt-tool", "stdio", *words], folder, environment)
+    talk = [
+        "--print",
+        "--verbose",
+        "--output-format",
+        "stream-json",
+        "--input-format",
+        "stream-json",
+    ]
+    process = LineProcess(
+        [str(claude), *talk, "--permission-prompt-tool", "stdio", *words], folder, environment
+    )
     asked: set[str] = set()
     became: list[str] = []
     try:
@@ -77,7 +98,11 @@ def asked_of(claude: Path, words: list[str], folder: Path, environment: Mapping[
             if line["type"] == "control_request":
                 asked.add(line["request"]["tool_use_id"])
                 answer = {"behavior": "deny", "message": "no"}
-                response = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+                response = {
+                    "subtype": "success",
+                    "request_id": line["request_id"],
+                    "response": answer,
+                }
                 process.send({"type": "control_response", "response": response})
             elif line["type"] == "user":
                 became += [_verdict(part, asked) for part in line["message"]["content"]]
@@ -90,4 +115,8 @@ def _verdict(part: Mapping[str, Any], asked: set[str]) -> str:
     if part["tool_use_id"] in asked:
         return "ask"
     said = part["content"] if isinstance(part["content"], str) else json.dumps(part["content"])
-    return "deny" if part.get("is_error") and any(word in said for word in (*DENIALS, *ABSENT)) else "allow"
+    return (
+        "deny"
+        if part.get("is_error") and any(word in said for word in (*DENIALS, *ABSENT))
+        else "allow"
+    )

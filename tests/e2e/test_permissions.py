@@ -1,7 +1,9 @@
-"""Nothing runs below the drop-in that the real claude would not have run: the same flags and calls, real vendors.
+"""Nothing runs below the drop-in that the real claude would not have run: the same flags and calls,
+real vendors.
 
-Each call makes a file, and the file tells whether it ran. When the scripted model makes a call, the drop-in is held:
-whoever only stops a call that it sees comes too late. What happens in each cell is the manual's table.
+Each call makes a file, and the file tells whether it ran. When the scripted model makes a call, the
+drop-in is held: whoever only stops a call that it sees comes too late. What happens in each cell is
+the manual's table.
 """
 
 from __future__ import annotations
@@ -20,15 +22,26 @@ from frontend import Frontend, Run
 from permission_rows import FOLDER, MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
 from programs import install
 from scripts import Reply, Request, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, CLINE, DROID, KIMI_CODE_ASKING, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
+from vendor_setups import (
+    CLAUDE_ITSELF,
+    CLINE,
+    DROID,
+    KIMI_CODE_ASKING,
+    PI,
+    PI_CUMULATIVE,
+    QWEN,
+    VENDORS,
+    Vendor,
+)
 
 pytestmark = pytest.mark.e2e
 
 HELD_SECONDS = 2.5
 UNLISTED = (KIMI_CODE_ASKING, DROID, CLINE)  # their column of the matrix is not in the manual
 COLUMNS = (CLAUDE_ITSELF, *(vendor for vendor in VENDORS if vendor is not PI_CUMULATIVE), *UNLISTED)
-# `tests/program/test_permission_matrix.py` tries every row with stand-ins, in `make test`. `make e2e` tries with the
-# real programs what holds each of them to the rules: its tools, its questions, its hook. `make full` tries all rows.
+# `tests/program/test_permission_matrix.py` tries every row with stand-ins, in `make test`. `make
+# e2e` tries with the real programs what holds each of them to the rules: its tools, its questions,
+# its hook. `make full` tries all rows.
 CHOSEN = {
     QWEN: {
         "bypass; touch", "allow Bash; touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
@@ -47,7 +60,9 @@ def cells() -> list[Any]:
         return row.name in EVERYWHERE or row.name in CHOSEN.get(vendor, ())
 
     return [
-        pytest.param(vendor, row, id=f"{vendor}-{row}", marks=() if short(vendor, row) else pytest.mark.full)
+        pytest.param(
+            vendor, row, id=f"{vendor}-{row}", marks=() if short(vendor, row) else pytest.mark.full
+        )
         for vendor in COLUMNS
         for row in ROWS
     ]
@@ -55,7 +70,9 @@ def cells() -> list[Any]:
 
 @contextmanager
 def held(model: ScriptedServer, process: int) -> Iterator[None]:
-    """The drop-in stands still for a while when the model makes its first call, and the vendor does not."""
+    """The drop-in stands still for a while when the model makes its first call, and the vendor does
+    not.
+    """
     reply, timers = model._reply, list[threading.Timer]()
 
     def with_a_call(request: Request, number: int) -> Reply:
@@ -104,18 +121,25 @@ def outcome(frontend: Frontend, model: ScriptedServer, row: Row, done: Run) -> s
 
 @pytest.mark.parametrize(("vendor", "row"), cells(), indirect=["vendor"])
 def test_a_call_runs_only_where_the_real_claude_runs_it(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, row: Row, record_property: pytest.RecordProperty
+    frontend: Frontend,
+    model: ScriptedServer,
+    vendor: Vendor,
+    row: Row,
+    record_property: pytest.RecordProperty,
 ) -> None:
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install(vendor.package).executable
-        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # root may not bypass elsewhere
+        # root may not bypass elsewhere
+        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     furnish(frontend, row)
     done = run(frontend, vendor, model, row)
     became = outcome(frontend, model, row, done)
     record_property("outcome", became)
     assert became != RAN or row.runs, "wider than the real claude"
     assert became != REFUSED or done.result["shim"]["cause"] == "refused"
-    assert became not in (RAN, UNASKED) or row.tools(vendor.reader) & set(done.init["tools"]), done.init["tools"]
+    assert became not in (RAN, UNASKED) or row.tools(vendor.reader) & set(done.init["tools"]), (
+        done.init["tools"]
+    )
     if vendor is CLAUDE_ITSELF:
         assert (became == RAN) == row.runs
     assert vendor in UNLISTED or told().get((row.name, vendor.name)) == became

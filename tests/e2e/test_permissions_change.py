@@ -1,4 +1,5 @@
-"""What is changed in the middle of a conversation binds the next call: a mode, or a rule that a person's answer brings.
+"""What is changed in the middle of a conversation binds the next call: a mode, or a rule that a
+person's answer brings.
 
 The real claude is asked the same, so that the tests are known to say what it does.
 """
@@ -44,7 +45,11 @@ class Conversation:
             if line["type"] == "control_request" and line["request"]["subtype"] == "can_use_tool":
                 self.asked.append(line["request"]["input"]["command"])
                 answer = {"updatedInput": line["request"]["input"], **self.answer}
-                response = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+                response = {
+                    "subtype": "success",
+                    "request_id": line["request_id"],
+                    "response": answer,
+                }
                 self._process.send({"type": "control_response", "response": response})
         return line
 

@@ -1,4 +1,5 @@
-"""pi over its RPC, where a frontend is asked: the real program, a scripted model, and what a person's own pi brings.
+"""pi over its RPC, where a frontend is asked: the real program, a scripted model, and what a
+person's own pi brings.
 
 What every two-way vendor can do is tried with real clients (`test_clients`, `test_dialogs`).
 """
@@ -27,7 +28,8 @@ both = pytest.mark.parametrize(
     "vendor", [PI, pytest.param(PI_CUMULATIVE, marks=pytest.mark.full)], ids=str, indirect=True
 )
 full = pytest.mark.full
-# An extension of a person's own: it changes what is called, asks by itself, and has a tool and a command of its own.
+# An extension of a person's own: it changes what is called, asks by itself, and has a tool and a
+# command of its own.
 EXTENSION = """
 import { writeFileSync } from "node:fs";
 export default function (pi) {
@@ -92,7 +94,9 @@ def test_nothing_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
 
 
 @both
-def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(frontend: Frontend, model: ScriptedServer) -> None:
+def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     pi = Path(frontend.environment["SHIM_BIN"])
     without = frontend.folder.parent / "pi"
     without.write_text(WITHOUT_EXTENSIONS.format(pi=pi))
@@ -143,7 +147,9 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Fr
 
 @both
 @full
-def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(extended: Frontend) -> None:
+def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
+    extended: Frontend,
+) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send("[[shell]] touch one # widen")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
@@ -158,7 +164,10 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send('[[call]] own_tool {"text": "one"}')
     question = conversation.until("can_use_tool")
-    assert (question["request"]["tool_name"], question["request"]["input"]) == ("own_tool", {"text": "one"})
+    assert (question["request"]["tool_name"], question["request"]["input"]) == (
+        "own_tool",
+        {"text": "one"},
+    )
     conversation.answer(question, allow=False)
     conversation.until("result")
     conversation.send('[[call]] own_tool {"text": "two"}')
@@ -170,7 +179,9 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
 @both
 @full
 @pytest.mark.parametrize("said", ["Yes", "No", None])
-def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(extended: Frontend, said: str | None) -> None:
+def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
+    extended: Frontend, said: str | None
+) -> None:
     conversation = Conversation(extended, *(ASKING if said else ()), *BYPASS)
     conversation.send("[[call]] own_question {}")
     if said:
@@ -185,7 +196,9 @@ def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(extended: Fronten
 
 @one
 @full
-def test_a_command_of_an_extension_is_a_text_for_the_model(extended: Frontend, model: ScriptedServer) -> None:
+def test_a_command_of_an_extension_is_a_text_for_the_model(
+    extended: Frontend, model: ScriptedServer
+) -> None:
     conversation = Conversation(extended, *ASKING)
     conversation.send("/own [[text]] hi")
     assert conversation.until("result")["result"] == REPLY
@@ -218,12 +231,17 @@ def test_a_message_changes_the_run_that_goes_on(frontend: Frontend, model: Scrip
     assert conversation.until("result")["result"] == REPLY
     told = json.dumps(model.requests[-1].body)
     assert "rather say this" in told and "touch one" in told
-    assert made(frontend) == {"one"} and sum(line["type"] == "result" for line in conversation.lines) == 1
+    assert (
+        made(frontend) == {"one"}
+        and sum(line["type"] == "result" for line in conversation.lines) == 1
+    )
 
 
 @both
 @full
-def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
+    frontend: Frontend,
+) -> None:
     conversation = Conversation(frontend, *ASKING)
     os.mkfifo(frontend.folder / "begun")
     begun = os.open(frontend.folder / "begun", os.O_RDONLY | os.O_NONBLOCK)
@@ -241,7 +259,9 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(fronten
 
 @one
 @full
-def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(frontend: Frontend) -> None:
+def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
+    frontend: Frontend,
+) -> None:
     conversation = Conversation(frontend)
     conversation.send("[[error]] 401")
     assert conversation.until("result")["is_error"]

@@ -1,4 +1,6 @@
-"""pi's gate in a real Node: which files its tools may look at and change where edits need no question."""
+"""pi's gate in a real Node: which files its tools may look at and change where edits need no
+question.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,15 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
     (work / "away").symlink_to(out)
     (work / "nothing").symlink_to(out / "new")
     (work / "near").symlink_to(work / "sub")
-    inside = [str(work / "new"), "new", "sub/deep/new", "near/new", "sub/../new", "../more/new", str(more / "new")]
+    inside = [
+        str(work / "new"),
+        "new",
+        "sub/deep/new",
+        "near/new",
+        "sub/../new",
+        "../more/new",
+        str(more / "new"),
+    ]
     outside = [
         str(out / "new"),
         "../workshop/new",
@@ -70,4 +80,8 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
     for name in other:
         (work / name).touch()
     assert allowed(work, [("read", {"path": path}) for path in ("new", *other)]) == [True] * 4
-    assert allowed(work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]) == [True, False, True]
+    assert allowed(work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]) == [
+        True,
+        False,
+        True,
+    ]

@@ -1,4 +1,6 @@
-"""The MCP servers that a user gives pi itself: in one-shot mode nobody can be asked about their tools."""
+"""The MCP servers that a user gives pi itself: in one-shot mode nobody can be asked about their
+tools.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,14 @@ from vendor_setups import PI, PI_CUMULATIVE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-one = pytest.mark.parametrize("vendor", [replace(PI, server=SteppingCompletions)], ids=str, indirect=True)
+one = pytest.mark.parametrize(
+    "vendor", [replace(PI, server=SteppingCompletions)], ids=str, indirect=True
+)
 both = pytest.mark.parametrize(
-    "vendor", [replace(each, server=SteppingCompletions) for each in (PI, PI_CUMULATIVE)], ids=str, indirect=True
+    "vendor",
+    [replace(each, server=SteppingCompletions) for each in (PI, PI_CUMULATIVE)],
+    ids=str,
+    indirect=True,
 )
 SECRET = "what stands outside"
 
@@ -39,7 +44,9 @@ def asked_about(conversation: Conversation) -> list[tuple[str, object]]:
 
 
 @both
-def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(frontend: Frontend, model: Stepping) -> None:
+def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
+    frontend: Frontend, model: Stepping
+) -> None:
     out, new = frontend.folder.parent / "outside", frontend.folder.parent / "new"
     out.write_text(SECRET)
     inside = {"file_path": "hello.txt"}
@@ -51,13 +58,19 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(frontend: Frontend,
     ]
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     asked = asked_about(conversation)
-    assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [("Write", str(new))] * 2
-    assert SECRET not in str(conversation.results()) and not new.exists() and made(frontend) == set()
+    assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [
+        ("Write", str(new))
+    ] * 2
+    assert (
+        SECRET not in str(conversation.results()) and not new.exists() and made(frontend) == set()
+    )
 
 
 @both
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
-def test_a_path_that_pi_reads_in_its_own_way_is_refused(frontend: Frontend, model: Stepping, mode: str) -> None:
+def test_a_path_that_pi_reads_in_its_own_way_is_refused(
+    frontend: Frontend, model: Stepping, mode: str
+) -> None:
     out, hooks = frontend.folder.parent / "outside", frontend.folder / ".git" / "hooks"
     hooks.mkdir(parents=True)
     out.write_text(SECRET)
@@ -65,7 +78,10 @@ def test_a_path_that_pi_reads_in_its_own_way_is_refused(frontend: Frontend, mode
     (Path(frontend.environment["HOME"]) / "own").write_text(SECRET)
     reads = [f"@{out}", f"file://{out}", "~/own", "@~/own", "..\u00a0/outside", "l'autre"]
     model.steps = [("read", {"path": path}) for path in reads]
-    model.steps += [("write", {"path": path, "content": "x"}) for path in ("@.git/hooks/pre-push", f"@{out}2", "~/new")]
+    model.steps += [
+        ("write", {"path": path, "content": "x"})
+        for path in ("@.git/hooks/pre-push", f"@{out}2", "~/new")
+    ]
     conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
     assert asked_about(conversation) == []
     said = conversation.results()
@@ -102,7 +118,9 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
 
 @both
 @pytest.mark.parametrize("flags", [(), ASKING], ids=["nobody", "a person"])
-def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(frontend: Frontend, flags: tuple[str, ...]) -> None:
+def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(
+    frontend: Frontend, flags: tuple[str, ...]
+) -> None:
     extension(
         frontend,
         'export default function (pi) { pi.on("session_start", (_event, { ui }) => ui.confirm("Sure?", "really")); }',

@@ -15,7 +15,9 @@ from vendor_setups import KIMI, VIBE
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(newer_python() is None, reason="vibe and kimi need a newer Python, and there is none here"),
+    pytest.mark.skipif(
+        newer_python() is None, reason="vibe and kimi need a newer Python, and there is none here"
+    ),
 ]
 only_vibe = pytest.mark.parametrize("vendor", [VIBE], indirect=True, ids=str)
 only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
@@ -52,7 +54,9 @@ def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: Frontend, mode: 
     check_contract(run)
     assert run.exit == 0 and run.tool_uses[0]["name"] == "Write"
     assert made.exists() is (mode == "acceptEdits")
-    assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"] * (mode == "default")
+    assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"] * (
+        mode == "default"
+    )
 
 
 OPEN = {
@@ -64,10 +68,19 @@ OPEN = {
 
 @only_vibe
 @pytest.mark.parametrize(
-    "mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full), pytest.param(None, marks=pytest.mark.full)]
+    "mode",
+    [
+        "default",
+        pytest.param("acceptEdits", marks=pytest.mark.full),
+        pytest.param(None, marks=pytest.mark.full),
+    ],
 )
-@pytest.mark.parametrize("opened", ["a tool", *(pytest.param(name, marks=pytest.mark.full) for name in list(OPEN)[1:])])
-def test_vibes_own_settings_widen_no_mode_but_the_widest(frontend: Frontend, mode: str | None, opened: str) -> None:
+@pytest.mark.parametrize(
+    "opened", ["a tool", *(pytest.param(name, marks=pytest.mark.full) for name in list(OPEN)[1:])]
+)
+def test_vibes_own_settings_widen_no_mode_but_the_widest(
+    frontend: Frontend, mode: str | None, opened: str
+) -> None:
     """Permission-parity W10."""
     config = Path(frontend.environment["VIBE_HOME"]) / "config.toml"
     given, added = config.read_text(), OPEN[opened]
@@ -87,7 +100,9 @@ def test_vibes_limit_of_turns_is_claudes(frontend: Frontend) -> None:
 
 
 @only_kimi
-@pytest.mark.parametrize("prompt", [pytest.param("[[think]] hi", marks=pytest.mark.full), "-h [[think]]"])
+@pytest.mark.parametrize(
+    "prompt", [pytest.param("[[think]] hi", marks=pytest.mark.full), "-h [[think]]"]
+)
 def test_kimi_thinks_and_answers(frontend: Frontend, prompt: str) -> None:
     run = frontend.run(prompt)
     check_contract(run)

@@ -1,4 +1,6 @@
-"""The state of a session around a question, line by line: the real claude, and every vendor that is asked."""
+"""The state of a session around a question, line by line: the real claude, and every vendor that is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def told(conversation: Conversation) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "vendor", [QWEN, *(pytest.param(one, marks=pytest.mark.full) for one in OTHERS)], ids=str, indirect=True
+    "vendor",
+    [QWEN, *(pytest.param(one, marks=pytest.mark.full) for one in OTHERS)],
+    ids=str,
+    indirect=True,
 )
 @pytest.mark.parametrize(
     "end",
@@ -39,7 +44,9 @@ def told(conversation: Conversation) -> list[str]:
         pytest.param("the end of stdin", marks=pytest.mark.full),
     ],
 )
-def test_a_session_requires_action_while_a_question_is_open(frontend: Frontend, vendor: Vendor, end: str) -> None:
+def test_a_session_requires_action_while_a_question_is_open(
+    frontend: Frontend, vendor: Vendor, end: str
+) -> None:
     frontend.environment = {**frontend.environment, **EVENTS}
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install(vendor.package).executable

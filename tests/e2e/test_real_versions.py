@@ -1,4 +1,6 @@
-"""The real programs say their versions, `shim doctor` reads them, and they are among those that were tested."""
+"""The real programs say their versions, `shim doctor` reads them, and they are among those that
+were tested.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from shim.state.config import VendorSettings
 from shim.vendors import find
 
 pytestmark = pytest.mark.e2e
-SLOW_SECONDS = 90  # for a program of megabytes of JavaScript, on a machine that does other things too
+# for a program of megabytes of JavaScript, on a machine that does other things too
+SLOW_SECONDS = 90
 
 
 # `shim doctor` starts a program several times. Each start of these takes a second of CPU or more.
 SLOW = (PI_CUMULATIVE, GEMINI, OPENCODE)
-DIAGNOSED = [pytest.param(vendor, marks=[pytest.mark.full] * (vendor in SLOW)) for vendor in (*VENDORS, CLAUDE_ITSELF)]
+DIAGNOSED = [
+    pytest.param(vendor, marks=[pytest.mark.full] * (vendor in SLOW))
+    for vendor in (*VENDORS, CLAUDE_ITSELF)
+]
 
 
 @pytest.mark.parametrize("vendor", SLOW, ids=str)
@@ -38,12 +44,23 @@ def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("vendor", DIAGNOSED, ids=str)
-def test_the_version_of_a_real_program_is_read_and_was_tested(vendor: Vendor, tmp_path: Path) -> None:
+def test_the_version_of_a_real_program_is_read_and_was_tested(
+    vendor: Vendor, tmp_path: Path
+) -> None:
     program = install(vendor.package)
     environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     done = subprocess.run(
-        [sys.executable, "-m", "shim", "doctor", vendor.name, "--json", "--wait", str(SLOW_SECONDS)],
+        [
+            sys.executable,
+            "-m",
+            "shim",
+            "doctor",
+            vendor.name,
+            "--json",
+            "--wait",
+            str(SLOW_SECONDS),
+        ],
         env=environment,
         cwd=environment["HOME"],
         stdin=subprocess.DEVNULL,

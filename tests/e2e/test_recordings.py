@@ -1,4 +1,6 @@
-"""Recordings of real vendors' turns: all that reads them agrees on how a turn ended, whatever the frontend was told."""
+"""Recordings of real vendors' turns: all that reads them agrees on how a turn ended, whatever the
+frontend was told.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,23 @@ STAYS = """#!/bin/sh
 "{program}" "$@"
 exec sleep {seconds}
 """
-AT_ONCE = "end_grace = 0\n"  # a vendor that has said that it is done is ended before it goes by itself
+# a vendor that has said that it is done is ended before it goes by itself
+AT_ONCE = "end_grace = 0\n"
 
 
 def record(frontend: Frontend, file: Path, flags: list[str]) -> int:
     """One turn, recorded; its exit status."""
     stream = [] if flags else ["--output-format", "stream-json", "--verbose"]
-    argv = [str(frontend.claude), "-p", "[[text]]", *frontend.arguments, *flags, *stream, "--shim-record", str(file)]
+    argv = [
+        str(frontend.claude),
+        "-p",
+        "[[text]]",
+        *frontend.arguments,
+        *flags,
+        *stream,
+        "--shim-record",
+        str(file),
+    ]
     done = subprocess.run(
         argv, cwd=frontend.folder, env=dict(frontend.environment), stdin=subprocess.DEVNULL,
         capture_output=True, timeout=TURN_SECONDS, check=False,
@@ -41,7 +53,11 @@ def record(frontend: Frontend, file: Path, flags: list[str]) -> int:
 
 def shim(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "shim", *words], capture_output=True, text=True, timeout=TURN_SECONDS, check=True
+        [sys.executable, "-m", "shim", *words],
+        capture_output=True,
+        text=True,
+        timeout=TURN_SECONDS,
+        check=True,
     )
     return done.stdout
 
@@ -87,15 +103,30 @@ OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known shape
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], indirect=True, ids=str)
-def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(frontend: Frontend, tmp_path: Path) -> None:
+def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(
+    frontend: Frontend, tmp_path: Path
+) -> None:
     file, settings = tmp_path / "one.cast", tmp_path / "servers.json"
-    local = {"command": "false", "args": ["--said", f"{OPAQUE}-argument"], "env": {"SAID": f"{OPAQUE}-variable"}}
+    local = {
+        "command": "false",
+        "args": ["--said", f"{OPAQUE}-argument"],
+        "env": {"SAID": f"{OPAQUE}-variable"},
+    }
     far = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"X-Said": f"{OPAQUE}-header"}}
     settings.write_text(json.dumps({"mcpServers": {"local": local, "far": far}}))
-    asking = ("--permission-prompt-tool", "stdio", "--mcp-config", str(settings), "--shim-record", str(file))
+    asking = (
+        "--permission-prompt-tool",
+        "stdio",
+        "--mcp-config",
+        str(settings),
+        "--shim-record",
+        str(file),
+    )
     conversation = Conversation(frontend, *asking)
     greeting = {"subtype": "initialize", "mcpServers": {"own": far}}
-    conversation.process.send({"type": "control_request", "request_id": "first", "request": greeting})
+    conversation.process.send(
+        {"type": "control_request", "request_id": "first", "request": greeting}
+    )
     conversation.send("[[text]] hi")
     conversation.until("result")
     conversation.process.close_stdin()

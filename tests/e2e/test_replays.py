@@ -1,4 +1,5 @@
-"""Recordings of real runs, played to the real SDKs by the installed `claude`: no vendor, no model, no key.
+"""Recordings of real runs, played to the real SDKs by the installed `claude`: no vendor, no model,
+no key.
 
 What the SDK's user saw while it was recorded is what the user sees again, apart from ids and times.
 """
@@ -20,7 +21,8 @@ from sdk_clients import PYTHON, TYPESCRIPT, Conversation, SdkClient
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path.append(str(TESTS / "support"))  # what these tests share with those that need nothing but Python
+# what these tests share with those that need nothing but Python
+sys.path.append(str(TESTS / "support"))
 from box import Box  # noqa: E402
 from support import Case, fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
@@ -35,14 +37,16 @@ RUNS = [
     pytest.param(client, Cli(vendor), id=f"{client}-{vendor}", marks=[pytest.mark.full] * later)
     for client in (PYTHON, TYPESCRIPT)
     for vendor in (QWEN, PI, CLAUDE_ITSELF)
-    for later in [(client is PYTHON) is (vendor is QWEN)]  # each client and each vendor's cast is there once
+    # each client and each vendor's cast is there once
+    for later in [(client is PYTHON) is (vendor is QWEN)]
 ]
 CHECK_SECONDS = 120.0
 IDS = ("session", "id")
 
 
 def converse(client: SdkClient, place: Place, cli: Cli, deltas: int = 1) -> Conversation:
-    """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and words again.
+    """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and
+    words again.
 
     The interrupt comes behind so many deltas of its turn.
     """
@@ -85,7 +89,11 @@ def normalised(found: list[list[Line]]) -> Any:
     ids: dict[str, str] = {}
 
     def known(line: Line) -> Line:
-        named = {key: ids.setdefault(line[key], f"<{len(ids)}>") for key in IDS if isinstance(line.get(key), str)}
+        named = {
+            key: ids.setdefault(line[key], f"<{len(ids)}>")
+            for key in IDS
+            if isinstance(line.get(key), str)
+        }
         return {**line, **named}
 
     return [[known(line) for line in turn] for turn in found]
@@ -101,15 +109,28 @@ def recorded(place: Place, tmp_path: Path) -> Place:
 
 
 def stage(tmp_path: Path, recorded: Place) -> Place:
-    """Another place, with a drop-in that nobody chose a vendor for, and nothing of what the vendor needs."""
+    """Another place, with a drop-in that nobody chose a vendor for, and nothing of what the vendor
+    needs.
+    """
     root = tmp_path / "stage"
     for name in ("home", "work"):
         (root / name).mkdir(parents=True)
     kept = ("LANG", "PATH")
     environment = {name: recorded.environment[name] for name in kept}
-    environment |= {"HOME": str(root / "home"), "SHIM_STATE": str(root / "state"), MARK: str(uuid.uuid4())}
+    environment |= {
+        "HOME": str(root / "home"),
+        "SHIM_STATE": str(root / "state"),
+        MARK: str(uuid.uuid4()),
+    }
     install = [sys.executable, "-m", "shim", "install", "--to", str(root / "bin")]
-    subprocess.run(install, env=environment, cwd=root, stdin=subprocess.DEVNULL, timeout=INSTALL_SECONDS, check=True)
+    subprocess.run(
+        install,
+        env=environment,
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        timeout=INSTALL_SECONDS,
+        check=True,
+    )
     environment |= {"SHIM_VENDOR": f"replay:{casts(tmp_path)}", "SHIM_REPLAY_SPEED": "0"}
     return Place(root / "bin" / "claude", root / "work", environment)
 
@@ -118,7 +139,9 @@ def as_claude(tmp_path: Path, place: Place) -> Place:
     """The same, with a `claude` that plays what the frontend saw, and knows nothing of a drop-in."""
     program = tmp_path / "stage" / "bin" / "played"
     play = f"{sys.executable} -I -m shim replay {casts(tmp_path)} --as claude --speed 0"
-    program.write_text(f'#!/bin/sh\n[ "$1" = -v ] && exec echo "2.1.327 (Claude Code)"\nexec {play}\n')
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = -v ] && exec echo "2.1.327 (Claude Code)"\nexec {play}\n'
+    )
     program.chmod(0o755)
     return Place(program, place.folder, place.environment, place.started)
 
@@ -161,7 +184,7 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
     assert news == [], "a version that was tested prints nothing new"
 
 
-# -- every fixture and every case of torture, through the drop-in twice ----------------------------------------------
+# -- every fixture and every case of torture, through the drop-in twice ----------------------------
 
 
 @pytest.fixture
@@ -183,6 +206,8 @@ def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("one", "vendor"), TORTURE, ids=[f"{vendor}-{one.name}" for one, vendor in TORTURE])
+@pytest.mark.parametrize(
+    ("one", "vendor"), TORTURE, ids=[f"{vendor}-{one.name}" for one, vendor in TORTURE]
+)
 def test_all_torture_is_recorded_again_byte_for_byte(box: Box, one: Torture, vendor: str) -> None:
     torture_again(box, one, vendor)

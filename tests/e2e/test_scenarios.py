@@ -1,7 +1,8 @@
 """Real vendor programs under the installed drop-in: what a frontend sees of a turn.
 
-The programs are the pinned ones of `package.json`; the model is scripted (`scripts`), so every word of a reply is known
-beforehand. What a vendor cannot do is said by its traits (`vendor_setups`), and what happens instead is asserted.
+The programs are the pinned ones of `package.json`; the model is scripted (`scripts`), so every word
+of a reply is known beforehand. What a vendor cannot do is said by its traits (`vendor_setups`), and
+what happens instead is asserted.
 """
 
 from __future__ import annotations
@@ -47,35 +48,51 @@ BYPASS = "--dangerously-skip-permissions"
 ENDLESS_COMMAND = "tail -f hello.txt"
 COMMAND_THAT_FAILS = "echo said before it failed; exit 3"
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are found in /proc"
+)
 
 
 def of(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytest.MarkDecorator:
     """A test of these vendors; those that are `later` too are left to `make full`."""
-    cells = [pytest.param(each, id=str(each), marks=[pytest.mark.full] * (each in later)) for each in vendors]
+    cells = [
+        pytest.param(each, id=str(each), marks=[pytest.mark.full] * (each in later))
+        for each in vendors
+    ]
     return pytest.mark.parametrize("vendor", cells, indirect=True)
 
 
 def forms(*, partial: bool) -> pytest.MarkDecorator:
     """A test without partial messages and with them; one of the two is left to `make full`."""
     cells = [
-        pytest.param(asked, id="partial" if asked else "whole", marks=[pytest.mark.full] * (asked is not partial))
+        pytest.param(
+            asked,
+            id="partial" if asked else "whole",
+            marks=[pytest.mark.full] * (asked is not partial),
+        )
         for asked in (False, True)
     ]
     return pytest.mark.parametrize("partial", cells)
 
 
-# Each form of printing is tried with every vendor, but not by every test: partial messages add lines to the whole ones.
+# Each form of printing is tried with every vendor, but not by every test: partial messages add
+# lines to the whole ones.
 mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
 # A run of opencode takes 4 s of CPU. If another run shows the same, only `make full` has it.
 cheap_stand = of(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
 newest_stands = of(*VENDORS, later=[PI_CUMULATIVE])  # where an older pi does what the newest does
 only_gemini = of(GEMINI)
 PRICED = (PI, PI_CUMULATIVE, OPENCODE)
-who_gives_up = of(*(each for each in VENDORS if each.gives_up and each.quotes_errors), later=[PI_CUMULATIVE])
-who_asks_again = of(*(vendor for vendor in VENDORS if vendor.asks_again), later=[PI_CUMULATIVE, OPENCODE])
+who_gives_up = of(
+    *(each for each in VENDORS if each.gives_up and each.quotes_errors), later=[PI_CUMULATIVE]
+)
+who_asks_again = of(
+    *(vendor for vendor in VENDORS if vendor.asks_again), later=[PI_CUMULATIVE, OPENCODE]
+)
 who_denies = of(*(vendor for vendor in VENDORS if not vendor.unattended))
-who_denies_commands = of(*(vendor for vendor in VENDORS if not (vendor.unattended or vendor.sandboxed)))
+who_denies_commands = of(
+    *(vendor for vendor in VENDORS if not (vendor.unattended or vendor.sandboxed))
+)
 
 
 def usage_of(requests: int) -> Line:
@@ -90,11 +107,16 @@ def usage_of(requests: int) -> Line:
 
 
 def is_text_delta(line: Line) -> bool:
-    return line["type"] == "stream_event" and line["event"].get("delta", {}).get("type") == "text_delta"
+    return (
+        line["type"] == "stream_event"
+        and line["event"].get("delta", {}).get("type") == "text_delta"
+    )
 
 
 def begin_slowly(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> Process:
-    """A run in the middle of a reply; of one that is printed when it is whole, nothing was seen yet."""
+    """A run in the middle of a reply; of one that is printed when it is whole, nothing was seen
+    yet.
+    """
     process = frontend.start("[[slow]] hi", PARTIAL)
     if vendor.fragments:
         process.read_until(is_text_delta)
@@ -126,7 +148,9 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
     assert run.result["num_turns"] == 1
     assert run.result["usage"].items() >= usage_of(1).items()
     if vendor in PRICED:
-        assert run.result["total_cost_usd"] == pytest.approx((100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000)
+        assert run.result["total_cost_usd"] == pytest.approx(
+            (100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000
+        )
     assert len(model.asked("text")) == 1
     (line,) = run.of_type("assistant")
     assert line["message"]["model"].endswith(MODEL)
@@ -141,7 +165,9 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     run = frontend.run(f"[[ponder]] {vendor.file_argument(hello)}", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
-    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [REASONING] * vendor.thinks
+    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [
+        REASONING
+    ] * vendor.thinks
     kinds = [line["message"]["content"][0]["type"] for line in run.of_type("assistant")]
     assert kinds == [*["thinking"] * vendor.thinks, "text", "tool_use", "text"]
     (call,) = run.tool_uses
@@ -174,12 +200,19 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     check_contract(run, partial=partial)
     assert run.exit == 0
     results = {result["tool_use_id"]: result for result in run.tool_results}
-    said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}  # some say them as they end
+    # some say them as they end
+    said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
     first, second, third = (str(vendor.read_input(file)) for file in (hello, other, missing))
     assert said.keys() == {first, second, third}
     texts = {name: text_of_result(result) for name, result in said.items()}
-    assert ("hello world" in texts[first] and "another file" in texts[second]) or not vendor.shows_files
-    assert [said[name].get("is_error", False) for name in (first, second, third)] == [False, False, True]
+    assert (
+        "hello world" in texts[first] and "another file" in texts[second]
+    ) or not vendor.shows_files
+    assert [said[name].get("is_error", False) for name in (first, second, third)] == [
+        False,
+        False,
+        True,
+    ]
     assert "missing.txt" in texts[third] or not vendor.names_files
     assert run.result["subtype"] == "success" and run.result["is_error"] is False
     assert run.result["result"] == REPLY_AFTER_TOOL
@@ -189,7 +222,9 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
 @newest_stands
 def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
-    run = frontend.run(f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits")
+    run = frontend.run(
+        f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits"
+    )
     check_contract(run)
     assert run.exit == 0
     assert run.init["permissionMode"] == "acceptEdits"
@@ -200,7 +235,9 @@ def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> 
 
 
 @newest_stands
-def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(frontend: Frontend, vendor: Vendor) -> None:
+def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
+    frontend: Frontend, vendor: Vendor
+) -> None:
     run = frontend.run(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
     check_contract(run)
     assert run.exit == 0
@@ -251,7 +288,9 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
 @who_gives_up
-def test_an_error_that_stays_is_the_api_error_of_its_kind(frontend: Frontend, status: int, kind: str) -> None:
+def test_an_error_that_stays_is_the_api_error_of_its_kind(
+    frontend: Frontend, status: int, kind: str
+) -> None:
     run = frontend.run(f"[[error]] {status}")
     check_contract(run)
     assert run.exit == 1
@@ -261,7 +300,9 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(frontend: Frontend, st
 
 
 @who_asks_again
-def test_a_limit_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model: ScriptedServer) -> None:
+def test_a_limit_that_passes_is_not_seen_in_the_reply(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     run = frontend.run("[[once]] 429")
     check_contract(run)
     assert run.exit == 0
@@ -317,7 +358,8 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     process = frontend.start(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
     if vendor.announces:
         process.read_until(is_tool_use)
-    assert frontend.runs_within(ENDLESS_COMMAND, TURN_SECONDS)  # of one that announces nothing it is all that is seen
+    # of one that announces nothing it is all that is seen
+    assert frontend.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     process.interrupt()
     run = process.finish(END_SECONDS)
     check_contract(run)
@@ -330,10 +372,16 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
 
 
 RESUMED = [
-    pytest.param(vendor, chosen, id=f"{vendor}-{'chosen' if chosen else 'any'}-id", marks=[pytest.mark.full] * later)
+    pytest.param(
+        vendor,
+        chosen,
+        id=f"{vendor}-{'chosen' if chosen else 'any'}-id",
+        marks=[pytest.mark.full] * later,
+    )
     for vendor in VENDORS
     for chosen in (False, True)
-    # For the others, `test_clients`, `test_codex` or `test_background` continues a conversation without a chosen id.
+    # For the others, `test_clients`, `test_codex` or `test_background` continues a conversation
+    # without a chosen id.
     for later in [not chosen and vendor is not COPILOT]
 ]
 
@@ -356,23 +404,34 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
 
 
 @cheap_stand
-def test_another_model_answers_where_it_is_asked_for(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_another_model_answers_where_it_is_asked_for(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     run = frontend.run("[[text]] hi", "--model", vendor.second_model)
     check_contract(run)
     assert run.exit == 0 and run.init["model"].endswith(SECOND_MODEL)
     assert [request.model for request in model.asked("text")] == [SECOND_MODEL]
 
 
-# Quotes and a backslash, because some programs write words into a line of their own; a dash and an at sign in front,
-# because some read flags and files; 200 KB, because Linux has no argument of that length.
-AWKWARD = ('-v [[text]] he said "hi" to C:\\new', "@hello.txt [[text]] what?", f"[[text]] {'long words ' * 19_000}")
+# Quotes and a backslash, because some programs write words into a line of their own; a dash and an
+# at sign in front, because some read flags and files; 200 KB, because Linux has no argument of that
+# length.
+AWKWARD = (
+    '-v [[text]] he said "hi" to C:\\new',
+    "@hello.txt [[text]] what?",
+    f"[[text]] {'long words ' * 19_000}",
+)
 
 
 @newest_stands
-def test_the_model_gets_a_prompt_as_it_is(frontend: Frontend, model: ScriptedServer, hello: Path) -> None:
+def test_the_model_gets_a_prompt_as_it_is(
+    frontend: Frontend, model: ScriptedServer, hello: Path
+) -> None:
     run = frontend.messages(*AWKWARD)
     results = run.of_type("result")
-    assert [result["subtype"] for result in results] == ["success"] * len(AWKWARD), json.dumps(results)
+    assert [result["subtype"] for result in results] == ["success"] * len(AWKWARD), json.dumps(
+        results
+    )
     assert [result["result"] for result in results] == [REPLY] * len(AWKWARD)
     requests = model.asked("text")
     assert len(requests) == len(AWKWARD)
@@ -381,7 +440,8 @@ def test_the_model_gets_a_prompt_as_it_is(frontend: Frontend, model: ScriptedSer
         assert any(prompt.strip() in text for text in said), said
 
 
-# The permission matrix has both calls for every vendor; here both are tried where a vendor asks, and else one of them.
+# The permission matrix has both calls for every vendor; here both are tried where a vendor asks,
+# and else one of them.
 ONE_OF_PLAN = {(GEMINI, "write"), (OPENCODE, "write"), (CODEX, "shell"), (COPILOT, "shell")}
 PLANNED = [
     pytest.param(vendor, script, id=f"{script}-{vendor}", marks=[pytest.mark.full] * later)
@@ -423,8 +483,12 @@ def test_what_would_have_to_ask_is_not_done(frontend: Frontend, vendor: Vendor) 
 
 
 @of(OPENCODE)
-@pytest.mark.parametrize("flag", [[], pytest.param([BYPASS], marks=pytest.mark.full)], ids=["default", "bypass"])
-def test_opencode_refuses_what_its_rules_would_ask_about(frontend: Frontend, flag: list[str]) -> None:
+@pytest.mark.parametrize(
+    "flag", [[], pytest.param([BYPASS], marks=pytest.mark.full)], ids=["default", "bypass"]
+)
+def test_opencode_refuses_what_its_rules_would_ask_about(
+    frontend: Frontend, flag: list[str]
+) -> None:
     """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
     outside = frontend.folder.parent / "outside.txt"
     outside.write_text("far away\n")
@@ -434,17 +498,26 @@ def test_opencode_refuses_what_its_rules_would_ask_about(frontend: Frontend, fla
     assert ("far away" in text_of_result(result)) is bool(flag)
     assert run.result["is_error"] is not bool(flag)
     if not flag:
-        assert run.result["shim"]["cause"] == "refused" and "auto-rejecting" in run.result["errors"][0]
+        assert (
+            run.result["shim"]["cause"] == "refused" and "auto-rejecting" in run.result["errors"][0]
+        )
         assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Read"]
 
 
 @only_gemini
-@pytest.mark.parametrize("mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)]
+)
 def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> None:
     """gemini alone does it where nobody can be asked, and then runs everything."""
     run = frontend.run("[[unplan]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
-    assert [call["name"] for call in run.tool_uses] == ["EnterPlanMode", "Write", "ExitPlanMode", "Bash"]
+    assert [call["name"] for call in run.tool_uses] == [
+        "EnterPlanMode",
+        "Write",
+        "ExitPlanMode",
+        "Bash",
+    ]
     assert not (frontend.folder / "made.txt").exists()
     denied = [denial["tool_name"] for denial in run.result["permission_denials"]]
     assert {"EnterPlanMode", "ExitPlanMode", "Bash"} <= set(denied)
@@ -452,7 +525,9 @@ def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> N
 
 @only_gemini
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_folder_is_trusted_where_the_settings_say_so_only(frontend: Frontend, trusted: bool) -> None:
+def test_a_folder_is_trusted_where_the_settings_say_so_only(
+    frontend: Frontend, trusted: bool
+) -> None:
     home = Path(frontend.environment["HOME"])
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": True}}
     (home / ".gemini" / "settings.json").write_text(json.dumps({"security": security}))
@@ -469,10 +544,22 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(frontend: Frontend, 
 
 @of(OPENCODE)
 @pytest.mark.full
-def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(frontend: Frontend) -> None:
-    """opencode works where PWD points to. No shell stands before the drop-in here, because a shell mends PWD."""
+def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(
+    frontend: Frontend,
+) -> None:
+    """opencode works where PWD points to. No shell stands before the drop-in here, because a shell
+    mends PWD.
+    """
     (frontend.folder.parent / "other").mkdir()
-    flags = ["--output-format", "stream-json", "--verbose", *frontend.arguments, BYPASS, "--shim-vendor", "opencode"]
+    flags = [
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        *frontend.arguments,
+        BYPASS,
+        "--shim-vendor",
+        "opencode",
+    ]
     process = Process(
         [sys.executable, "-m", "shim", "claude", "-p", "[[shell]] touch made.txt", *flags],
         frontend.folder,
@@ -486,7 +573,9 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
 
 @only_gemini
 @pytest.mark.full
-def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(frontend: Frontend) -> None:
+def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(
+    frontend: Frontend,
+) -> None:
     run = frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
     assert not (frontend.folder / "made.txt").exists()
     for line in (run.init, run.result):
@@ -497,10 +586,16 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
 @of(GEMINI, OPENCODE, later=[OPENCODE])
 def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: Frontend) -> None:
     """Permission-parity N2, N3"""
-    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash")
+    run = frontend.run(
+        "[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"
+    )
     assert (frontend.folder / "made.txt").exists()
-    assert {"Bash", "Write", "Read"} <= set(run.init["tools"]) and "not_honoured" not in run.init["shim"]
-    other = frontend.run("[[shell]] touch other.txt", "--permission-mode", "plan", "--allowedTools", "Bash")
+    assert {"Bash", "Write", "Read"} <= set(run.init["tools"]) and "not_honoured" not in run.init[
+        "shim"
+    ]
+    other = frontend.run(
+        "[[shell]] touch other.txt", "--permission-mode", "plan", "--allowedTools", "Bash"
+    )
     assert not (frontend.folder / "other.txt").exists() and other.init["permissionMode"] == "plan"
 
 

@@ -1,4 +1,6 @@
-"""A bare `claude` on a terminal with real vendors: `tui = "vendor"` gives the vendor's own screen, in our place."""
+"""A bare `claude` on a terminal with real vendors: `tui = "vendor"` gives the vendor's own screen,
+in our place.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, OPENCODE, PI, QWEN, Vendor
 pytestmark = pytest.mark.e2e
 
 SCREEN_SECONDS = 60.0
-# What each program's own screen asks a terminal first: the colours, the keyboard, or another screen buffer.
+# What each program's own screen asks a terminal first: the colours, the keyboard, or another screen
+# buffer.
 SCREEN = re.compile(r"\x1b\[\?(1049|2004|2026|25|1004)[hl]|\x1b\[>|\x1b\]1[01];\?|\x1b\[6n|\x1b\[c")
 REST = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (QWEN, OPENCODE, CODEX)]
 
@@ -27,7 +30,9 @@ def settings(frontend: Frontend, text: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", [PI, CLAUDE_ITSELF, *REST], ids=str, indirect=True)
-def test_the_vendors_own_screen_opens_where_the_settings_say_so(frontend: Frontend, vendor: Vendor) -> None:
+def test_the_vendors_own_screen_opens_where_the_settings_say_so(
+    frontend: Frontend, vendor: Vendor
+) -> None:
     settings(frontend, 'tui = "vendor"\n')
     with on_terminal([str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder),
                      patience=SCREEN_SECONDS) as terminal:  # fmt: skip
@@ -40,7 +45,9 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(frontend: Fronte
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
 def test_without_that_no_vendor_is_started(frontend: Frontend) -> None:
-    with on_terminal([str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)) as terminal:
+    with on_terminal(
+        [str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)
+    ) as terminal:
         assert terminal.end() == 1
     assert "has no screen" in terminal.plain
     assert SCREEN.search(terminal.drawn) is None

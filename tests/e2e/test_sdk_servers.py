@@ -1,4 +1,6 @@
-"""MCP servers in the frontend's own process: real SDKs, real vendors that call their tools, and the real claude."""
+"""MCP servers in the frontend's own process: real SDKs, real vendors that call their tools, and the
+real claude.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ pytestmark = pytest.mark.e2e
 
 NAME, ADD = "my_calc", "mcp__my_calc__add"
 # How each vendor's model calls the tool.
-OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_my_calc_add", "opencode": "my_calc_add", "codex": "mcp__my_calc.add"}
+OWN_NAMES: Mapping[str, str] = {
+    "gemini": "mcp_my_calc_add",
+    "opencode": "my_calc_add",
+    "codex": "mcp__my_calc.add",
+}
 full = pytest.mark.full
 CELLS = [
     pytest.param(PYTHON, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="python-claude"),
@@ -35,7 +41,9 @@ def call(cli: Cli, a: int, b: int) -> str:
 
 
 @cells
-def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkClient, cli: Cli, place: Place) -> None:
+def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
     conversation = client.connect(place, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     asked = conversation.await_saw("asked")
@@ -45,14 +53,22 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkCl
     conversation.allow()
     turn = conversation.rest_of_turn(0)
     assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
-    assert [(line["text"], line["is_error"]) for line in turn.of("tool_result")] == [("the sum is 5", False)]
+    assert [(line["text"], line["is_error"]) for line in turn.of("tool_result")] == [
+        ("the sum is 5", False)
+    ]
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
     assert [line["name"] for line in turn.of("tool_use")] == [ADD]
     assert ADD in turn.init["tools"]
-    assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [(NAME, "connected")]
+    assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [
+        (NAME, "connected")
+    ]
     conversation.order("servers")
     (status,) = conversation.lines[-2]["servers"]
-    assert (status["name"], status["status"], status["tools"][0]["name"]) == (NAME, "connected", "add")
+    assert (status["name"], status["status"], status["tools"][0]["name"]) == (
+        NAME,
+        "connected",
+        "add",
+    )
     conversation.disconnect()
 
 
@@ -82,7 +98,9 @@ def test_a_call_runs_as_the_frontend_changed_it(client: SdkClient, cli: Cli, pla
 
 @full
 @cells
-def test_a_tool_that_fails_is_a_result_that_says_so(client: SdkClient, cli: Cli, place: Place) -> None:
+def test_a_tool_that_fails_is_a_result_that_says_so(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
     conversation = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
     turn = conversation.turn(call(cli, 3, 3))
     ((text, failed),) = [(line["text"], line["is_error"]) for line in turn.of("tool_result")]
@@ -109,7 +127,9 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
 def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
     allowing = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
     turn = allowing.turn(call(cli, 4, 5))
-    assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [{"a": 4, "b": 5}]
+    assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [
+        {"a": 4, "b": 5}
+    ]
     allowing.disconnect()
     denying = client.connect(place, asks=True, serves=NAME, denied=["mcp__my_calc"])
     turn = denying.turn(call(cli, 4, 5))
@@ -118,14 +138,18 @@ def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
 
 
 @full
-@pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")])
+@pytest.mark.parametrize(
+    ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
+)
 def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_frontends(
     client: SdkClient, cli: Cli, place: Place
 ) -> None:
     conversation = client.connect(place, asks=True, serves=NAME)
     for _ in range(2):
         init = conversation.turn("[[text]]").init
-        assert [(server["name"], server["status"]) for server in init["servers"]] == [(NAME, "failed")]
+        assert [(server["name"], server["status"]) for server in init["servers"]] == [
+            (NAME, "failed")
+        ]
         assert ADD not in init["tools"]
     conversation.disconnect()
 

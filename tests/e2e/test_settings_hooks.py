@@ -1,7 +1,8 @@
-"""The PreToolUse hooks of Claude's settings files below the drop-in are run as the real claude runs them.
+"""The PreToolUse hooks of Claude's settings files below the drop-in are run as the real claude runs
+them.
 
-Which vendor runs what is in the table of permissions. Here: what a hook is told, that it may change a call, and that
-nothing of it stays.
+Which vendor runs what is in the table of permissions. Here: what a hook is told, that it may change
+a call, and that nothing of it stays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 TOLD = "told.json"
-CHANGED = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"command": f"touch {MADE}2"}}
+CHANGED = {
+    "hookEventName": "PreToolUse",
+    "permissionDecision": "allow",
+    "updatedInput": {"command": f"touch {MADE}2"},
+}
 of_all = pytest.mark.parametrize(
     "vendor",
     [pytest.param(CLAUDE_ITSELF, marks=pytest.mark.full), QWEN, CODEX, COPILOT],
@@ -32,7 +37,8 @@ def settings(frontend: Frontend, vendor: Vendor, given: dict[str, Any]) -> Path:
     """The user's settings file; the folder that hooks write into."""
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install(vendor.package).executable
-        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # root may not bypass elsewhere
+        # root may not bypass elsewhere
+        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     home = Path(frontend.environment["HOME"])
     (home / ".claude").mkdir(exist_ok=True)
     (home / ".claude" / "settings.json").write_text(json.dumps(given))
@@ -40,8 +46,14 @@ def settings(frontend: Frontend, vendor: Vendor, given: dict[str, Any]) -> Path:
 
 
 @of_all
-def test_a_hook_is_told_of_a_call_in_claudes_words(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
-    home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'))
+def test_a_hook_is_told_of_a_call_in_claudes_words(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    home = settings(
+        frontend,
+        vendor,
+        hook(f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'),
+    )
     run = frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     told = json.loads((home / TOLD).read_text())
@@ -62,13 +74,18 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(frontend: Frontend, model: Sc
 
 @pytest.mark.full
 @of_all
-def test_a_hook_sees_what_is_written_to_a_file(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_a_hook_sees_what_is_written_to_a_file(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
     named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
     frontend.run(f"[[write]] {named}", *BYPASS)
     assert (frontend.folder / MADE).exists()
     told = json.loads((home / TOLD).read_text())
-    assert (told["tool_name"], told["tool_input"]["file_path"]) == ("Write", str(frontend.folder / MADE))
+    assert (told["tool_name"], told["tool_input"]["file_path"]) == (
+        "Write",
+        str(frontend.folder / MADE),
+    )
     assert told["tool_input"]["content"] == (frontend.folder / MADE).read_text()
 
 
@@ -81,12 +98,15 @@ def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
     frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
     changed = (frontend.folder / f"{MADE}2").exists()
-    assert changed is (vendor in (CLAUDE_ITSELF, QWEN))  # the model of a test does not know Claude's words
+    # the model of a test does not know Claude's words
+    assert changed is (vendor in (CLAUDE_ITSELF, QWEN))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [QWEN, CODEX, COPILOT], indirect=True, ids=str)
-def test_an_interrupt_ends_a_hook_that_runs(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_an_interrupt_ends_a_hook_that_runs(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     settings(frontend, vendor, hook("exec sleep 4711"))
     process = frontend.start(f"[[shell]] touch {MADE}", *BYPASS)
     assert frontend.runs_within("sleep 4711")

@@ -1,4 +1,6 @@
-"""`shim run` on a real terminal over real vendors: Ctrl-C, questions, denied calls, sessions; and `shim explain`."""
+"""`shim run` on a real terminal over real vendors: Ctrl-C, questions, denied calls, sessions; and
+`shim explain`.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,13 @@ def over(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
 def shim_run(frontend: Frontend, prompt: str, *flags: str) -> Iterator[Terminal]:
     """`shim run` of the installed vendor on a terminal of its own."""
     command = [*SHIM, "run", *frontend.arguments, *flags, prompt]
-    environment = {**frontend.environment, "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}"}
-    with on_terminal(command, env=environment, cwd=str(frontend.folder), patience=TURN_SECONDS) as terminal:
+    environment = {
+        **frontend.environment,
+        "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}",
+    }
+    with on_terminal(
+        command, env=environment, cwd=str(frontend.folder), patience=TURN_SECONDS
+    ) as terminal:
         yield terminal
 
 
@@ -61,8 +68,11 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
 
 @over(full=(QWEN, PI, CLAUDE_ITSELF))
 def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Vendor) -> None:
-    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # else the real claude lets root bypass nothing
-    with shim_run(frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions") as terminal:
+    # else the real claude lets root bypass nothing
+    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
+    with shim_run(
+        frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions"
+    ) as terminal:
         terminal.when(lambda: frontend.runs_within(ENDLESS_COMMAND, 0), "the command to run")
         terminal.type(CTRL_C)
         terminal.until("interrupting")
@@ -73,7 +83,9 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Ve
 
 
 @over(QWEN, full=(CLAUDE_ITSELF,))
-@pytest.mark.parametrize("answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")])
+@pytest.mark.parametrize(
+    "answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")]
+)
 def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answer: str) -> None:
     with shim_run(frontend, TOUCH) as terminal:
         terminal.until(f"? may it run Bash touch {MADE}")
@@ -91,7 +103,10 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     frontend: Frontend, vendor: Vendor, call: str
 ) -> None:
     command = [*SHIM, "run", *frontend.arguments]
-    environment = {**frontend.environment, "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}"}
+    environment = {
+        **frontend.environment,
+        "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}",
+    }
     call = call.replace("@", str(frontend.folder / MADE))
 
     def piped(*words: str) -> str:
@@ -109,7 +124,8 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     flags = shlex.split(advice.removeprefix("to allow it: shim run ").partition(" …")[0])
     assert "✓ done" in piped(*flags), flags
     assert (frontend.folder / MADE).exists()
-    if call == TOUCH:  # qwen says of a write in its plan mode that it failed, not that it was denied
+    # qwen says of a write in its plan mode that it failed, not that it was denied
+    if call == TOUCH:
         assert "the mode plan lets nothing be changed" in piped("--permission-mode", "plan")
 
 
@@ -123,21 +139,41 @@ def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Ve
 
 
 @over(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
-def test_what_is_explained_is_what_a_turn_starts(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_what_is_explained_is_what_a_turn_starts(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     flags = ("-p", "[[text]] hi", *frontend.arguments, "--permission-mode", "plan")
     cast = frontend.folder.parent / "a.cast"
     environment = {**frontend.environment, "SHIM_RECORD": str(cast)}
     argv = [str(frontend.claude), *flags, "--output-format", "stream-json", "--verbose"]
-    subprocess.run([*argv], env=environment, cwd=frontend.folder, stdin=subprocess.DEVNULL, timeout=TURN_SECONDS)
+    subprocess.run(
+        [*argv],
+        env=environment,
+        cwd=frontend.folder,
+        stdin=subprocess.DEVNULL,
+        timeout=TURN_SECONDS,
+    )
     records = [json.loads(line) for line in cast.read_text().splitlines()]
-    (ran,) = [record[2]["argv"] for record in records if isinstance(record, list) and record[1] == "s"]
+    (ran,) = [
+        record[2]["argv"] for record in records if isinstance(record, list) and record[1] == "s"
+    ]
     asked = len(model.requests)
     command = [*SHIM, "explain", "--json", "--", *flags, "--shim-vendor", vendor.name, *argv[-3:]]
     done = subprocess.run(
-        command, env=frontend.environment, cwd=frontend.folder, capture_output=True, timeout=TURN_SECONDS, check=True
+        command,
+        env=frontend.environment,
+        cwd=frontend.folder,
+        capture_output=True,
+        timeout=TURN_SECONDS,
+        check=True,
     )
     explained = json.loads(done.stdout)
-    given = {word for word in (*ran, *explained["argv"]) if len(word) == 36 and word.count("-") == 4}  # fresh ids
-    assert [word for word in explained["argv"] if word not in given] == [word for word in ran if word not in given]
+    # fresh ids
+    given = {
+        word for word in (*ran, *explained["argv"]) if len(word) == 36 and word.count("-") == 4
+    }
+    assert [word for word in explained["argv"] if word not in given] == [
+        word for word in ran if word not in given
+    ]
     assert explained["help_known"] and len(model.requests) == asked
     assert gone(frontend)

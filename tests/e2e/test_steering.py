@@ -1,4 +1,6 @@
-"""A message while a turn runs: a frontend sees what the real claude makes of it, which stands in the same table."""
+"""A message while a turn runs: a frontend sees what the real claude makes of it, which stands in
+the same table.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ steering = pytest.mark.parametrize(
 @pytest.fixture
 def conversation(frontend: Frontend) -> Conversation:
     """A conversation in whose turn a command runs."""
-    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # else the real claude lets root bypass nothing
-    begun = Conversation(frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages")
+    # else the real claude lets root bypass nothing
+    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
+    begun = Conversation(
+        frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages"
+    )
     say(begun, RUNNING, FIRST)
-    while not any(block["type"] == "tool_use" for block in begun.until("assistant")["message"]["content"]):
+    while not any(
+        block["type"] == "tool_use" for block in begun.until("assistant")["message"]["content"]
+    ):
         pass
     return begun
 

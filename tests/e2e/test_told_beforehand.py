@@ -1,8 +1,8 @@
 """What a vendor is told before it starts: the denied call does not run, and the turn goes on.
 
-Each cell is a vendor, what the frontend asks for, and a call that the scripted model makes. The real claude runs none
-of these calls (permission-parity page). Below the drop-in the vendor is started, hears the rule beforehand, and its
-model is told that it may not.
+Each cell is a vendor, what the frontend asks for, and a call that the scripted model makes. The
+real claude runs none of these calls (permission-parity page). Below the drop-in the vendor is
+started, hears the rule beforehand, and its model is told that it may not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Cell:
-    """`files` are files below home ("~") or the folder; an object is written as JSON. `server`: one of MCP is there."""
+    """`files` are files below home ("~") or the folder; an object is written as JSON. `server`: one
+    of MCP is there.
+    """
 
     vendor: Vendor
     name: str
@@ -80,7 +82,10 @@ permission:
 You do anything.
 """
 ALLOW_SHELL = '[[rule]]\ntoolName = "run_shell_command"\ndecision = "allow"\npriority = 999\n'
-TRUSTED = {"tools": {"allowed": ["run_shell_command"]}, "general": {"defaultApprovalMode": "auto_edit"}}
+TRUSTED = {
+    "tools": {"allowed": ["run_shell_command"]},
+    "general": {"defaultApprovalMode": "auto_edit"},
+}
 ASK = json.dumps({"permissions": {"ask": ["Bash"]}})
 
 CELLS = (
@@ -140,9 +145,13 @@ def prepare(frontend: Frontend, cell: Cell) -> None:
         if cell.vendor is GEMINI:
             settings = home / ".gemini" / "settings.json"
             servers = {"srv": {"command": words[0], "args": words[1:], "trust": True}}
-            settings.write_text(json.dumps(json.loads(settings.read_text()) | {"mcpServers": servers}))
+            settings.write_text(
+                json.dumps(json.loads(settings.read_text()) | {"mcpServers": servers})
+            )
         else:
-            said = json.dumps({"mcp": {"srv": {"type": "local", "command": words, "enabled": True}}})
+            said = json.dumps(
+                {"mcp": {"srv": {"type": "local", "command": words, "enabled": True}}}
+            )
             settings = home / ".config" / "opencode" / "opencode.json"
             settings.parent.mkdir(parents=True, exist_ok=True)
             settings.write_text(said)
@@ -150,7 +159,12 @@ def prepare(frontend: Frontend, cell: Cell) -> None:
 
 @pytest.mark.parametrize(
     ("vendor", "cell"),
-    [pytest.param(cell.vendor, cell, id=str(cell), marks=[] if cell.first else [pytest.mark.full]) for cell in CELLS],
+    [
+        pytest.param(
+            cell.vendor, cell, id=str(cell), marks=[] if cell.first else [pytest.mark.full]
+        )
+        for cell in CELLS
+    ],
     indirect=["vendor"],
 )
 def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
@@ -166,7 +180,10 @@ def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("vendor", "call"), [(GEMINI, "mcp_srv_make"), (OPENCODE, "srv_make")], indirect=["vendor"], ids=str
+    ("vendor", "call"),
+    [(GEMINI, "mcp_srv_make"), (OPENCODE, "srv_make")],
+    indirect=["vendor"],
+    ids=str,
 )
 def test_the_server_of_these_cells_is_heard_where_nothing_is_denied(
     frontend: Frontend, vendor: Vendor, call: str
@@ -181,13 +198,19 @@ DISCOVERED = {
     "list.sh": """#!/bin/sh\necho '[{"name": "make", "description": "x", "parameters": {"type": "object"}}]'\n""",
     "call.sh": f"#!/bin/sh\ntouch {MADE}\n",
     ".gemini/settings.json": {
-        "tools": {"discoveryCommand": "./list.sh", "callCommand": "./call.sh", "allowed": ["discovered_tool_make"]}
+        "tools": {
+            "discoveryCommand": "./list.sh",
+            "callCommand": "./call.sh",
+            "allowed": ["discovered_tool_make"],
+        }
     },
 }
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flags", [mode("plan"), mode("default"), (*BYPASS, "--tools", "Read")], ids=str)
+@pytest.mark.parametrize(
+    "flags", [mode("plan"), mode("default"), (*BYPASS, "--tools", "Read")], ids=str
+)
 @pytest.mark.parametrize("vendor", [GEMINI], indirect=True, ids=str)
 def test_w10_a_project_that_gives_gemini_tools_without_a_rule_is_refused_by_the_name_of_its_file(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""An image that a tool of MCP returns: real clients, real vendors, and the real claude that shows the test is right.
+"""An image that a tool of MCP returns: real clients, real vendors, and the real claude that shows
+the test is right.
 
-The SDKs have the server in their own process, the editor names a program. pi and copilot take neither: their users
-name the program in the settings of the vendor.
+The SDKs have the server in their own process, the editor names a program. pi and copilot take
+neither: their users name the program in the settings of the vendor.
 """
 
 from __future__ import annotations
@@ -33,14 +34,20 @@ OWN_NAMES: Mapping[Vendor, str] = {
     KIMI: "look",
     OPENCODE: "srv_look",
 }
-PROGRAM: Line = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
-SETTINGS = {PI: "pi/mcp.json", COPILOT: ".copilot/mcp-config.json"}  # below the home, for servers of the user's own
+PROGRAM: Line = {
+    "command": sys.executable,
+    "args": [str(Path(__file__).with_name("mcp_server.py"))],
+}
+# below the home, for servers of the user's own
+SETTINGS = {PI: "pi/mcp.json", COPILOT: ".copilot/mcp-config.json"}
 HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
 BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
 
 
 def prepare(cli: Cli, place: Place) -> tuple[str, str]:
-    """Write a picture, and the vendor's settings if only they can name a server; return the prompt and the picture."""
+    """Write a picture, and the vendor's settings if only they can name a server; return the prompt
+    and the picture.
+    """
     picture = png()
     file = place.folder / "picture.png"
     file.write_bytes(base64.b64decode(picture))
@@ -64,13 +71,18 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
     conversation = client.connect(place, asks=True, serves=None if cli.vendor in SETTINGS else NAME)
     begin = len(conversation.lines)
     conversation.say(prompt)
-    for _ in range(2 if cli.vendor is KIMI else 1):  # kimi asks about the tool, and we about that of the server
+    # kimi asks about the tool, and we about that of the server
+    for _ in range(2 if cli.vendor is KIMI else 1):
         conversation.await_saw("asked")
         conversation.allow()
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
     (result,) = turn.of("tool_result")
-    shown = [] if cli.vendor in HIDING else [{"type": "base64", "media_type": "image/png", "data": picture}]
+    shown = (
+        []
+        if cli.vendor in HIDING
+        else [{"type": "base64", "media_type": "image/png", "data": picture}]
+    )
     assert result["images"] == shown
     assert result["text"].startswith("here") and not result["is_error"]
     assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
@@ -88,7 +100,11 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
     editor.leave()
     (call,) = prompt.calls.values()
     contents = [block["content"] for block in call["content"]]
-    shown = [] if cli.vendor in HIDING else [{"type": "image", "mimeType": "image/png", "data": picture}]
+    shown = (
+        []
+        if cli.vendor in HIDING
+        else [{"type": "image", "mimeType": "image/png", "data": picture}]
+    )
     assert [block for block in contents if block["type"] == "image"] == shown
     assert contents[0]["text"].startswith("here") and call["status"] == "completed"
     assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
@@ -96,8 +112,12 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")])
-def test_a_tool_without_a_name_is_asked_about_each_time(client: SdkClient, cli: Cli, place: Place) -> None:
+@pytest.mark.parametrize(
+    ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
+)
+def test_a_tool_without_a_name_is_asked_about_each_time(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
     """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""
     write_settings(cli, place)
     conversation = client.connect(place, asks=True)

@@ -1,7 +1,8 @@
 """What no program should print, through the installed drop-in, read by the real SDKs.
 
-Every case of `torture.py` is printed by a stand-in for a vendor. One process of each client reads them all, a few at a
-time, because starting it costs more than a case; each case is then a test of its own.
+Every case of `torture.py` is printed by a stand-in for a vendor. One process of each client reads
+them all, a few at a time, because starting it costs more than a case; each case is then a test of
+its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from programs import node_folder
 from sdk_clients import SDKS, SdkClient
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path.append(str(TESTS / "support"))  # what these tests share with those that need nothing but Python
+# what these tests share with those that need nothing but Python
+sys.path.append(str(TESTS / "support"))
 import sweeps  # noqa: E402
 from box import TELL_VERSION  # noqa: E402
 from torture import Torture  # noqa: E402
@@ -98,12 +100,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         timeout=INSTALL_SECONDS,
         check=True,
     )
-    settings = folders["home"] / ".config" / "shim" / "config.toml"  # the cases are of pi's output for one message
+    # the cases are of pi's output for one message
+    settings = folders["home"] / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text('[vendors.pi]\ndriver = "one-way"\n')
     place = Place(folders["bin"] / "claude", folders["work"], environment)
     yield place
-    wait_until(lambda: not place.processes(), HELD_SECONDS)  # one message may leave a detached process behind
+    # one message may leave a detached process behind
+    wait_until(lambda: not place.processes(), HELD_SECONDS)
     left = place.processes_left()
     place.close()
     assert left == {}
@@ -129,8 +133,17 @@ def seen(place: Place) -> Seen:
 
     def look(client: SdkClient) -> dict[str, Line]:
         if client.name not in known:
-            own = [run for run, of in zip(runs, RUNS, strict=True) if sweeps.full or in_turn(*of, client)]
-            start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
+            own = [
+                run
+                for run, of in zip(runs, RUNS, strict=True)
+                if sweeps.full or in_turn(*of, client)
+            ]
+            start = {
+                "claude": str(place.claude),
+                "cwd": str(place.folder),
+                "partial": True,
+                "asks": False,
+            }
             start |= {"runs": own, "at_once": AT_ONCE, "seconds": RUN_SECONDS}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
@@ -139,7 +152,8 @@ def seen(place: Place) -> Seen:
             place.started.append(process)
             limit = patience(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
-            limit = max(limit, patience(HANG_SECONDS))  # the load at the start is not the load during the runs
+            # the load at the start is not the load during the runs
+            limit = max(limit, patience(HANG_SECONDS))
             lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
             known[client.name] = {line["name"]: line for line in lines}
         return known[client.name]
@@ -150,7 +164,11 @@ def seen(place: Place) -> Seen:
 def short(text: str) -> str:
     """A text as the clients say it."""
     data = text.encode()
-    return text if len(data) <= LONG else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+    return (
+        text
+        if len(data) <= LONG
+        else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+    )
 
 
 def fits(expected: Any, found: str) -> bool:
@@ -168,7 +186,9 @@ def test_what_reached_us_reaches_the_frontend_with_one_result(
     (end,) = run["ends"]
     if case.error:
         assert end["is_error"] is True
-        said = "\n".join([end["text"], *end["errors"], *(raised["text"] for raised in run["exceptions"])])
+        said = "\n".join(
+            [end["text"], *end["errors"], *(raised["text"] for raised in run["exceptions"])]
+        )
         assert isinstance(case.error, re.Pattern) or not client.raises_text or case.error in said
     else:
         assert end["is_error"] is False and run["exceptions"] == []

@@ -1,4 +1,6 @@
-"""Our transcripts, read by the programs that read Claude's: the Python SDK, and the real claude itself."""
+"""Our transcripts, read by the programs that read Claude's: the Python SDK, and the real claude
+itself.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.e2e
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "qwen"
 SESSION = "33333333-2222-4333-8444-555555555555"
 
-# One object per line: what the SDK knows of the sessions of a folder, then the messages of one of them.
+# One object per line: what the SDK knows of the sessions of a folder, then the messages of one of
+# them.
 READER = """
 import json, sys
 from claude_agent_sdk import get_session_messages, list_sessions
@@ -41,7 +44,9 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["work", "odd é~x_y.z+(1) 日本", "long/" + "/".join(["folder_of_a_project"] * 15)])
+@pytest.fixture(
+    params=["work", "odd é~x_y.z+(1) 日本", "long/" + "/".join(["folder_of_a_project"] * 15)]
+)
 def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / request.param
     folder.mkdir(parents=True)
@@ -54,7 +59,9 @@ def write_turn(home: Path, work: Path, prompt: str, case: str) -> list[Any]:
     transcript = Transcript({"HOME": str(home)}, str(work), CLAUDE_VERSION)
     transcript.prompt(prompt, str(uuid4()))
     transcript.open(SESSION)
-    said = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(None)
+    said = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(
+        None
+    )
     transcript.lines(said)
     transcript.close()
     lines = [json.loads(line) for line in said.splitlines()]
@@ -79,7 +86,10 @@ def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(home: Path, wor
     second = write_turn(home, work, "And now edit", "0.24.4-edit")
     session, messages = read(home, work)
     assert session["session_id"] == SESSION
-    assert (session["first_prompt"], session["summary"]) == ("Read two files at once", "And now edit")
+    assert (session["first_prompt"], session["summary"]) == (
+        "Read two files at once",
+        "And now edit",
+    )
     assert session["cwd"] == str(work)
     assert session["created_at"]
     said = [

@@ -1,4 +1,6 @@
-"""A real CLI that is in no list of ours, run by its user's profile alone; and real programs in each other's place."""
+"""A real CLI that is in no list of ours, run by its user's profile alone; and real programs in each
+other's place.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,23 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def claude(model: ModelServer, hello: Path, tmp_path: Path) -> Claude:
-    """`claude` over the vendors of the settings; grok and qwen read the same address, each from its own variables."""
+    """`claude` over the vendors of the settings; grok and qwen read the same address, each from its
+    own variables.
+    """
     programs = {"grok": install(GROK), "qwen": install(QWEN.package), "claude": install(CLAUDE)}
     qwen = programs["qwen"]
     environment = isolated_environment(QWEN, qwen, model.url, tmp_path)
-    environment |= {"GROK_BASE_URL": model.url, "GROK_API_KEY": "x", "SHIM_STATE": str(tmp_path / "state")}
+    environment |= {
+        "GROK_BASE_URL": model.url,
+        "GROK_API_KEY": "x",
+        "SHIM_STATE": str(tmp_path / "state"),
+    }
     config = Path(environment["HOME"]) / ".config" / "shim"
     (config / "vendors").mkdir(parents=True)
     shutil.copy(PROFILE, config / "vendors")
     bins = "".join(
-        f"[vendors.{name}]\nbin = {json.dumps(str(program.executable))}\n" for name, program in programs.items()
+        f"[vendors.{name}]\nbin = {json.dumps(str(program.executable))}\n"
+        for name, program in programs.items()
     )
     (config / "config.toml").write_text(f'vendor = ["grok", "qwen"]\n{bins}', encoding="utf-8")
 
@@ -79,8 +88,18 @@ def test_it_answers(claude: Claude, model: ModelServer) -> None:
 
 
 def test_it_runs_tools(claude: Claude) -> None:
-    words = brief(claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL))
-    assert [word.split(":")[0] for word in words] == ["init", "text", "call", "result", "text", "end", "."]
+    words = brief(
+        claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL)
+    )
+    assert [word.split(":")[0] for word in words] == [
+        "init",
+        "text",
+        "call",
+        "result",
+        "text",
+        "end",
+        ".",
+    ]
     assert "made by a tool" in words[3] and words[4] == f"text:{REPLY_AFTER_TOOL}"
 
 
@@ -92,11 +111,18 @@ def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -
 
 
 @pytest.mark.parametrize(
-    "talks", [pytest.param(False, marks=pytest.mark.full), True], ids=["one message", "a conversation"]
+    "talks",
+    [pytest.param(False, marks=pytest.mark.full), True],
+    ids=["one message", "a conversation"],
 )
-def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(claude: Claude, talks: bool) -> None:
+def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(
+    claude: Claude, talks: bool
+) -> None:
     if talks:
-        messages = [USER | {"message": {"role": "user", "content": f"[[text]] {it}"}} for it in ("one", "two")]
+        messages = [
+            USER | {"message": {"role": "user", "content": f"[[text]] {it}"}}
+            for it in ("one", "two")
+        ]
         said = "".join(json.dumps(message) + "\n" for message in messages)
         lines = claude("--input-format", "stream-json", said=said, SHIM_VENDOR="claude,qwen")
     else:

@@ -1,7 +1,8 @@
-"""Real programs behind a wrapper that changes what they print for `--version`: only a known major version is trusted.
+"""Real programs behind a wrapper that changes what they print for `--version`: only a known major
+version is trusted.
 
-The program behind the wrapper is the tested one, so it would keep the rule. What matters is that a program which names
-another version is not asked to.
+The program behind the wrapper is the tested one, so it would keep the rule. What matters is that a
+program which names another version is not asked to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,20 @@ from frontend import Frontend
 from permission_rows import MADE, TOUCH, denied, mode
 from programs import version_of
 from scripts import ScriptedServer
-from vendor_setups import CLINE, CODEX, COPILOT, DROID, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN, VIBE, Vendor
+from vendor_setups import (
+    CLINE,
+    CODEX,
+    COPILOT,
+    DROID,
+    GEMINI,
+    KIMI,
+    KIMI_CODE,
+    OPENCODE,
+    PI,
+    QWEN,
+    VIBE,
+    Vendor,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -40,7 +54,9 @@ def change_version(version: str, part: int) -> str:
 
 
 def wrap(frontend: Frontend, line: str) -> None:
-    """Replace the vendor's program by a wrapper that prints another version and otherwise runs the program."""
+    """Replace the vendor's program by a wrapper that prints another version and otherwise runs the
+    program.
+    """
     real = frontend.environment["SHIM_BIN"]
     wrapper = Path(frontend.environment["HOME"]) / "wrapper"
     script = f'#!/bin/sh\n[ "$*" = --version ] && exec echo {shlex.quote(line)}\nexec {shlex.quote(real)} "$@"\n'
@@ -58,7 +74,9 @@ def vendors() -> list[Any]:
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-@pytest.mark.parametrize("flags", [denied("Bash"), mode("plan"), mode("acceptEdits")], ids=["deny", "plan", "edits"])
+@pytest.mark.parametrize(
+    "flags", [denied("Bash"), mode("plan"), mode("acceptEdits")], ids=["deny", "plan", "edits"]
+)
 @pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
 def test_an_unknown_version_with_a_rule_is_refused(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, major: bool, flags: tuple[str, ...]
@@ -68,13 +86,16 @@ def test_an_unknown_version_with_a_rule_is_refused(
     done = frontend.run(TOUCH, *flags)
     assert not (frontend.folder / MADE).exists() and not model.requests
     assert done.exit == 1 and done.result["shim"]["cause"] == "refused"
-    if "no way to honour" not in done.result["errors"][0]:  # the vendor has no such mode in any version
+    # the vendor has no such mode in any version
+    if "no way to honour" not in done.result["errors"][0]:
         assert (version if major else UNRECOGNISED) in done.result["errors"][0]
         assert done.init["shim"]["unattended"] is True
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-def test_an_unknown_version_without_rules_runs_unattended(frontend: Frontend, vendor: Vendor) -> None:
+def test_an_unknown_version_without_rules_runs_unattended(
+    frontend: Frontend, vendor: Vendor
+) -> None:
     wrap(frontend, UNRECOGNISED)
     done = frontend.run("[[text]]")
     assert done.exit == 0 and done.init["shim"]["unattended"] is True

@@ -1,4 +1,6 @@
-"""The package as pip builds it: what it has in it, and that a checkout without `make` can install it."""
+"""The package as pip builds it: what it has in it, and that a checkout without `make` can install
+it.
+"""
 
 import os
 import subprocess
@@ -13,14 +15,18 @@ BUILD_SECONDS = 300.0  # pip fetches the build tool first
 def test_the_wheel_has_the_manual_and_shows_it(tmp_path):
     wheels, folder = tmp_path / "wheels", tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", wheels, ROOT], check=True, timeout=BUILD_SECONDS)
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "-w", wheels, ROOT], check=True, timeout=BUILD_SECONDS
+    )
     (wheel,) = wheels.iterdir()
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "shim" / "manual").iterdir()}
     assert ours <= packed and "shim/manual/demo.svg" in packed
     assert not any(name.startswith(("tests/", "fixtures/")) for name in packed)
 
-    subprocess.run([*pip, "install", "--no-deps", "--target", folder, wheel], check=True, timeout=BUILD_SECONDS)
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--target", folder, wheel], check=True, timeout=BUILD_SECONDS
+    )
     shown = subprocess.run(
         [sys.executable, "-P", "-m", "shim", "help", "yume"],
         env={**os.environ, "PYTHONPATH": str(folder)},

@@ -1,4 +1,5 @@
-"""A first word that the real claude takes for a subcommand starts no vendor; one that it takes for a prompt is one.
+"""A first word that the real claude takes for a subcommand starts no vendor; one that it takes for
+a prompt is one.
 
 The real one is asked beside the drop-in, so that the table of words is known to be its.
 """
@@ -17,14 +18,53 @@ from vendor_setups import CLAUDE_ITSELF, Vendor
 pytestmark = pytest.mark.e2e
 
 WORD_SECONDS = 60.0
-# Each with what the real one answers at once, without a terminal and with a closed stdin. The words that wait for ever
-# there, or go to the network, are left out: `daemon`, `setup-token`, `auth login`, `update`.
+# Each with what the real one answers at once, without a terminal and with a closed stdin. The words
+# that wait for ever there, or go to the network, are left out: `daemon`, `setup-token`, `auth
+# login`, `update`.
 REFUSED = (
-    *("attach", "logs", "stop", "kill", "rm", "respawn", "attach x", "logs x", "stop x", "rm x", "respawn x"),
-    *("auto-mode", "project", "gateway", "import", "purge", "project purge", "ultrareview", "remote-control", "rc"),
-    *("remote", "bridge", "sync", "self-hosted-runner", "code", "daemon status", "--model sonnet gateway", "--bg -p x"),
+    *(
+        "attach",
+        "logs",
+        "stop",
+        "kill",
+        "rm",
+        "respawn",
+        "attach x",
+        "logs x",
+        "stop x",
+        "rm x",
+        "respawn x",
+    ),
+    *(
+        "auto-mode",
+        "project",
+        "gateway",
+        "import",
+        "purge",
+        "project purge",
+        "ultrareview",
+        "remote-control",
+        "rc",
+    ),
+    *(
+        "remote",
+        "bridge",
+        "sync",
+        "self-hosted-runner",
+        "code",
+        "daemon status",
+        "--model sonnet gateway",
+        "--bg -p x",
+    ),
 )
-SERVED = ("mcp list", "plugin list", "plugins list", "agents --json", "auth status", "--model sonnet mcp list")
+SERVED = (
+    "mcp list",
+    "plugin list",
+    "plugins list",
+    "agents --json",
+    "auth status",
+    "--model sonnet mcp list",
+)
 PROMPTS = ("config", "version", "help", "login", "ps", "-p stop", "-p mcp", "--model sonnet stop")
 SHORT = ("attach x", "rc", "plugins list", "-p stop")
 # Words whose first line a program may read: it is the real one's.

@@ -1,7 +1,8 @@
-"""Programs around claude that other people wrote, with the real claude and with the drop-in for some vendors.
+"""Programs around claude that other people wrote, with the real claude and with the drop-in for
+some vendors.
 
-What they are told is Claude's name for a model; what they have of the environment is little, so the drop-in has its
-settings in its file, as a user of theirs would.
+What they are told is Claude's name for a model; what they have of the environment is little, so the
+drop-in has its settings in its file, as a user of theirs would.
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from wrappers import WRAPPERS, Wrapper, settle
 pytestmark = pytest.mark.e2e
 
 CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(CODEX))
-SHORT = {("ai-sdk-provider-claude-code", "qwen"), ("claude-max-api-proxy", "pi")}  # what `make e2e` tries
+# what `make e2e` tries
+SHORT = {("ai-sdk-provider-claude-code", "qwen"), ("claude-max-api-proxy", "pi")}
 
 Test = Callable[..., None]
 
 
-def scenario(title: str, clients: Sequence[Wrapper] = WRAPPERS, *, short: bool = False) -> Callable[[Test], Test]:
-    """A row for each program. `make e2e` tries the SHORT cells of a `short` scenario, `make full` all."""
+def scenario(
+    title: str, clients: Sequence[Wrapper] = WRAPPERS, *, short: bool = False
+) -> Callable[[Test], Test]:
+    """A row for each program. `make e2e` tries the SHORT cells of a `short` scenario, `make full`
+    all.
+    """
     cells = [
         pytest.param(client, cli, id=f"{client}-{cli}", marks=() if soon else pytest.mark.full)
         for client in clients
@@ -46,14 +52,17 @@ def scenario(title: str, clients: Sequence[Wrapper] = WRAPPERS, *, short: bool =
 
 
 @pytest.fixture
-def place(cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Place]:
+def place(
+    cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_path: Path
+) -> Iterator[Place]:
     """Where the drop-in has its vendor's program and environment in its settings."""
     program = install(cli.vendor.package)
     environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
-        kept = client.own and cli.vendor is CLAUDE_ITSELF  # the file that the drop-in replaces is its program
+        # the file that the drop-in replaces is its program
+        kept = client.own and cli.vendor is CLAUDE_ITSELF
         environment = settle(cli.vendor, None if kept else program.executable, environment)
     place = Place(claude, hello.parent, environment)
     yield place
@@ -66,7 +75,11 @@ def place(cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_p
 def test_a_program_has_a_conversation(
     client: Wrapper, cli: Cli, place: Place, service: ScriptedServer, hello: Path
 ) -> None:
-    prompts = ["[[text]] the first words", f"[[read]] {cli.vendor.file_argument(hello)}", "[[text]] the last words"]
+    prompts = [
+        "[[text]] the first words",
+        f"[[read]] {cli.vendor.file_argument(hello)}",
+        "[[text]] the last words",
+    ]
     first, second, third = client.ask(place, prompts)
     assert first == third == {"text": REPLY}
     assert second["text"].endswith(REPLY_AFTER_TOOL)
@@ -75,7 +88,9 @@ def test_a_program_has_a_conversation(
     remembered = json.dumps(service.asked("text")[-1].messages)
     assert "the first words" in remembered and "the last words" in remembered
     of_claude = {request.model.startswith("claude-") for request in service.requests}
-    assert of_claude == {cli.vendor is CLAUDE_ITSELF}, "no other vendor is asked for a model of Claude's"
+    assert of_claude == {cli.vendor is CLAUDE_ITSELF}, (
+        "no other vendor is asked for a model of Claude's"
+    )
 
 
 @scenario("error", [client for client in WRAPPERS if client.says_why])
@@ -100,8 +115,22 @@ def test_a_reply_that_is_given_up_ends_at_once(
 def test_the_demo_needs_no_model(client: Wrapper, hello: Path, tmp_path: Path) -> None:
     home, binaries = tmp_path / "home", tmp_path / "bin"
     home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", MARK: str(uuid.uuid4())}
-    install_demo = [sys.executable, "-m", "shim", "install", "--vendor", "demo", "--to", str(binaries)]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        MARK: str(uuid.uuid4()),
+    }
+    install_demo = [
+        sys.executable,
+        "-m",
+        "shim",
+        "install",
+        "--vendor",
+        "demo",
+        "--to",
+        str(binaries),
+    ]
     subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
     place = Place(binaries / "claude", hello.parent, environment)
     (answer,) = client.ask(place, ["hi"])

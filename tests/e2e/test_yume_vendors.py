@@ -1,4 +1,6 @@
-"""Yume's own binary over real vendor programs: a turn at a time and many in one, approvals, interrupts, resume."""
+"""Yume's own binary over real vendor programs: a turn at a time and many in one, approvals,
+interrupts, resume.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Tab(LineProcess):
         """Hang up, read to the end; its turns, which keep every rule."""
         self.close_stdin()
         code = self.read_to_end()
-        data = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in self.lines)
+        data = b"".join(
+            json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in self.lines
+        )
         turns = check_flat(data.replace("\u2028".encode(), b"\\u2028"), exposed=True)
         failed = turns[-1][-2]["is_error"] and turns[-1][-2]["subtype"] != "cancelled"
         assert (code == 1) == failed, self.complaint(f"left with {code}")
@@ -44,8 +48,12 @@ class Tab(LineProcess):
 
 
 # gemini's turns are runs of it, as pi's are.
-@pytest.fixture(params=[QWEN, PI, pytest.param(GEMINI, marks=pytest.mark.full), CLAUDE_ITSELF], ids=str)
-def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
+@pytest.fixture(
+    params=[QWEN, PI, pytest.param(GEMINI, marks=pytest.mark.full), CLAUDE_ITSELF], ids=str
+)
+def yume(
+    request: pytest.FixtureRequest, hello: Path, tmp_path: Path
+) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
     with vendor.server() as server:
@@ -53,7 +61,16 @@ def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterato
         environment = isolated_environment(vendor, program, server.url, tmp_path)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
         remember_answers(vendor, tmp_path / "state")
-        command = [sys.executable, "-m", "shim", "install", "--as", "yume-cli", "--to", str(tmp_path / "bin")]
+        command = [
+            sys.executable,
+            "-m",
+            "shim",
+            "install",
+            "--as",
+            "yume-cli",
+            "--to",
+            str(tmp_path / "bin"),
+        ]
         subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
         place = Place(tmp_path / "bin" / "yume-cli", hello.parent, environment)
         yield place, vendor, server
@@ -68,7 +85,16 @@ def start(yume: tuple[Place, Vendor, ScriptedServer]) -> Start:
 
     def started(*words: str) -> Tab:
         given: Sequence[str] = [*vendor.arguments] if "--model" in vendor.arguments else []
-        argv = [str(place.claude), "start", "--provider", vendor.name, "--cwd", str(place.folder), *given, *words]
+        argv = [
+            str(place.claude),
+            "start",
+            "--provider",
+            vendor.name,
+            "--cwd",
+            str(place.folder),
+            *given,
+            *words,
+        ]
         tab = Tab(argv, Path(os.sep), place.environment)
         place.started.append(tab)
         return tab
@@ -94,11 +120,15 @@ def test_a_turn_at_a_time_goes_on_with_its_session(start: Start) -> None:
     assert said(first) == REPLY and first[0]["session_id"] == session
     assert sum(line["type"] == "text" for line in first) > 1, "it is streamed"
     assert not any("estimated" in line for line in first if line["type"] == "usage")
-    (second,) = start("--session-id", session, "--resume", session, "--prompt", "[[text]] again").finish()
+    (second,) = start(
+        "--session-id", session, "--resume", session, "--prompt", "[[text]] again"
+    ).finish()
     assert said(second) == REPLY and second[0]["session_id"] == session
 
 
-def test_many_messages_in_one_process(start: Start, yume: tuple[Place, Vendor, ScriptedServer]) -> None:
+def test_many_messages_in_one_process(
+    start: Start, yume: tuple[Place, Vendor, ScriptedServer]
+) -> None:
     tab = start("--session-id", "tab-7")
     for words in ("[[text]] one", "[[text]] two"):
         tab.send(message(words))
@@ -109,14 +139,19 @@ def test_many_messages_in_one_process(start: Start, yume: tuple[Place, Vendor, S
     assert "[[text]] one" in asked and "[[text]] two" in asked, "the second turn knows the first"
 
 
-def test_parallel_calls_come_one_after_the_other(start: Start, yume: tuple[Place, Vendor, ScriptedServer]) -> None:
+def test_parallel_calls_come_one_after_the_other(
+    start: Start, yume: tuple[Place, Vendor, ScriptedServer]
+) -> None:
     place, vendor, _ = yume
     file = vendor.file_argument(place.folder / "hello.txt")
     (turn,) = start("--prompt", f"[[parallel]] {file} {file}").finish()
     kinds = [line["type"] for line in turn if line["type"].startswith("tool")]
     assert kinds == ["tool_use", "tool_result", "tool_use", "tool_result"]
     calls = [line for line in turn if line["type"] == "tool_use"]
-    assert all(call["name"] == "Read" and call["input"]["file_path"].endswith("hello.txt") for call in calls)
+    assert all(
+        call["name"] == "Read" and call["input"]["file_path"].endswith("hello.txt")
+        for call in calls
+    )
     assert said(turn).endswith(REPLY_AFTER_TOOL)
 
 

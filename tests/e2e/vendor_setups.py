@@ -41,7 +41,8 @@ class Vendor:
     gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
     names_files: bool = True  # what it says of a file that is missing names the file
-    two_way: bool = False  # in a conversation a frontend is asked, and one child serves all messages
+    # in a conversation a frontend is asked, and one child serves all messages
+    two_way: bool = False
     changes: bool = True  # a call runs as the frontend changed it
     questions: bool = False  # its model has a tool for questions to the person
     stops_commands: bool = True  # an interrupt of a turn ends the command that runs in it
@@ -69,7 +70,8 @@ class Vendor:
 
 
 def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
-    """Without the memory switches it asks its model behind the scenes; the folder would need to be trusted.
+    """Without the memory switches it asks its model behind the scenes; the folder would need to be
+    trusted.
 
     It does not start itself a third time: that takes a third of a run.
     """
@@ -78,7 +80,12 @@ def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
         "security": {"folderTrust": {"enabled": False}},
     }
     _write_json(home / ".qwen" / "settings.json", settings)
-    return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x", "OPENAI_MODEL": MODEL, QWEN_NO_RELAUNCH: "true"}
+    return {
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_KEY": "x",
+        "OPENAI_MODEL": MODEL,
+        QWEN_NO_RELAUNCH: "true",
+    }
 
 
 def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
@@ -103,13 +110,18 @@ def prepare_gemini(home: Path, url: str) -> Mapping[str, str]:
     """A key that means nothing, and a folder that needs no trust."""
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
     _write_json(home / ".gemini" / "settings.json", {"security": security})
-    return {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "x", "GEMINI_TELEMETRY_ENABLED": "false"}
+    return {
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_API_KEY": "x",
+        "GEMINI_TELEMETRY_ENABLED": "false",
+    }
 
 
 def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
     """A provider of its own, called `mock`, with prices; nothing is fetched.
 
-    The package for plugins, which it installs beside its settings at each start, counts as installed.
+    The package for plugins, which it installs beside its settings at each start, counts as
+    installed.
     """
     settings_folder = home / ".config" / "opencode"
     (settings_folder / "node_modules").mkdir(parents=True)
@@ -130,17 +142,24 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
         "models": {name: {"name": name, **model} for name in (MODEL, SECOND_MODEL)},
     }
     default = f"mock/{MODEL}"
-    settings = {"model": default, "small_model": default, "share": "disabled", "provider": {"mock": provider}}
+    settings = {
+        "model": default,
+        "small_model": default,
+        "share": "disabled",
+        "provider": {"mock": provider},
+    }
     return {
         "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        "BUN_JSC_useDFGJIT": "0",  # a run is too short for the optimizing compiler: without it a fifth is saved
+        # a run is too short for the optimizing compiler: without it a fifth is saved
+        "BUN_JSC_useDFGJIT": "0",
     }
 
 
 def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
-    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of any word.
+    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of
+    any word.
 
     Its program is unpacked already, as it is from a user's second run on.
     """
@@ -156,12 +175,15 @@ def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
-    """A key that means nothing, and none of the requests that have nothing to do with the conversation."""
+    """A key that means nothing, and none of the requests that have nothing to do with the
+    conversation.
+    """
     return {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "sk-dummy",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_RETRIES": "1",  # ten by default, also of what cannot succeed: minutes of silence
+        # ten by default, also of what cannot succeed: minutes of silence
+        "CLAUDE_CODE_MAX_RETRIES": "1",
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
@@ -169,7 +191,9 @@ def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
-    """A provider of its own. The working directory is no repository, so the drop-in's user has to trust it."""
+    """A provider of its own. The working directory is no repository, so the drop-in's user has to
+    trust it.
+    """
     settings = f"""
         model = "{MODEL}"
         model_provider = "mock"
@@ -212,14 +236,28 @@ output_price = 15.0
 
 
 def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
-    """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever model answers."""
-    login = {"access_token": "x", "refresh_token": "", "expires_at": 9e9, "scope": "", "token_type": "Bearer"}
+    """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever
+    model answers.
+    """
+    login = {
+        "access_token": "x",
+        "refresh_token": "",
+        "expires_at": 9e9,
+        "scope": "",
+        "token_type": "Bearer",
+    }
     _write_json(home / ".kimi" / "credentials" / "kimi-code.json", login)
-    model = {"provider": "mock", "max_context_size": 128_000, "capabilities": ["thinking", "image_in"]}
+    model = {
+        "provider": "mock",
+        "max_context_size": 128_000,
+        "capabilities": ["thinking", "image_in"],
+    }
     config = {
         "default_model": MODEL,
         "models": {name: {"model": name, **model} for name in (MODEL, SECOND_MODEL)},
-        "providers": {"mock": {"type": "openai_legacy", "base_url": url, "api_key": "sk-dummy-4711"}},
+        "providers": {
+            "mock": {"type": "openai_legacy", "base_url": url, "api_key": "sk-dummy-4711"}
+        },
     }
     _write_json(home / ".kimi" / "config.json", config)
     return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
@@ -238,7 +276,9 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
-    """The same with the driver of conversations, in a git work tree, where it asks about fewer calls."""
+    """The same with the driver of conversations, in a git work tree, where it asks about fewer
+    calls.
+    """
     _write(home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n')
     (home.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
     return prepare_kimi_code(home, url)
@@ -260,7 +300,12 @@ def prepare_droid(home: Path, url: str) -> Mapping[str, str]:
 
 def prepare_cline(home: Path, url: str) -> Mapping[str, str]:
     """What `cline auth openai` writes."""
-    settings = {"provider": "openai-compatible", "apiKey": "sk-dummy-4711", "model": MODEL, "baseUrl": url}
+    settings = {
+        "provider": "openai-compatible",
+        "apiKey": "sk-dummy-4711",
+        "model": MODEL,
+        "baseUrl": url,
+    }
     entry = {"settings": settings, "updatedAt": "2026-11-27T00:00:00.000Z", "tokenSource": "manual"}
     providers = {"version": 1, "lastUsedProvider": "openai-compatible", "modes": {}}
     providers["providers"] = {"openai-compatible": entry}
@@ -268,7 +313,15 @@ def prepare_cline(home: Path, url: str) -> Mapping[str, str]:
     return {"CLINE_TELEMETRY_DISABLED": "1"}
 
 
-QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False, two_way=True, questions=True, images=False)
+QWEN = Vendor(
+    "qwen",
+    "@qwen-code/qwen-code",
+    prepare_qwen,
+    gives_up=False,
+    two_way=True,
+    questions=True,
+    images=False,
+)
 PI = Vendor(
     "pi",
     "@earendil-works/pi-coding-agent",
@@ -280,7 +333,8 @@ PI = Vendor(
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
-# The last of its cumulative generation: every update repeats the whole message (pi page, section 1).
+# The last of its cumulative generation: every update repeats the whole message (pi page, section
+# 1).
 PI_CUMULATIVE = Vendor(
     "pi",
     "@mariozechner/pi-coding-agent",
@@ -373,11 +427,23 @@ KIMI_CODE = Vendor(
 )
 KIMI_CODE_ASKING = replace(KIMI_CODE, name="kimi-code", prepare=prepare_kimi_code_asking)
 DROID = Vendor(
-    "droid", "@factory/cli", prepare_droid, ("--model", f"custom:{MODEL}"), unattended=True, fragments=False, asks=False
+    "droid",
+    "@factory/cli",
+    prepare_droid,
+    ("--model", f"custom:{MODEL}"),
+    unattended=True,
+    fragments=False,
+    asks=False,
 )
 CLINE = Vendor("cline", "cline", prepare_cline, ("--model", MODEL), asks=False, resumes=False)
 CLAUDE_ITSELF = Vendor(
-    "claude", CLAUDE, prepare_claude, questions=True, steers=True, server=AnthropicServer, second_model="sonnet"
+    "claude",
+    CLAUDE,
+    prepare_claude,
+    questions=True,
+    steers=True,
+    server=AnthropicServer,
+    second_model="sonnet",
 )
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 

@@ -1,7 +1,8 @@
-"""Programs that other people wrote around claude: each asked one prompt after another, as its users do.
+"""Programs that other people wrote around claude: each asked one prompt after another, as its users
+do.
 
-They find claude in three ways: on PATH, by a variable or a setting, or in a package of their own, where the drop-in is
-put with `shim install --into`.
+They find claude in three ways: on PATH, by a variable or a setting, or in a package of their own,
+where the drop-in is put with `shim install --into`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A program and the version that was tried. `ask` gives what came of each prompt: {text} or {error}."""
+    """A program and the version that was tried. `ask` gives what came of each prompt: {text} or
+    {error}.
+    """
 
     package: str
     own: bool = False  # its package brings a claude
     aborts: bool = False  # a reply can be given up
-    says_why: bool = True  # there is no reply; without it the user of a real claude is not told either
+    # there is no reply; without it the user of a real claude is not told either
+    says_why: bool = True
 
     def __str__(self) -> str:
         return f"{self.package.rpartition('/')[2]}-{version_of(self.package)}"
@@ -44,7 +48,9 @@ class Wrapper:
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         raise NotImplementedError
 
-    def run(self, place: Place, argv: Sequence[str], environment: Mapping[str, str], **given: object) -> list[Line]:
+    def run(
+        self, place: Place, argv: Sequence[str], environment: Mapping[str, str], **given: object
+    ) -> list[Line]:
         """The lines of a program that prints one for each prompt."""
         start = json.dumps({"model": MODEL, "cwd": str(place.folder), **given})
         process = LineProcess([*argv, start], place.folder, {**place.environment, **environment})
@@ -68,7 +74,9 @@ class OfNpm(Wrapper):
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, place)
         argv = [str(node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
-        return self.run(place, argv, {} if self.own else on_path(place), prompts=prompts, abort=abort)
+        return self.run(
+            place, argv, {} if self.own else on_path(place), prompts=prompts, abort=abort
+        )
 
 
 class OfPyPI(Wrapper):
@@ -80,11 +88,15 @@ class OfPyPI(Wrapper):
             folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]
-        return self.run(place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts)
+        return self.run(
+            place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts
+        )
 
 
 class Proxy(Wrapper):
-    """claude-max-api-proxy: OpenAI's interface over `claude --print`. The conversation is in each request."""
+    """claude-max-api-proxy: OpenAI's interface over `claude --print`. The conversation is in each
+    request.
+    """
 
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         said: list[Line] = []
@@ -99,7 +111,14 @@ class Proxy(Wrapper):
     @contextmanager
     def _serving(self, place: Place) -> Iterator[str]:
         port = free_port()
-        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "server" / "standalone.js"
+        script = (
+            npm_folder(self.package)
+            / "node_modules"
+            / self.package
+            / "dist"
+            / "server"
+            / "standalone.js"
+        )
         environment = {**place.environment, **on_path(place)}
         server = Quiet([str(node(24)), str(script), str(port)], place.folder, environment)
         place.started.append(server)
@@ -110,7 +129,9 @@ class Proxy(Wrapper):
             server.close()
 
     def _post(self, address: str, said: Sequence[Line], *, abort: bool) -> Line:
-        body = json.dumps({"model": f"claude-{MODEL}-4", "messages": said, "stream": abort}).encode()
+        body = json.dumps(
+            {"model": f"claude-{MODEL}-4", "messages": said, "stream": abort}
+        ).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=TURN_SECONDS) as reply:
@@ -135,7 +156,8 @@ class Quiet(LineProcess):
 class Acpx(Wrapper):
     """A headless client of ACP's, with the adapter that the drop-in is given to by a variable.
 
-    Without file system and terminal of its own: for those claude-code-acp takes Claude's tools away.
+    Without file system and terminal of its own: for those claude-code-acp takes Claude's tools
+    away.
     """
 
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
@@ -146,17 +168,33 @@ class Acpx(Wrapper):
 
     def _prompt(self, place: Place, prompt: str) -> Line:
         lines, code = self._command(place, prompt)
-        said = [line["params"]["update"] for line in lines if line.get("method") == "session/update"]
-        text = "".join(one["content"]["text"] for one in said if one["sessionUpdate"] == "agent_message_chunk")
+        said = [
+            line["params"]["update"] for line in lines if line.get("method") == "session/update"
+        ]
+        text = "".join(
+            one["content"]["text"] for one in said if one["sessionUpdate"] == "agent_message_chunk"
+        )
         return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
 
     def _command(self, place: Place, *words: str) -> tuple[list[Line], int]:
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "cli.js"
         adapter = npm_folder("acp-before") / "node_modules" / "acp-before" / "dist" / "index.js"
         agent = f"{node(24)} {adapter}"
-        flags = ["--no-fs", "--no-terminal", "--approve-all", "--format", "json", "--ttl", "1", "--agent", agent]
+        flags = [
+            "--no-fs",
+            "--no-terminal",
+            "--approve-all",
+            "--format",
+            "json",
+            "--ttl",
+            "1",
+            "--agent",
+            agent,
+        ]
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
-        process = LineProcess([str(node(24)), str(script), *flags, *words], place.folder, environment)
+        process = LineProcess(
+            [str(node(24)), str(script), *flags, *words], place.folder, environment
+        )
         place.started.append(process)
         process.close_stdin()
         code = process.read_to_end(TURN_SECONDS)
@@ -164,7 +202,9 @@ class Acpx(Wrapper):
 
 
 def linked(folder: Path, place: Place) -> Path:
-    """A copy of a folder below the place; its files are links, which `shim install --into` replaces."""
+    """A copy of a folder below the place; its files are links, which `shim install --into`
+    replaces.
+    """
     copy = place.folder.parent / "packages" / folder.name
     shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
     return copy
@@ -180,11 +220,20 @@ KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 
 
 def settle(vendor: Vendor, program: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Write the vendor's program and variables into the drop-in's settings; the environment without them."""
-    variables = {name: value for name, value in environment.items() if name not in KEPT and name[:5] != "SHIM_"}
+    """Write the vendor's program and variables into the drop-in's settings; the environment without
+    them.
+    """
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if name not in KEPT and name[:5] != "SHIM_"
+    }
     lines = [f"[vendors.{vendor.name}]", f"trust = {json.dumps(vendor is CODEX)}"]
     lines += [f"bin = {json.dumps(str(program))}"] if program else []
-    lines += [f"[vendors.{vendor.name}.env]", *(f"{name} = {json.dumps(value)}" for name, value in variables.items())]
+    lines += [
+        f"[vendors.{vendor.name}.env]",
+        *(f"{name} = {json.dumps(value)}" for name, value in variables.items()),
+    ]
     file = Path(environment["HOME"]) / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(lines) + "\n")

@@ -1,1 +1,3 @@
-"""Fuzzing: inputs, how they are changed, what they are run through, and the two fuzzers (`make fuzz`)."""
+"""Fuzzing: inputs, how they are changed, what they are run through, and the two fuzzers (`make
+fuzz`).
+"""

@@ -1,4 +1,6 @@
-"""Agents that are played by chance, for the fuzzer of the machines: each knows the words of one protocol."""
+"""Agents that are played by chance, for the fuzzer of the machines: each knows the words of one
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,29 @@ from shim.core.vendor.vendor import Vendor
 from shim.vendors import find
 
 Line = dict[str, Any]
-JUNK: tuple[Any, ...] = (None, True, 0, -1, 1.5, "", "x", "\ud800", "a" * 5000, [], [1], {}, {"type": "text"}, 2**70)
+JUNK: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "\ud800",
+    "a" * 5000,
+    [],
+    [1],
+    {},
+    {"type": "text"},
+    2**70,
+)
 COMMANDS = ("touch one", "touch two", "rm -rf /", "ls")
-OPTIONS = (("ever", "allow_always"), ("yes", "allow_once"), ("no", "reject_once"), ("never", "reject_always"))
+OPTIONS = (
+    ("ever", "allow_always"),
+    ("yes", "allow_once"),
+    ("no", "reject_once"),
+    ("never", "reject_always"),
+)
 WORDS = ("one", "two ", "", "\n", "caf\u00e9")
 
 
@@ -48,7 +70,9 @@ class Agent(Protocol):
 
 
 class Player:
-    """What every agent here has: answers and questions that wait, and lines that are broken by chance."""
+    """What every agent here has: answers and questions that wait, and lines that are broken by
+    chance.
+    """
 
     vendor_name = ""
     batches = False  # whether several messages may stand in one line
@@ -70,7 +94,7 @@ class Player:
         assert two_way
         return two_way()
 
-    # -- what it hears ------------------------------------------------------------------------------------------------
+    # -- what it hears -----------------------------------------------------------------------------
 
     def hears(self, line: Line) -> object:
         method, identity = line.get("method"), line.get("id")
@@ -86,15 +110,21 @@ class Player:
         self._heard[key] += 1
         asked = self._open.pop(key, None)
         if self._heard[key] > self._asked[key] or asked is None:
-            assert self._unsure or self._heard[key] <= self._asked[key], f"an answer to nothing: {line}"
+            assert self._unsure or self._heard[key] <= self._asked[key], (
+                f"an answer to nothing: {line}"
+            )
             return None
         doubtful = self._unsure and self._asked[key] > 1  # it may be about another of one id
         return None if doubtful else self._allowed(asked, line)
 
     def waits(self) -> list[str]:
-        return [] if self._unsure or self._torn else [key for key in self._asked if not self._heard[key]]
+        return (
+            []
+            if self._unsure or self._torn
+            else [key for key in self._asked if not self._heard[key]]
+        )
 
-    # -- what it says -------------------------------------------------------------------------------------------------
+    # -- what it says ------------------------------------------------------------------------------
 
     def says(self) -> bytes:
         if self._pending and self._chance.random() < 0.3:
@@ -114,7 +144,9 @@ class Player:
         return raw + b"\n"
 
     def _remember(self, raw: bytes, meant: Line) -> None:
-        """Note the questions that a line asks, as whoever reads it has to see them; of a torn one nobody can know."""
+        """Note the questions that a line asks, as whoever reads it has to see them; of a torn one
+        nobody can know.
+        """
         try:
             value = json.loads(raw)
         except ValueError:
@@ -123,7 +155,8 @@ class Player:
         for message in value if isinstance(value, list) else [value]:
             if isinstance(message, dict) and self._asks(message):
                 number = message["id"]
-                self._unsure = self._unsure or number in ("\ud800", 2**70)  # what nobody can say again
+                # what nobody can say again
+                self._unsure = self._unsure or number in ("\ud800", 2**70)
                 key = json.dumps(message["id"], sort_keys=True)
                 self._asked[key] += 1
                 self._open.setdefault(key, message)
@@ -142,7 +175,9 @@ class Player:
             return b"log: " + raw + choose((b"", b" tail"))
         if kind == 4:
             at = self._chance.randrange(len(raw))
-            return raw[:at] + bytes([self._chance.randrange(256)]).replace(b"\n", b" ") + raw[at + 1 :]
+            return (
+                raw[:at] + bytes([self._chance.randrange(256)]).replace(b"\n", b" ") + raw[at + 1 :]
+            )
         return raw + b"\n" + raw
 
     def _changed(self, value: Any, depth: int = 0) -> Any:
@@ -151,7 +186,11 @@ class Player:
             return self._chance.choice(JUNK)
         if isinstance(value, list):
             at = self._chance.randrange(len(value))
-            return [*value[:at], self._changed(value[at], depth + 1), *value[at + self._chance.randrange(2) :]]
+            return [
+                *value[:at],
+                self._changed(value[at], depth + 1),
+                *value[at + self._chance.randrange(2) :],
+            ]
         key = self._chance.choice(list(value))
         if self._chance.random() < 0.2:
             return {name: part for name, part in value.items() if name != key}
@@ -160,7 +199,7 @@ class Player:
     def _name(self) -> str:
         return self._chance.choice(("c1", "c2", "", f"c{self._number}"))
 
-    # -- what its protocol has ----------------------------------------------------------------------------------------
+    # -- what its protocol has ---------------------------------------------------------------------
 
     def _asks(self, message: Line) -> bool:
         """Whether a message of its own wants an answer."""
@@ -184,7 +223,9 @@ class Player:
         raise NotImplementedError
 
     def means(self, allowed: Any, granted: Permission) -> bool:
-        """Whether what the frontend granted is what was allowed: the same command, where there is one."""
+        """Whether what the frontend granted is what was allowed: the same command, where there is
+        one.
+        """
         return allowed is None or granted.arguments.get("command") == allowed
 
     def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
@@ -219,12 +260,19 @@ class AcpAgent(Player):
         if self._chance.random() < 0.03:
             return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
         if method == "initialize":
-            return {"result": {"protocolVersion": 2 if self._second else 1, "capabilities": {"session": {}}}}
+            return {
+                "result": {
+                    "protocolVersion": 2 if self._second else 1,
+                    "capabilities": {"session": {}},
+                }
+            }
         if method == "session/new":
             modes = {"currentModeId": "build", "availableModes": []}
             return {"result": {"sessionId": "s1", "modes": modes}}
         if method == "session/prompt":
-            reason = self._chance.choice(("end_turn", "cancelled", "max_tokens", "refusal", "max_turn_requests"))
+            reason = self._chance.choice(
+                ("end_turn", "cancelled", "max_tokens", "refusal", "max_turn_requests")
+            )
             return {"result": {} if self._second else {"stopReason": reason}}
         return {"result": {}}
 
@@ -233,7 +281,11 @@ class AcpAgent(Player):
         params = asked.get("params") if isinstance(asked.get("params"), dict) else {}
         if outcome.get("outcome") != "selected":
             return None
-        kinds = [one.get("kind") for one in params.get("options") or () if _named(one, outcome["optionId"])]
+        kinds = [
+            one.get("kind")
+            for one in params.get("options") or ()
+            if _named(one, outcome["optionId"])
+        ]
         assert kinds, f"an option that was not offered: {answer}"
         assert "allow_always" not in kinds, f"more was allowed than the call: {answer}"
         return self._call(params) if "allow_once" in kinds else None
@@ -261,9 +313,17 @@ class AcpAgent(Player):
                 "params": params,
             }
         if self._chance.random() < 0.1:
-            fields = {"colour": {"type": "string", "enum": ["red", "blue"]}, "loud": {"type": "boolean"}}
+            fields = {
+                "colour": {"type": "string", "enum": ["red", "blue"]},
+                "loud": {"type": "boolean"},
+            }
             schema = {"type": "object", "properties": fields, "required": choose(([], ["colour"]))}
-            params = {"sessionId": "s1", "mode": "form", "message": "How?", "requestedSchema": schema}
+            params = {
+                "sessionId": "s1",
+                "mode": "form",
+                "message": "How?",
+                "requestedSchema": schema,
+            }
             return {"id": identity, "method": "elicitation/create", "params": params}
         options = [{"optionId": name, "name": name, "kind": kind} for name, kind in OPTIONS]
         options = [one for one in options if not self.hostile or self._chance.random() < 0.9]
@@ -279,13 +339,21 @@ class AcpAgent(Player):
                 "toolCallId": choose((None, self._name())),
             }
             subject = choose(({"type": "tool_call", "toolCall": call}, command, None))
-            params = {"sessionId": session, "options": options, "title": "May I?", "subject": subject}
+            params = {
+                "sessionId": session,
+                "options": options,
+                "title": "May I?",
+                "subject": subject,
+            }
         return {"id": identity, "method": "session/request_permission", "params": params}
 
     def _update(self) -> Line:
         choose = self._chance.choice
         if self._chance.random() < 0.05:
-            return {"method": "$/cancel_request", "params": {"requestId": choose((100, self._number))}}
+            return {
+                "method": "$/cancel_request",
+                "params": {"requestId": choose((100, self._number))},
+            }
         text = {"type": "text", "text": choose(WORDS)}
         piece = {"content": text, "messageId": choose(("m1", "m2"))}
         call = {
@@ -293,16 +361,29 @@ class AcpAgent(Player):
             "title": choose(("bash", "read")),
             "kind": choose(("execute", "edit", "other")),
         }
-        call |= choose(({}, {"rawInput": {"command": choose(COMMANDS)}}, {"locations": [{"path": "/w/a"}]}))
+        call |= choose(
+            ({}, {"rawInput": {"command": choose(COMMANDS)}}, {"locations": [{"path": "/w/a"}]})
+        )
         call |= choose(({}, {"content": [{"type": "content", "content": text}]}))
         status = {"status": choose(("pending", "in_progress", "completed", "failed", "cancelled"))}
         made: list[Callable[[], Line]] = [
-            lambda: {"sessionUpdate": choose(("agent_message_chunk", "agent_thought_chunk")), **piece},
+            lambda: {
+                "sessionUpdate": choose(("agent_message_chunk", "agent_thought_chunk")),
+                **piece,
+            },
             lambda: {"sessionUpdate": "agent_message_chunk", **piece},
             lambda: {"sessionUpdate": "tool_call", **call, "status": "pending"},
             lambda: {"sessionUpdate": "tool_call_update", **call, **status},
-            lambda: {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}},
-            lambda: {"sessionUpdate": choose(("available_commands_update", "new_in_version_3")), "x": 1},
+            lambda: {
+                "sessionUpdate": "usage_update",
+                "used": 1,
+                "size": 2,
+                "cost": {"amount": 0.5, "currency": "USD"},
+            },
+            lambda: {
+                "sessionUpdate": choose(("available_commands_update", "new_in_version_3")),
+                "x": 1,
+            },
         ]
         if self._second:
             entries = [{"content": "look", "status": "pending", "priority": "high"}]
@@ -313,15 +394,37 @@ class AcpAgent(Player):
             made += [
                 lambda: {"sessionUpdate": choose(("agent_message", "agent_thought")), **whole},
                 lambda: {"sessionUpdate": "state_update", "state": "running"},
-                lambda: {"sessionUpdate": "state_update", "state": "idle", "stopReason": choose(reasons)},
+                lambda: {
+                    "sessionUpdate": "state_update",
+                    "state": "idle",
+                    "stopReason": choose(reasons),
+                },
                 lambda: {"sessionUpdate": "tool_call_content_chunk", **chunk},
-                lambda: {"sessionUpdate": "tool_call_update", "toolCallId": name, "rawInput": None, **status},
+                lambda: {
+                    "sessionUpdate": "tool_call_update",
+                    "toolCallId": name,
+                    "rawInput": None,
+                    **status,
+                },
                 lambda: {"sessionUpdate": "plan_update", "plan": plan},
-                lambda: {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "aGk="},
-                lambda: {"sessionUpdate": "terminal_update", "terminalId": "t", "exitStatus": {"exitCode": 1}},
+                lambda: {
+                    "sessionUpdate": "terminal_output_chunk",
+                    "terminalId": "t",
+                    "data": "aGk=",
+                },
+                lambda: {
+                    "sessionUpdate": "terminal_update",
+                    "terminalId": "t",
+                    "exitStatus": {"exitCode": 1},
+                },
             ]
         else:
-            made.append(lambda: {"sessionUpdate": "plan", "entries": [{"content": "x", "status": "pending"}]})
+            made.append(
+                lambda: {
+                    "sessionUpdate": "plan",
+                    "entries": [{"content": "x", "status": "pending"}],
+                }
+            )
         return {"method": "session/update", "params": {"sessionId": "s1", "update": choose(made)()}}
 
 

@@ -1,16 +1,21 @@
 """Any interleaving of any number of clients with a hub, against a plain model of it.
 
-The limits are made small, so that a few lines are a flood. What is held, whatever clients, the conversation, the log
+The limits are made small, so that a few lines are a flood. What is held, whatever clients, the
+conversation, the log
 and the clock do:
 
-    every client has seen each line of the log once and in its order, but where a gap was told and the log said again
+    every client has seen each line of the log once and in its order, but where a gap was told and
+        the log said again
     a partial line comes only to who was told the block from its beginning
-    who has read all that waits believes what is true: the last line, the open questions, the state, the driver
+    who has read all that waits believes what is true: the last line, the open questions, the state,
+        the driver
     a question is settled exactly once, by who may, and everybody hears the same of it
     nobody who may not drive drives, and nothing is told to the conversation twice
     nothing is told that is not in the log
-    each call that a hook judges is judged once, by the client that brought the hook, or denied where that has gone
-    the conversation keeps to what all clients forbid, and to what those forbade whose turn runs or waits
+    each call that a hook judges is judged once, by the client that brought the hook, or denied
+        where that has gone
+    the conversation keeps to what all clients forbid, and to what those forbade whose turn runs or
+        waits
     what waits for a client is bounded
 
     python -m fuzzing.bridges EXAMPLES
@@ -27,7 +32,10 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 if __name__ == "__main__":
-    for folder in (Path(__file__).resolve().parents[1] / "support", Path(__file__).resolve().parents[2]):
+    for folder in (
+        Path(__file__).resolve().parents[1] / "support",
+        Path(__file__).resolve().parents[2],
+    ):
         sys.path.insert(1, str(folder))
 
 from bridging import Frame, MemoryLog, Play, user
@@ -56,7 +64,8 @@ SMALL = {  # module, limit → its value here
     (questions, "OPEN"): 4,
 }
 HELD_LINES = 6 + 10  # for one client: its queue, and what was said at once
-HELD_BYTES = 2000 + 700 + 2700 + 900 + 700  # its queue, a batch with a line, a block, a few words beside them
+# its queue, a batch with a line, a block, a few words beside them
+HELD_BYTES = 2000 + 700 + 2700 + 900 + 700
 PATIENCE = 30.0
 PEERS = 6
 IDS = [f"{number}1111111-0000-4000-8000-000000000000" for number in range(3)] + ["m1", "m2"]
@@ -69,9 +78,13 @@ mostly = st.sampled_from([True, True, True, False])
 
 
 class Peer:
-    """A client as it is one: it keeps what it was told, and complains of what it should not have been."""
+    """A client as it is one: it keeps what it was told, and complains of what it should not have
+    been.
+    """
 
-    def __init__(self, number: int, name: str, drives: bool, partial: bool, cursor: tuple[int, int] | None) -> None:
+    def __init__(
+        self, number: int, name: str, drives: bool, partial: bool, cursor: tuple[int, int] | None
+    ) -> None:
         self.number = number
         self.name = name
         self.drives = drives
@@ -159,14 +172,16 @@ class Bridge(RuleBasedStateMachine):
 
     def _live(self) -> None:
         """Another life of the host."""
-        self.messages = [key for key in self.messages if len(key) > SHORT]  # of others only one life knows
+        # of others only one life knows
+        self.messages = [key for key in self.messages if len(key) > SHORT]
         self.play = SlowLog(self.log, self.messages, self.owner)
         self.open: dict[str, None] = {}
         self.settled: dict[str, tuple[str | None, str]] = {}
         self.driver: Peer | None = None
         self.last_driver: Peer | None = None
         self.since: dict[str, float] = {}
-        self.judges: dict[int, Peer | None] = {}  # who brought hooks that are in force; None: it has gone
+        # who brought hooks that are in force; None: it has gone
+        self.judges: dict[int, Peer | None] = {}
         self.forbids: dict[int, Forbidden] = {}
         self.forbade: list[Forbidden] = []  # of those who have gone, while a turn runs or waits
         self.chosen = "default"
@@ -176,7 +191,7 @@ class Bridge(RuleBasedStateMachine):
         self.part = None
         self.taken = []
 
-    # -- the model's words --------------------------------------------------------------------------------------------
+    # -- the model's words -------------------------------------------------------------------------
 
     def _give(self, peer: Peer | None) -> None:
         if peer is not self.driver:
@@ -202,7 +217,8 @@ class Bridge(RuleBasedStateMachine):
         self.settled[question] = (by, how)
 
     def _heard(self) -> list[Frame]:
-        """What the conversation was told since the last look, but for the denials of what nobody could answer.
+        """What the conversation was told since the last look, but for the denials of what nobody
+        could answer.
 
         What it is to keep to it does at once.
         """
@@ -213,7 +229,12 @@ class Bridge(RuleBasedStateMachine):
                 told.append(line)
         unheard, self.unheard = self.unheard, []
         denials = [line for line in told if line.get("response", {}).get("request_id") in unheard]
-        must([line["response"]["request_id"] for line in denials] == unheard, "unheard", unheard, denials)
+        must(
+            [line["response"]["request_id"] for line in denials] == unheard,
+            "unheard",
+            unheard,
+            denials,
+        )
         must(all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials)
         return [line for line in told if line not in denials]
 
@@ -237,12 +258,14 @@ class Bridge(RuleBasedStateMachine):
         present = list(self.peers.values())
         return present[place % len(present)]
 
-    # -- clients ------------------------------------------------------------------------------------------------------
+    # -- clients -----------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.peers) < PEERS)
     @rule(drives=st.booleans(), partial=mostly, history=mostly, back=st.integers(0, 3))
     def comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
-        """Somebody comes: for the first time, or back with the cursor that it had, or with one that is not there."""
+        """Somebody comes: for the first time, or back with the cursor that it had, or with one that
+        is not there.
+        """
         self._comes(drives, partial, history, back)
 
     def _comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
@@ -259,7 +282,12 @@ class Bridge(RuleBasedStateMachine):
         after = None if cursor is None else {"generation": cursor[0], "number": cursor[1]}
         self.play.hub.joined(peer.number)
         peer.mark = self.log.last
-        keys: Frame = {"protocol": 1, "client": "c", "role": "drive" if drives else "watch", "after": after}
+        keys: Frame = {
+            "protocol": 1,
+            "client": "c",
+            "role": "drive" if drives else "watch",
+            "after": after,
+        }
         self.play.say(peer.number, "hello", **keys, partial=partial, replay=history, knows=["ask"])
         self.peers[peer.number] = peer
         if drives and self.driver is None:
@@ -299,7 +327,11 @@ class Bridge(RuleBasedStateMachine):
         told = [line["response"] for line in self._heard()]
         must([one["request_id"] for one in told] == calls, "calls", calls, "and the answers", told)
         for one in told:
-            must(one["response"]["hookSpecificOutput"]["permissionDecision"] == "deny", "not denied", one)
+            must(
+                one["response"]["hookSpecificOutput"]["permissionDecision"] == "deny",
+                "not denied",
+                one,
+            )
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
@@ -315,27 +347,40 @@ class Bridge(RuleBasedStateMachine):
         """Somebody reads all that waits; then it believes what is true."""
         peer, play = self._peer(place), self.play
         self.time_goes_by(0)
-        while peer.number in play.hub.ready() or any(read.client == peer.number for read in play.reads):
+        while peer.number in play.hub.ready() or any(
+            read.client == peer.number for read in play.reads
+        ):
             self._read(peer, 100_000)
             play.answer_reads(len(play.reads))
         must(peer.cursor == self.log.last, "at", peer.cursor, "of", self.log.last)
         must(peer.synced, "never in sync")
         must(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
-        must(peer.driver == play.hub.driver, "believes that", peer.driver, "drives", play.hub.driver)
-        now = {key: peer.state.get(key) for key in play.hub.facts}  # a frame says the model and the mode as well
+        must(
+            peer.driver == play.hub.driver, "believes that", peer.driver, "drives", play.hub.driver
+        )
+        # a frame says the model and the mode as well
+        now = {key: peer.state.get(key) for key in play.hub.facts}
         must(now == play.hub.facts, "state", peer.state, play.hub.facts)
         if peer.partial and self.part is not None and peer.block is not None:
-            must(peer.block == self.part, "the block is at", self.part, "and it was told", peer.block)
+            must(
+                peer.block == self.part, "the block is at", self.part, "and it was told", peer.block
+            )
 
-    # -- the conversation ---------------------------------------------------------------------------------------------
+    # -- the conversation --------------------------------------------------------------------------
 
-    @rule(count=st.sampled_from([1, 2, 3, 9]), size=st.sampled_from([5, 200, 2500]), together=st.booleans())
+    @rule(
+        count=st.sampled_from([1, 2, 3, 9]),
+        size=st.sampled_from([5, 200, 2500]),
+        together=st.booleans(),
+    )
     def lines(self, count: int, size: int, together: bool) -> None:
         """Whole lines come, at once or one by one. One has all of the block that is open."""
         made = []
         for _ in range(count if size < 2500 else 1):
             self.said += 1
-            made.append({"type": "system", "subtype": "status", "said": self.said, "text": "x" * size})
+            made.append(
+                {"type": "system", "subtype": "status", "said": self.said, "text": "x" * size}
+            )
         self.play.said(*made) if together else [self.play.said(one) for one in made]
 
     @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
@@ -355,13 +400,17 @@ class Bridge(RuleBasedStateMachine):
     def block_ends(self, whole: bool) -> None:
         """The whole line of a block, then its last partial one."""
         if whole:
-            self.play.said({"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}})
+            self.play.said(
+                {"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}}
+            )
         self._event("content_block_stop")
         self._event("message_stop")
         self.part = None
 
     def _event(self, kind: str, **keys: object) -> None:
-        self.play.said({"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None})
+        self.play.said(
+            {"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None}
+        )
 
     @rule(name=st.sampled_from(NAMES), size=st.sampled_from([5, 1500]))
     def asks(self, name: str, size: int) -> None:
@@ -387,7 +436,11 @@ class Bridge(RuleBasedStateMachine):
         judge = self.judges[number]
         self.said += 1
         call = f"call-{self.said}"
-        request = {"subtype": "hook_callback", "callback_id": f"{number}/h", "input": {"hook_event_name": "PreToolUse"}}
+        request = {
+            "subtype": "hook_callback",
+            "callback_id": f"{number}/h",
+            "input": {"hook_event_name": "PreToolUse"},
+        }
         self.play.said({"type": "control_request", "request_id": call, "request": request})
         if judge is not None:
             self.calls[call] = judge
@@ -413,7 +466,9 @@ class Bridge(RuleBasedStateMachine):
             self.play.said({**message, "isReplay": True})
         self.taken = []
         self.part = None
-        self.play.said({"type": "result", "subtype": "success", "is_error": failed, "result": "done"})
+        self.play.said(
+            {"type": "result", "subtype": "success", "is_error": failed, "result": "done"}
+        )
         self.forbade.clear()
         self._nothing()
         must(not self.play.hub.running, "runs after its end")
@@ -422,7 +477,11 @@ class Bridge(RuleBasedStateMachine):
     def time_goes_by(self, seconds: int) -> None:
         """Questions that wait too long are denied."""
         self.play.seconds += seconds
-        late = [question for question in self.open if self.play.seconds - self.since[question] >= PATIENCE]
+        late = [
+            question
+            for question in self.open
+            if self.play.seconds - self.since[question] >= PATIENCE
+        ]
         for question in late:
             self._settle(question, None, "timeout")
         self.play.hub.tick()
@@ -430,10 +489,15 @@ class Bridge(RuleBasedStateMachine):
         denied = [line["response"] for line in self._heard()]
         must([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
 
-    # -- what clients say ---------------------------------------------------------------------------------------------
+    # -- what clients say --------------------------------------------------------------------------
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, identity=st.sampled_from([None, *IDS]), again=st.booleans(), takes=st.booleans())
+    @rule(
+        place=peers,
+        identity=st.sampled_from([None, *IDS]),
+        again=st.booleans(),
+        takes=st.booleans(),
+    )
     def message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
         """Somebody says a message, perhaps one that was said before, perhaps twice."""
         peer = self._peer(place)
@@ -521,14 +585,18 @@ class Bridge(RuleBasedStateMachine):
             must(not told, "modes", told)
             if may:
                 self.chosen = "acceptEdits"
-                self.forbids[peer.number] = self.forbids.get(peer.number, Forbidden())._replace(mode="")
+                self.forbids[peer.number] = self.forbids.get(peer.number, Forbidden())._replace(
+                    mode=""
+                )
             return
         must(told == may, kind, "was done", told, "times")
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, hooks=mostly, takes=mostly)
     def brings_hooks(self, place: int, hooks: bool, takes: bool) -> None:
-        """Somebody says `initialize`, with hooks of its own or without; perhaps a call is asked about at once."""
+        """Somebody says `initialize`, with hooks of its own or without; perhaps a call is asked
+        about at once.
+        """
         peer = self._peer(place)
         if takes:
             self.changes_the_driver(place, "take")
@@ -540,12 +608,19 @@ class Bridge(RuleBasedStateMachine):
         told = self._heard()
         must(len(told) == may, "asked by who may not")
         if may and hooks:
-            self.judges = {number: judge for number, judge in self.judges.items() if judge is not None}
+            self.judges = {
+                number: judge for number, judge in self.judges.items() if judge is not None
+            }
             self.judges[peer.number] = peer
         if may:
             groups = told[0]["request"].get("hooks", {}).get("PreToolUse", ())
             named = [name for group in groups for name in group["hookCallbackIds"]]
-            must(sorted(named) == sorted(f"{number}/h" for number in self.judges), "hooks", named, self.judges)
+            must(
+                sorted(named) == sorted(f"{number}/h" for number in self.judges),
+                "hooks",
+                named,
+                self.judges,
+            )
         if self.judges and takes:
             self.asks_a_hook(place)
 
@@ -568,7 +643,9 @@ class Bridge(RuleBasedStateMachine):
     def narrows(self, place: int, mode: str) -> None:
         """Somebody forbids a wider mode, or a tool of its own."""
         peer = self._peer(place)
-        self.play.say(peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]}))
+        self.play.say(
+            peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]})
+        )
         if peer.drives:
             known = self.forbids.get(peer.number, Forbidden())
             own = {f"T{peer.number}"} if not mode else set[str]()
@@ -584,13 +661,18 @@ class Bridge(RuleBasedStateMachine):
         peer, call = self._peer(place), list(self.calls)[which % len(self.calls)]
         may = self.calls[call] is peer
         for _ in range(2):
-            self.play.say(peer.number, "reply", id=call, response={"subtype": "success", "response": {"by": place}})
+            self.play.say(
+                peer.number,
+                "reply",
+                id=call,
+                response={"subtype": "success", "response": {"by": place}},
+            )
         told = self._heard()
         must(len(told) == may, "answers for a hook:", told)
         if may:
             must(told[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, told)
 
-    # -- the host and its log -----------------------------------------------------------------------------------------
+    # -- the host and its log ----------------------------------------------------------------------
 
     @rule(slow=st.booleans(), count=st.integers(0, 9))
     def log_is_slow(self, slow: bool, count: int) -> None:
@@ -621,7 +703,7 @@ class Bridge(RuleBasedStateMachine):
         self.log.generation += 1
         self._live()
 
-    # -- what a client reads ------------------------------------------------------------------------------------------
+    # -- what a client reads -----------------------------------------------------------------------
 
     def _read(self, peer: Peer, most: int) -> None:
         hub = self.play.hub
@@ -657,10 +739,19 @@ class Bridge(RuleBasedStateMachine):
             must(not there, "a gap although the cursor", asked, "is there")
             peer.cursor, peer.expected = 0, None
         elif reason == "lost":
-            must(first == peer.cursor + 1 and last < self.log.first, "gap", frame, "at", peer.cursor, self.log.first)
+            must(
+                first == peer.cursor + 1 and last < self.log.first,
+                "gap",
+                frame,
+                "at",
+                peer.cursor,
+                self.log.first,
+            )
             peer.cursor = last
         else:
-            must(first == peer.cursor + 1 and last <= self.log.last, "gap", frame, "at", peer.cursor)
+            must(
+                first == peer.cursor + 1 and last <= self.log.last, "gap", frame, "at", peer.cursor
+            )
             peer.block, peer.fresh = None, True
 
     def _told_line(self, peer: Peer, frame: Frame) -> None:
@@ -673,8 +764,16 @@ class Bridge(RuleBasedStateMachine):
             must(there, "no gap although the cursor", peer.expected, "is not there")
         must(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
         entry = self.log.entries[number - 1]
-        must(entry.number == number and json.loads(entry.line) == frame["line"], "another line than the log's", frame)
-        must((entry.generation, entry.at) == (frame["generation"], frame["at"]), "another place or time", frame)
+        must(
+            entry.number == number and json.loads(entry.line) == frame["line"],
+            "another line than the log's",
+            frame,
+        )
+        must(
+            (entry.generation, entry.at) == (frame["generation"], frame["at"]),
+            "another place or time",
+            frame,
+        )
         peer.cursor = number
         if frame["line"]["type"] == "assistant":
             peer.block, peer.fresh = None, False
@@ -688,14 +787,22 @@ class Bridge(RuleBasedStateMachine):
         if kind == "content_block_start":
             peer.block = 0
         elif kind == "content_block_delta":
-            must(peer.block == event["part"], "part", event["part"], "and it was told up to", peer.block)
+            must(
+                peer.block == event["part"],
+                "part",
+                event["part"],
+                "and it was told up to",
+                peer.block,
+            )
             peer.block += 1
         elif kind == "content_block_stop":
             peer.block = None
 
     def _told_synced(self, peer: Peer, frame: Frame) -> None:
         must(not peer.synced, "in sync twice")
-        must(frame["number"] == peer.mark, "in sync at", frame["number"], "and it came at", peer.mark)
+        must(
+            frame["number"] == peer.mark, "in sync at", frame["number"], "and it came at", peer.mark
+        )
         must(peer.cursor >= peer.mark, "in sync, and behind", peer.cursor, peer.mark)
         peer.synced = True
 
@@ -707,7 +814,12 @@ class Bridge(RuleBasedStateMachine):
 
     def _told_settled(self, peer: Peer, frame: Frame) -> None:
         question = frame["question"]
-        must(self.settled.get(question) == (frame["by"], frame["how"]), "settled", frame, self.settled.get(question))
+        must(
+            self.settled.get(question) == (frame["by"], frame["how"]),
+            "settled",
+            frame,
+            self.settled.get(question),
+        )
         peer.believes.discard(question)
 
     def _told_ask(self, peer: Peer, frame: Frame) -> None:
@@ -722,13 +834,16 @@ class Bridge(RuleBasedStateMachine):
     def _told_bye(self, peer: Peer, frame: Frame) -> None:
         peer.gone = True
 
-    # -- always -------------------------------------------------------------------------------------------------------
+    # -- always ------------------------------------------------------------------------------------
 
     @invariant()
     def the_driver_is_the_model_s(self) -> None:
         name = None if self.driver is None else peer_name(self, self.driver)
         must(self.play.hub.driver == name, self.play.hub.driver, "drives, not", name)
-        must((self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open, "waits for nothing")
+        must(
+            (self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open,
+            "waits for nothing",
+        )
 
     @invariant()
     def what_is_forbidden_holds(self) -> None:
@@ -744,7 +859,11 @@ class Bridge(RuleBasedStateMachine):
         for peer in self.peers.values():
             waits = self.play.hub._it.audience.clients[peer.number]
             must(
-                waits._bytes <= HELD_BYTES and waits._lines <= HELD_LINES, waits._bytes, "bytes", waits._lines, "lines"
+                waits._bytes <= HELD_BYTES and waits._lines <= HELD_LINES,
+                waits._bytes,
+                "bytes",
+                waits._lines,
+                "lines",
             )
 
     @invariant()

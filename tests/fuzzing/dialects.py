@@ -17,7 +17,8 @@ from shim.vendors import find
 
 
 class Dialect(NamedTuple):
-    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit).
+    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said,
+    partial, limit).
 
     `listen` opens what hears its frontend (facts, mint, now).
     """
@@ -29,7 +30,9 @@ class Dialect(NamedTuple):
 
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit)
+    return module.ClaudePen(
+        STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit
+    )
 
 
 def _check_claude(said: bytes, partial: bool, limit: int) -> object:
@@ -48,7 +51,9 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
 def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
     pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.rules.line_bytes)
     pen.init(STABLE_SESSION, {})
-    listening: Control = import_module("shim.core.yume.control").YumeControl(facts, mint, now, pen, unattended=False)
+    listening: Control = import_module("shim.core.yume.control").YumeControl(
+        facts, mint, now, pen, unattended=False
+    )
     return listening
 
 
@@ -66,5 +71,11 @@ def dialect(run: Run) -> str:
 
 
 def vendor(run: Run) -> Vendor:
-    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are passed."""
-    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)._replace(passthrough=False)
+    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are
+    passed.
+    """
+    return (
+        find(run.target)
+        if dialect(run) == "claude"
+        else find(run.target, flat=True)._replace(passthrough=False)
+    )

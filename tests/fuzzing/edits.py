@@ -1,7 +1,8 @@
 """What is done to an input: one change of a run each, chosen and made by a seeded source of chance.
 
-Lines are moved, repeated and cut; bytes are broken; JSON is edited where it is JSON; the words of other runs, of other
-vendors and of the torture list come in between. Hypothesis and the guided fuzzer both choose from EDITS.
+Lines are moved, repeated and cut; bytes are broken; JSON is edited where it is JSON; the words of
+other runs, of other vendors and of the torture list come in between. Hypothesis and the guided
+fuzzer both choose from EDITS.
 """
 
 import json
@@ -15,7 +16,8 @@ from fuzzing.inputs import FLOOD, KNOB_LARGEST, KNOBS, Run
 
 LINE_BYTES = 300_000  # a line that has grown to this grows no more
 SPLICE_LINES = 40
-RARE = 0.9  # of a hundred floods that are asked for, ninety do not come: they cost as much as all other lines
+# of a hundred floods that are asked for, ninety do not come: they cost as much as all other lines
+RARE = 0.9
 FLOODS = (*(20, 50, 100, 300) * 5, 1100, 1100, 12_000)
 
 
@@ -37,7 +39,7 @@ class Pool(NamedTuple):
 Edit = Callable[[Run, Random, Pool], None]
 
 
-# -- whole lines --------------------------------------------------------------------------------------------------
+# -- whole lines -----------------------------------------------------------------------------------
 
 
 def _place(run: Run, chance: Random) -> int:
@@ -46,7 +48,9 @@ def _place(run: Run, chance: Random) -> int:
 
 def repeat(run: Run, chance: Random, pool: Pool) -> None:
     here, there = _place(run, chance), _place(run, chance)
-    run.lines[there:there] = run.lines[here : here + chance.choice((1, 1, 2, 5))] * chance.choice((1, 1, 2, 9))
+    run.lines[there:there] = run.lines[here : here + chance.choice((1, 1, 2, 5))] * chance.choice(
+        (1, 1, 2, 9)
+    )
 
 
 def swap(run: Run, chance: Random, pool: Pool) -> None:
@@ -107,7 +111,7 @@ def flood(run: Run, chance: Random, pool: Pool) -> None:
         run.lines.insert(here, b"%b%d %b" % (FLOOD, chance.choice(FLOODS), line))
 
 
-# -- bytes ----------------------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------
 
 BROKEN = [
     b"\xff", b"\xc0\xaf", b"\xf0\x9f", b"\x98\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xed\xb0\x80", b"\xf4\x90\x80\x80",
@@ -132,7 +136,9 @@ def insert(run: Run, chance: Random, pool: Pool) -> None:
     here = _place(run, chance)
     if run.lines:
         line = run.lines[here]
-        at = chance.choice((0, len(line), chance.randint(0, len(line)), chance.randint(0, len(line))))
+        at = chance.choice(
+            (0, len(line), chance.randint(0, len(line)), chance.randint(0, len(line)))
+        )
         run.lines[here : here + 1] = (line[:at] + chance.choice(BROKEN) + line[at:]).split(b"\n")
 
 
@@ -163,12 +169,18 @@ def banner(run: Run, chance: Random, pool: Pool) -> None:
     here = _place(run, chance)
     if run.lines:
         words = chance.choice(
-            (b"(node:1) Warning: x", b"Active code page: 65001\r", b"[info] {", b"\xef\xbb\xbf", b"$ ")
+            (
+                b"(node:1) Warning: x",
+                b"Active code page: 65001\r",
+                b"[info] {",
+                b"\xef\xbb\xbf",
+                b"$ ",
+            )
         )
         run.lines[here] = words + run.lines[here]
 
 
-# -- JSON -------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 ODD: list[Any] = [
     None, True, False, 0, 7, -1, 1.5, 10**30, 2**64, -(2**63) - 1, float("nan"), float("inf"), "", "x", "5", " ",
@@ -188,7 +200,9 @@ def _event(line: bytes) -> Any:
 
 
 def _dumped(event: Any, chance: Random) -> bytes:
-    """JSON as vendors print it; what orjson would not print (halves of characters, NaN) goes in as it is."""
+    """JSON as vendors print it; what orjson would not print (halves of characters, NaN) goes in as
+    it is.
+    """
     text = json.dumps(event, separators=(",", ":"), ensure_ascii=chance.random() < 0.3)
     return text.encode("utf-8", "surrogatepass")
 
@@ -198,7 +212,11 @@ def _somewhere(event: Any, chance: Random, kind: type | None = None) -> tuple[An
     for _ in range(8):
         inside, found = event, None
         while isinstance(inside, dict | list) and inside:
-            key = chance.choice(list(inside)) if isinstance(inside, dict) else chance.randrange(len(inside))
+            key = (
+                chance.choice(list(inside))
+                if isinstance(inside, dict)
+                else chance.randrange(len(inside))
+            )
             found = inside, key
             if chance.random() < 0.2:
                 break
@@ -236,12 +254,26 @@ def forget(inside: Any, key: Any, chance: Random, run: Run) -> None:
 def rename(inside: Any, key: Any, chance: Random, run: Run) -> None:
     if isinstance(inside, dict):
         inside[
-            chance.choice(("type", "id", "x", "", "\ud83d", "message", "content", str(key) + "s", str(key)[::-1]))
+            chance.choice(
+                (
+                    "type",
+                    "id",
+                    "x",
+                    "",
+                    "\ud83d",
+                    "message",
+                    "content",
+                    str(key) + "s",
+                    str(key)[::-1],
+                )
+            )
         ] = inside.pop(key)
 
 
 def renumber(inside: Any, key: Any, chance: Random, run: Run) -> None:
-    inside[key] = chance.choice((0, -1, 1, 2**31, 2**53, 2**63, 2**64, 10**40, -(10**40), 0.1, 1e308, -0.0))
+    inside[key] = chance.choice(
+        (0, -1, 1, 2**31, 2**53, 2**63, 2**64, 10**40, -(10**40), 0.1, 1e308, -0.0)
+    )
 
 
 def nest(inside: Any, key: Any, chance: Random, run: Run) -> None:
@@ -271,7 +303,9 @@ def halve(inside: Any, key: Any, chance: Random, run: Run) -> None:
 def spoil(inside: Any, key: Any, chance: Random, run: Run) -> None:
     text = inside[key]
     at = chance.randint(0, len(text))
-    inside[key] = text[:at] + chance.choice([odd for odd in ODD if isinstance(odd, str)]) + text[at:]
+    inside[key] = (
+        text[:at] + chance.choice([odd for odd in ODD if isinstance(odd, str)]) + text[at:]
+    )
 
 
 def collide(inside: Any, key: Any, chance: Random, run: Run) -> None:
@@ -295,7 +329,11 @@ def same_key(run: Run, chance: Random, pool: Pool) -> None:
     event, other = _event(run.lines[here]), _event(chance.choice(run.lines))
     for _ in range(6):
         place = _somewhere(event, chance)
-        if place is not None and isinstance(place[0], dict) and (found := _find(other, place[1])) is not None:
+        if (
+            place is not None
+            and isinstance(place[0], dict)
+            and (found := _find(other, place[1])) is not None
+        ):
             place[0][place[1]] = found
             run.lines[here] = _dumped(event, chance)
             return

@@ -1,4 +1,6 @@
-"""What a fuzzer did and found: counts by target, one input for each distinct failure, and a fixture made of one."""
+"""What a fuzzer did and found: counts by target, one input for each distinct failure, and a fixture
+made of one.
+"""
 
 import json
 import os
@@ -19,7 +21,9 @@ SHRINK_TRIES = 3000
 
 
 def fault(run: Run) -> tuple[str, str] | None:
-    """What a run breaks: a short name of the failure, the same for the same mistake, and its whole story."""
+    """What a run breaks: a short name of the failure, the same for the same mistake, and its whole
+    story.
+    """
     try:
         TARGETS[run.target](run)
     except Exception as error:
@@ -60,7 +64,9 @@ class Findings:
             name = _name(error)
             if name not in self.failures and len(self.failures) < FAILURES_KEPT:
                 path = self._folder / f"{self._name}-{len(self.failures) + 1}"
-                path.write_bytes(given if isinstance(given, bytes) else given.encode("utf-8", "replace"))
+                path.write_bytes(
+                    given if isinstance(given, bytes) else given.encode("utf-8", "replace")
+                )
                 self.failures[name] = f"{path}: {target}: {str(error)[:500]}"
                 self.save()
 
@@ -70,7 +76,12 @@ class Findings:
 
     def save(self) -> None:
         """Write the book, whole."""
-        book = {"lines": self.lines, "floods": self.floods, "runs": self.runs, "failures": self.failures}
+        book = {
+            "lines": self.lines,
+            "floods": self.floods,
+            "runs": self.runs,
+            "failures": self.failures,
+        }
         path = self._folder / f"{self._name}.json"
         path.with_suffix(".new").write_text(json.dumps(book), encoding="utf-8")
         path.with_suffix(".new").replace(path)
@@ -84,7 +95,7 @@ class Findings:
             self.floods, self.runs, self.failures = book["floods"], book["runs"], book["failures"]
 
 
-# -- from an input to a fixture ---------------------------------------------------------------------------------------
+# -- from an input to a fixture --------------------------------------------------------------------
 
 
 def shrink(run: Run, fails: Callable[[Run], bool]) -> Run:
@@ -117,7 +128,11 @@ def _shorter(run: Run, number: int, still: Callable[[Run], bool]) -> Run:
     while size:
         start = 0
         while start < len(line := run.lines[number]):
-            lines = [*run.lines[:number], line[:start] + line[start + size :], *run.lines[number + 1 :]]
+            lines = [
+                *run.lines[:number],
+                line[:start] + line[start + size :],
+                *run.lines[number + 1 :],
+            ]
             if still(other := run._replace(lines=lines)):
                 run = other
             else:
@@ -149,7 +164,9 @@ def keep(run: Run, name: str, pins: str) -> Path:
 
 
 def special(run: Run) -> list[str]:
-    """The knobs of a run that a fixture cannot hold: with one of them the case needs a test of its own."""
+    """The knobs of a run that a fixture cannot hold: with one of them the case needs a test of its
+    own.
+    """
     plain = {"partial", "exit", "stderr", "cut"}
     found = [name for name in KNOBS if name not in plain and run.knobs[KNOBS.index(name)]]
     return found if len(PRESENT) > 1 else [name for name in found if name != "dialect"]

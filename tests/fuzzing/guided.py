@@ -1,4 +1,5 @@
-"""The guided fuzzer: atheris (libFuzzer) with the shim's modules instrumented, and a mutator that knows the format.
+"""The guided fuzzer: atheris (libFuzzer) with the shim's modules instrumented, and a mutator that
+knows the format.
 
 Started by `tests/fuzz.py` as a process of its own, because libFuzzer ends its process itself.
 """
@@ -28,7 +29,8 @@ from fuzzing.seeds import by_target, pool, seeds
 
 INPUT_BYTES = 400_000
 CORPUS_BYTES = 32_000_000  # that a run begins with
-RUNS, LINES = 24, 700  # of an input, as the mutator makes them: large enough that the lines cost more than the rest
+# of an input, as the mutator makes them: large enough that the lines cost more than the rest
+RUNS, LINES = 24, 700
 HANG_SECONDS = 60
 MEMORY_MEGABYTES = 2048
 SAVE_SECONDS = 2.0
@@ -69,7 +71,9 @@ def main(folder: Path, seconds: int, seed: int) -> None:
 
 
 def _prune(corpus: Path) -> None:
-    """Of the inputs of earlier runs the small ones are kept: every run begins with reading them all."""
+    """Of the inputs of earlier runs the small ones are kept: every run begins with reading them
+    all.
+    """
     room = CORPUS_BYTES
     for size, path in sorted((path.stat().st_size, path) for path in corpus.iterdir()):
         room -= size
@@ -78,7 +82,9 @@ def _prune(corpus: Path) -> None:
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:
-    """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a line."""
+    """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a
+    line.
+    """
     chance = Random(seed)
     runs = [run for run in read(data, NAMES) if run.lines]
     while len(runs) > RUNS:
@@ -104,8 +110,11 @@ def mutate(data: bytes, most: int, seed: int) -> bytes:
 def another(chance: Random) -> Run:
     """A seed, set up by chance and edited some times."""
     seed = chance.choice(seeds())
-    run = seed._replace(lines=list(seed.lines), knobs=knobs(**{name: chance.randrange(1 << 16) for name in KNOBS}))
-    for _ in range(chance.choice((0, 2, 8))):  # a longer session: what came before, mostly without its end
+    run = seed._replace(
+        lines=list(seed.lines), knobs=knobs(**{name: chance.randrange(1 << 16) for name in KNOBS})
+    )
+    # a longer session: what came before, mostly without its end
+    for _ in range(chance.choice((0, 2, 8))):
         before = chance.choice(by_target()[run.target]).lines
         run.lines[:0] = before[: -chance.choice((1, 1, 2))] if chance.random() < 0.8 else before
     for _ in range(chance.choice((1, 2, 4, 8))):

@@ -1,17 +1,19 @@
-"""One input of the fuzzers: some runs, each with a first line that says how it is started, then its bytes.
+"""One input of the fuzzers: some runs, each with a first line that says how it is started, then its
+bytes.
 
     FS pi 1 0 2 0 0 1 17 0
     {"type":"session", ...
 
-A file of this format is what the guided fuzzer keeps, so an artifact can be read and edited. What cannot be parsed
-means the first of each choice: every file is an input.
+A file of this format is what the guided fuzzer keeps, so an artifact can be read and edited. What
+cannot be parsed means the first of each choice: every file is an input.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 START = b"\x1c"  # before a run's first line
-FLOOD = b"\x10"  # before a line that comes many times: `<count> <line>`, with the number in place of every %d
+# before a line that comes many times: `<count> <line>`, with the number in place of every %d
+FLOOD = b"\x10"
 FLOOD_LINES = 12_000  # more than any table of the Turn holds
 RUN_BYTES = 8 * 1024 * 1024  # of a run, floods and all: what is longer is not fuzzing but waiting
 KNOB_LARGEST = 1 << 16
@@ -20,7 +22,9 @@ KNOBS = ("partial", "dialect", "exit", "stderr", "terms", "limit", "cut", "turns
 
 
 class Run(NamedTuple):
-    """What one target is fed: a vendor's name (or another target's), how it is set up, and its lines."""
+    """What one target is fed: a vendor's name (or another target's), how it is set up, and its
+    lines.
+    """
 
     target: str
     knobs: tuple[int, ...]
@@ -39,7 +43,9 @@ class Run(NamedTuple):
         room, flooded = RUN_BYTES, False
         for line in self.lines:
             # One flood in a run: a second one says no more, and would take the time of other lines.
-            for said in _flood(line, 1 if flooded else FLOOD_LINES) if line.startswith(FLOOD) else (line,):
+            for said in (
+                _flood(line, 1 if flooded else FLOOD_LINES) if line.startswith(FLOOD) else (line,)
+            ):
                 room -= len(said)
                 if room < 0:
                     return
@@ -78,7 +84,11 @@ def write(runs: Iterable[Run]) -> bytes:
     """Runs as an input."""
     return b"\n".join(
         b"\n".join(
-            [b"%b%b %b" % (START, run.target.encode(), b" ".join(b"%d" % value for value in run.knobs)), *run.lines]
+            [
+                b"%b%b %b"
+                % (START, run.target.encode(), b" ".join(b"%d" % value for value in run.knobs)),
+                *run.lines,
+            ]
         )
         for run in runs
     )
@@ -86,9 +96,14 @@ def write(runs: Iterable[Run]) -> bytes:
 
 def _opened(line: bytes, targets: Sequence[str]) -> Run:
     words = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
-    target = words[0] if words and words[0] in targets else targets[len(words[0]) % len(targets) if words else 0]
+    target = (
+        words[0]
+        if words and words[0] in targets
+        else targets[len(words[0]) % len(targets) if words else 0]
+    )
     values = [
-        int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0 for word in words[1:]
+        int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0
+        for word in words[1:]
     ]
     return Run(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
 

@@ -1,9 +1,12 @@
-"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and reordered messages.
+"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and
+reordered messages.
 
-A run is a conversation: what the agent says and what the frontend does are drawn from a seed. What is held, whatever
+A run is a conversation: what the agent says and what the frontend does are drawn from a seed. What
+is held, whatever
 they do:
 
-    no exception leaves the machine, and none is caught where the agent said only what its protocol has
+    no exception leaves the machine, and none is caught where the agent said only what its protocol
+        has
     each turn has one result
     a question of the agent's has one answer at most, and one when its turn is over
     an answer that allows a call was given by the frontend for the words of that call
@@ -24,7 +27,10 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    for folder in (Path(__file__).resolve().parents[1] / "support", Path(__file__).resolve().parents[2]):
+    for folder in (
+        Path(__file__).resolve().parents[1] / "support",
+        Path(__file__).resolve().parents[2],
+    ):
         sys.path.insert(1, str(folder))
 
 import orjson
@@ -96,10 +102,12 @@ class Talk:
     def _note(self, words: str) -> None:
         self.story.append(words)
 
-    # -- the agent ----------------------------------------------------------------------------------------------------
+    # -- the agent ---------------------------------------------------------------------------------
 
     def _says(self, data: bytes) -> None:
-        """A line of the agent's. Behind the end of the turn nobody reads it until the next message comes."""
+        """A line of the agent's. Behind the end of the turn nobody reads it until the next message
+        comes.
+        """
         self.messages += 1
         self._note(f"agent: {data.decode(errors='replace').rstrip()}")
         if self._settled:
@@ -118,7 +126,9 @@ class Talk:
         if not self.agent.hostile:
             repairs = self.pump.translation.account.report()["repairs"]
             if "malformed_event" in repairs:
-                raise BrokenError(f"a valid message was not understood: {repairs['malformed_event']}")
+                raise BrokenError(
+                    f"a valid message was not understood: {repairs['malformed_event']}"
+                )
 
     def _carry_out(self, commands: Any) -> None:
         for command in commands:
@@ -126,7 +136,9 @@ class Talk:
                 case TellChild(line):
                     self._told(line)
                 case Ask(permission) if permission.refusal:
-                    self._told(self.speech.decide(permission, Decision(False, message=permission.refusal)))
+                    self._told(
+                        self.speech.decide(permission, Decision(False, message=permission.refusal))
+                    )
                 case Ask(permission):
                     self._asked.append(permission)
                 case TakeBack(request):
@@ -145,7 +157,9 @@ class Talk:
             if not raw.endswith(b"\n") or not self.agent.said(line):
                 raise BrokenError(f"no line of JSON-RPC: {raw!r}")
             allowed = self.agent.hears(line)
-            if allowed is not None and not any(self.agent.means(allowed, given) for given in self._granted):
+            if allowed is not None and not any(
+                self.agent.means(allowed, given) for given in self._granted
+            ):
                 raise BrokenError(f"allowed, and the frontend was not asked about it: {allowed}")
 
     def _sizes(self) -> None:
@@ -154,7 +168,7 @@ class Talk:
                 if isinstance(value, dict | list | set | bytes) and len(value) > SIZE:
                     raise BrokenError(f"{type(owner).__name__}.{name} has {len(value)} entries")
 
-    # -- the frontend -------------------------------------------------------------------------------------------------
+    # -- the frontend ------------------------------------------------------------------------------
 
     def _decides(self) -> None:
         """Answer one of the open questions, in any order."""
@@ -167,7 +181,8 @@ class Talk:
             decision = decision._replace(changed={"command": "changed"})
         elif permission.tool == QUESTION and kind < 0.4:
             answers = {
-                one["question"]: self._chance.choice(("red", "Yes", "")) for one in permission.arguments["questions"]
+                one["question"]: self._chance.choice(("red", "Yes", ""))
+                for one in permission.arguments["questions"]
             }
             decision = decision._replace(changed={"answers": answers})
         self._note(f"the frontend: {permission.tool} {permission.arguments} {decision}")
@@ -194,7 +209,9 @@ class Talk:
                 case TellChild(line):
                     self._told(line)
                 case Ask(permission):
-                    self._told(self.speech.decide(permission, Decision(False, message=permission.refusal)))
+                    self._told(
+                        self.speech.decide(permission, Decision(False, message=permission.refusal))
+                    )
         self.pump.begin()
         self.turns += 1
         self._settled, self._late = False, b""
@@ -240,7 +257,9 @@ def main() -> int:
             if kinds[kind] == 1 and len(kinds) <= SHOWN:
                 sys.stdout.write(f"-- {machine}, seed {seed}\n{story}\n")
         broken = sum(kinds.values())
-        sys.stdout.write(f"{machine}: {count // len(AGENTS):,} messages, {broken} conversations broke an invariant\n")
+        sys.stdout.write(
+            f"{machine}: {count // len(AGENTS):,} messages, {broken} conversations broke an invariant\n"
+        )
         found += broken
     return 1 if found else 0
 

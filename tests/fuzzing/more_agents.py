@@ -1,4 +1,6 @@
-"""The agents whose protocols are their own: pi over its RPC, codex over its app-server. And the table of all."""
+"""The agents whose protocols are their own: pi over its RPC, codex over its app-server. And the
+table of all.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ class PiAgent(Player):
     vendor_name = "pi"
 
     def _asks(self, message: Line) -> bool:
-        asks = message.get("type") == "extension_ui_request" and message.get("method") in ("input", "select", "confirm")
-        self._unsure = self._unsure or (asks and not isinstance(message.get("id"), str))  # pi's are texts
+        asks = message.get("type") == "extension_ui_request" and message.get("method") in (
+            "input",
+            "select",
+            "confirm",
+        )
+        # pi's are texts
+        self._unsure = self._unsure or (asks and not isinstance(message.get("id"), str))
         return asks and "id" in message
 
     def _identity(self) -> object:
@@ -28,7 +35,9 @@ class PiAgent(Player):
         if line.get("type") == "extension_ui_response":
             return self._answered(line)
         kind = str(line["type"])
-        self._pending.append({"type": "response", "command": kind, "id": line["id"], **self._reply(kind)})
+        self._pending.append(
+            {"type": "response", "command": kind, "id": line["id"], **self._reply(kind)}
+        )
         return None
 
     def said(self, line: Line) -> bool:
@@ -38,7 +47,10 @@ class PiAgent(Player):
         if self._chance.random() < 0.03:
             return {"success": False, "error": "no"}
         if method == "get_state":
-            return {"success": True, "data": {"sessionId": "s1", "isStreaming": self._chance.random() < 0.3}}
+            return {
+                "success": True,
+                "data": {"sessionId": "s1", "isStreaming": self._chance.random() < 0.3},
+            }
         if method == "get_commands":
             return {"success": True, "data": {"commands": []}}
         return {"success": True}
@@ -68,8 +80,16 @@ class PiAgent(Player):
     def _update(self) -> Line:
         choose = self._chance.choice
         call = choose(("c1", "c2", "", f"c{self._number}"))
-        reply = {"role": "assistant", "content": [{"type": "text", "text": choose(WORDS)}], "stopReason": "stop"}
-        event = {"type": choose(("text_delta", "thinking_delta")), "contentIndex": 0, "delta": choose(WORDS)}
+        reply = {
+            "role": "assistant",
+            "content": [{"type": "text", "text": choose(WORDS)}],
+            "stopReason": "stop",
+        }
+        event = {
+            "type": choose(("text_delta", "thinking_delta")),
+            "contentIndex": 0,
+            "delta": choose(WORDS),
+        }
         tool = {"toolCallId": call, "toolName": "bash", "args": {"command": choose(COMMANDS)}}
         made: tuple[Line, ...] = (
             {
@@ -117,7 +137,9 @@ class CodexAgent(Player):
 
     def _allowed(self, asked: Line, answer: Line) -> object:
         result = answer.get("result") or {}
-        assert result.get("decision") in (None, "accept", "decline", "cancel"), f"more was allowed: {answer}"
+        assert result.get("decision") in (None, "accept", "decline", "cancel"), (
+            f"more was allowed: {answer}"
+        )
         if result.get("decision") != "accept":
             return None
         params = asked.get("params") or {}
@@ -131,8 +153,19 @@ class CodexAgent(Player):
         if kind < 0.1:
             return {"id": identity, "method": "item/fileChange/requestApproval", "params": where}
         if kind < 0.2:
-            asked = [{"id": "q", "header": "H", "question": "Which?", "options": [{"label": "red", "description": ""}]}]
-            return {"id": identity, "method": "item/tool/requestUserInput", "params": {**where, "questions": asked}}
+            asked = [
+                {
+                    "id": "q",
+                    "header": "H",
+                    "question": "Which?",
+                    "options": [{"label": "red", "description": ""}],
+                }
+            ]
+            return {
+                "id": identity,
+                "method": "item/tool/requestUserInput",
+                "params": {**where, "questions": asked},
+            }
         if kind < 0.3:
             return {
                 "id": identity,
@@ -140,7 +173,11 @@ class CodexAgent(Player):
                 "params": where,
             }
         given = {"command": choose(COMMANDS), "cwd": "/w"}
-        return {"id": identity, "method": "item/commandExecution/requestApproval", "params": {**where, **given}}
+        return {
+            "id": identity,
+            "method": "item/commandExecution/requestApproval",
+            "params": {**where, **given},
+        }
 
     def _update(self) -> Line:
         choose = self._chance.choice
@@ -154,14 +191,27 @@ class CodexAgent(Player):
         ))  # fmt: skip
         status = choose(("completed", "interrupted", "failed"))
         made: tuple[Line, ...] = (
-            {"method": "turn/started", "params": {**where, "turn": {"id": "t1", "status": "inProgress"}}},
+            {
+                "method": "turn/started",
+                "params": {**where, "turn": {"id": "t1", "status": "inProgress"}},
+            },
             {"method": "item/started", "params": {**where, "item": item}},
             {"method": "item/completed", "params": {**where, "item": item}},
-            {"method": "item/agentMessage/delta", "params": {**where, "itemId": "m1", "delta": choose(WORDS)}},
+            {
+                "method": "item/agentMessage/delta",
+                "params": {**where, "itemId": "m1", "delta": choose(WORDS)},
+            },
             {"method": "new/notification", "params": where},
-            {"method": "turn/completed", "params": {**where, "turn": {"id": "t1", "status": status, "error": None}}},
+            {
+                "method": "turn/completed",
+                "params": {**where, "turn": {"id": "t1", "status": status, "error": None}},
+            },
         )
         return choose(made)
 
 
-AGENTS: Mapping[str, Callable[[random.Random], Agent]] = {"acp": AcpAgent, "pi": PiAgent, "codex": CodexAgent}
+AGENTS: Mapping[str, Callable[[random.Random], Agent]] = {
+    "acp": AcpAgent,
+    "pi": PiAgent,
+    "codex": CodexAgent,
+}

@@ -20,14 +20,16 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.state import config
 
-# -- what a frontend says -------------------------------------------------------------------------------------------
+# -- what a frontend says --------------------------------------------------------------------------
 
 CONTROL_BYTES = 20_000
 QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
 def run_control(run: Run) -> int:
-    """The frontend's lines: each is answered or skipped, every request exactly once, whatever else it says."""
+    """The frontend's lines: each is answered or skipped, every request exactly once, whatever else
+    it says.
+    """
     numbers = itertools.count(1)
     facts = facts_of(
         vendor="pi",
@@ -67,7 +69,11 @@ def _receive(control: Control, line: bytes, answers: bool) -> None:
         event = orjson.loads(line) if answers else None
     except orjson.JSONDecodeError:
         return
-    if isinstance(event, dict) and event.get("type") == "control_request" and isinstance(event.get("request"), dict):
+    if (
+        isinstance(event, dict)
+        and event.get("type") == "control_request"
+        and isinstance(event.get("request"), dict)
+    ):
         assert answered == 1, f"a request has {answered} answers (C5): {line[:400]!r}"
 
 
@@ -80,12 +86,14 @@ def _said_to_frontend(control: Control) -> list[dict[str, Any]]:
     events = [orjson.loads(line) for line in lines]
     complaints, control.complaints = control.complaints, []
     for complaint in complaints:
-        assert len(complaint) < 1000 and complaint.endswith("\n"), f"a complaint of {len(complaint)} characters"
+        assert len(complaint) < 1000 and complaint.endswith("\n"), (
+            f"a complaint of {len(complaint)} characters"
+        )
         assert printable(complaint) == complaint, f"a terminal would obey {complaint!r}"
     return events
 
 
-# -- the command line and the settings ------------------------------------------------------------------------------
+# -- the command line and the settings -------------------------------------------------------------
 
 
 def run_words(run: Run) -> int:

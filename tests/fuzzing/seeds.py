@@ -1,4 +1,6 @@
-"""What the fuzzers begin with: every fixture, lines that no program should print, and what a frontend says."""
+"""What the fuzzers begin with: every fixture, lines that no program should print, and what a
+frontend says.
+"""
 
 import json
 from functools import cache
@@ -106,11 +108,18 @@ def pool() -> Pool:
 
 @cache
 def seeds() -> tuple[Run, ...]:
-    """One run for each fixture, as its case.toml says; then the torture list for every vendor; then the rest."""
+    """One run for each fixture, as its case.toml says; then the torture list for every vendor; then
+    the rest.
+    """
     cases = [case for case in fixture_cases() if case.data]
     found = [_run(case) for case in cases]
-    found += [Run(vendor, knobs(partial=1), list(TORTURE)) for vendor in dict.fromkeys(case.vendor for case in cases)]
-    found += [Run(name, knobs(), list(pool().lines[name])) for name in ("control", "words", "settings")]
+    found += [
+        Run(vendor, knobs(partial=1), list(TORTURE))
+        for vendor in dict.fromkeys(case.vendor for case in cases)
+    ]
+    found += [
+        Run(name, knobs(), list(pool().lines[name])) for name in ("control", "words", "settings")
+    ]
     return tuple(found)
 
 

@@ -1,8 +1,9 @@
 """Lines for a shell, and a real shell that judges them: what did a line touch that a rule denies?
 
-A line is made of harmless words only, all of them relative, so that it can be run in a folder of its own with six
-programs on its PATH. Only lines that the policy lets through are run: one that then makes the file `m`, changes the
-folder `secret` or shows what stands in it has passed a deny rule.
+A line is made of harmless words only, all of them relative, so that it can be run in a folder of
+its own with six programs on its PATH. Only lines that the policy lets through are run: one that
+then makes the file `m`, changes the folder `secret` or shows what stands in it has passed a deny
+rule.
 
     python -m fuzzing.shell_lines LINES [SEED]
 """
@@ -144,7 +145,10 @@ class Shell:
         self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
         place = Place(str(self._work), self.environment["HOME"], (), os.path.realpath)
-        self.judges = {what: Judge(Policy(place=place, deny=read_rules([rule]))) for what, rule in DENIED.items()}
+        self.judges = {
+            what: Judge(Policy(place=place, deny=read_rules([rule])))
+            for what, rule in DENIED.items()
+        }
         self.furnish()
 
     def furnish(self) -> None:
@@ -178,7 +182,11 @@ class Shell:
 
     def passed(self, line: str) -> str:
         """What a line did that a rule denies though that rule alone let it through; "" for nothing."""
-        let = {what for what, one in self.judges.items() if one.narrowed("Bash", {"command": line}) is None}
+        let = {
+            what
+            for what, one in self.judges.items()
+            if one.narrowed("Bash", {"command": line}) is None
+        }
         if not let:
             return ""
         said = self._run(line)
@@ -186,10 +194,15 @@ class Shell:
         here = {"secret", "sub", "notes.txt", "alias"}
         did = {
             "read it": HIDDEN in said,
-            "changed it": [path.name for path in secret.iterdir()] != ["x"] or (secret / "x").read_text() != HIDDEN,
+            "changed it": [path.name for path in secret.iterdir()] != ["x"]
+            or (secret / "x").read_text() != HIDDEN,
             "touched it": any(path.name == "m" for path in self._work.rglob("m")),
         }
-        if any(did.values()) or set(os.listdir(self._work)) != here or len(os.listdir(self._work / "sub")) != 1:
+        if (
+            any(did.values())
+            or set(os.listdir(self._work)) != here
+            or len(os.listdir(self._work / "sub")) != 1
+        ):
             self.furnish()
         return ", ".join(what for what in did if did[what] and what in let)
 

@@ -1,7 +1,8 @@
 """What an input is run through, and what must hold whatever is in it.
 
-A run of a vendor: its lines through the decoder, the vendor's translator, the Turn and a dialect's pen, with the
-invariants of `support` asserted on every stream, fed whole and in pieces. Beside them stands what others write.
+A run of a vendor: its lines through the decoder, the vendor's translator, the Turn and a dialect's
+pen, with the invariants of `support` asserted on every stream, fed whole and in pieces. Beside them
+stands what others write.
 """
 
 import itertools
@@ -24,15 +25,29 @@ from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import VENDORS
 
-# -- the choices that knobs make --------------------------------------------------------------------------------------
+# -- the choices that knobs make -------------------------------------------------------------------
 
-EXITS = (Exit(code=0), Exit(code=0), None, Exit(code=1), Exit(code=130), Exit(signal="SIGTERM"), Exit(code=53))
-STDERRS = ("", *("", "Error: 429 rate limit", "boom\x1b[31m\u2028\x00", "Workspace Trust") * 3, "x" * 9000)
+EXITS = (
+    Exit(code=0),
+    Exit(code=0),
+    None,
+    Exit(code=1),
+    Exit(code=130),
+    Exit(signal="SIGTERM"),
+    Exit(code=53),
+)
+STDERRS = (
+    "",
+    *("", "Error: 429 rate limit", "boom\x1b[31m\u2028\x00", "Workspace Trust") * 3,
+    "x" * 9000,
+)
 LIMITS = (100_000, 10_000, 10_000, 1_000_000, 12_345)
 
 
 def _read_answer(text: str) -> Structured:
-    return Structured({"answer": text[:100]}) if len(text) % 2 else Structured(None, "it is no JSON")
+    return (
+        Structured({"answer": text[:100]}) if len(text) % 2 else Structured(None, "it is no JSON")
+    )
 
 
 _TERMS: Sequence[dict[str, Any]] = (
@@ -47,12 +62,14 @@ _TERMS: Sequence[dict[str, Any]] = (
     {"chosen_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
 )
 
-# -- the work an input may cost -----------------------------------------------------------------------------------
+# -- the work an input may cost --------------------------------------------------------------------
 
 IN_PIECES = 5  # one run in so many is fed in pieces as well
-# Generous: they are to find what grows faster than its input, on a busy machine and under instrumentation.
+# Generous: they are to find what grows faster than its input, on a busy machine and under
+# instrumentation.
 SECONDS, SECONDS_A_LINE, SECONDS_A_BYTE = 2.0, 4e-3, 6e-6
-LINES_A_VALUE = 12  # that one event can become: the ends of what is open, a reply's, a block's and a call's lines
+# that one event can become: the ends of what is open, a reply's, a block's and a call's lines
+LINES_A_VALUE = 12
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 
@@ -85,7 +102,9 @@ def open_child(run: Run, previous: Translation | None = None) -> Translation:
 
 
 def run_child(run: Run) -> int:
-    """Assert the invariants on what is said for a vendor's lines; gives back how many lines were fed."""
+    """Assert the invariants on what is said for a vendor's lines; gives back how many lines were
+    fed.
+    """
     body = run.body()
     count = body.count(b"\n") + 1
     began = time.monotonic()
@@ -96,7 +115,9 @@ def run_child(run: Run) -> int:
     if run.knob("cut", IN_PIECES) == 0:
         again, account_again = _fed(run, body, Random(run.knobs[KNOBS.index("cut")]))
         assert again == said, f"in pieces it is said otherwise: {_difference(said, again)}"
-        assert account_again == account, f"in pieces it is counted otherwise: {account!r} is not {account_again!r}"
+        assert account_again == account, (
+            f"in pieces it is counted otherwise: {account!r} is not {account_again!r}"
+        )
     return count
 
 
@@ -133,7 +154,9 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
 def _checked_account(translation: Translation) -> object:
     check_account(translation.account)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
-    assert "malformed_end" not in translation.account.repairs, translation.account.samples["malformed_end"]
+    assert "malformed_end" not in translation.account.repairs, translation.account.samples[
+        "malformed_end"
+    ]
     check_memory(translation)
     _check_questions(translation.turn.asked)
     return translation.account.report()
@@ -160,18 +183,24 @@ def _check_work(body: bytes, count: int, said: bytes) -> None:
     """Output is in proportion to input: in lines, and in bytes."""
     lines = said.count(b"\n")
     allowed = 100 + LINES_A_VALUE * (count + body.count(b"{"))
-    assert lines <= allowed + len(body) // 1000, f"{count} lines of {len(body)} bytes became {lines} lines"
+    assert lines <= allowed + len(body) // 1000, (
+        f"{count} lines of {len(body)} bytes became {lines} lines"
+    )
     room = BYTES + BYTES_A_LINE * lines + TIMES_LONGER * len(body)
     assert len(said) <= room, f"{len(body)} bytes became {len(said)}"
 
 
 def _check_time(run: Run, body: bytes, count: int) -> None:
-    """A run that took long is run again under the clock of this process: the machine may have been busy."""
+    """A run that took long is run again under the clock of this process: the machine may have been
+    busy.
+    """
     began = time.process_time()
     _fed(run, body, None)
     took = time.process_time() - began
     allowed = SECONDS + SECONDS_A_LINE * count + SECONDS_A_BYTE * len(body)
-    assert took <= allowed, f"{count} lines of {len(body)} bytes took {took:.1f} s; {allowed:.1f} are generous"
+    assert took <= allowed, (
+        f"{count} lines of {len(body)} bytes took {took:.1f} s; {allowed:.1f} are generous"
+    )
 
 
 def _parts(body: bytes, most: int) -> list[bytes]:
@@ -196,7 +225,9 @@ def _pieces(body: bytes, chance: Random) -> Iterator[bytes]:
 
 
 def _difference(one: bytes, other: bytes) -> str:
-    for left, right in itertools.zip_longest(one.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"):
+    for left, right in itertools.zip_longest(
+        one.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"
+    ):
         if left != right:
             return f"{left[:400]!r} is not {right[:400]!r}"
     return "nothing"

@@ -1,4 +1,5 @@
-"""The other fuzzer: hypothesis, without feedback, over the same runs and edits, and over any order of verbs.
+"""The other fuzzer: hypothesis, without feedback, over the same runs and edits, and over any order
+of verbs.
 
 Its long profile: no fixed seed, no deadline, rounds until the time is over.
 """
@@ -26,7 +27,9 @@ WAYS = (1, 3, 7)  # to set up one run: what is drawn costs more than what is run
 _NUMBERS = st.integers(0, (1 << 16) - 1)
 _EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
 _SEEDS = st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=12)
-RUNS = st.lists(st.tuples(_SEEDS, st.tuples(*(_NUMBERS for _ in KNOBS)), _EDITS), min_size=1, max_size=4)
+RUNS = st.lists(
+    st.tuples(_SEEDS, st.tuples(*(_NUMBERS for _ in KNOBS)), _EDITS), min_size=1, max_size=4
+)
 
 Plan = list[tuple[list[int], tuple[int, ...], list[int]]]
 
@@ -40,7 +43,10 @@ def made(plan: Plan) -> list[Run]:
         run = Run(of_target[0].target, knobs, lines)
         for edit in edits:
             run = apply(run, edit, edit, pool())
-        runs += [run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs)) for times in WAYS]
+        runs += [
+            run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs))
+            for times in WAYS
+        ]
     return runs
 
 
@@ -62,7 +68,9 @@ def fuzz(book: Findings, seconds: float, first: int) -> None:
     number = first
     while time.monotonic() < until:
         number += 1
-        seed(number)(_lines_round(book, until) if number % VERB_ROUNDS else _verbs_round(book, until))()
+        seed(number)(
+            _lines_round(book, until) if number % VERB_ROUNDS else _verbs_round(book, until)
+        )()
         if number % SAVE_ROUNDS == 0:
             book.save()
     book.save()
@@ -80,8 +88,12 @@ def _lines_round(book: Findings, until: float) -> Callable[[], None]:
 
 def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
     @long_profile(ROUND)
-    @given(verbs=st.lists(VERBS, max_size=60), partial=st.booleans(), limit=st.sampled_from([None, 2]))
-    def one_round(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
+    @given(
+        verbs=st.lists(VERBS, max_size=60), partial=st.booleans(), limit=st.sampled_from([None, 2])
+    )
+    def one_round(
+        verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None
+    ) -> None:
         if time.monotonic() < until:
             book.check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
 

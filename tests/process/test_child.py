@@ -1,4 +1,6 @@
-"""A child and its whole group: fed, drained, ended for certain. Real processes: these are facts of the OS."""
+"""A child and its whole group: fed, drained, ended for certain. Real processes: these are facts of
+the OS.
+"""
 
 import os
 import signal
@@ -65,7 +67,9 @@ async def read_all(child):
 
 async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.0)
-    started = box.fake(["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"])
+    started = box.fake(
+        ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
+    )
     process = spawn([started], box.environment(), str(box.cwd), feed=False)
     child = Child(Started(process, b"", grace=PATIENCE))
     with anyio.fail_after(PATIENCE):
@@ -85,8 +89,12 @@ async def test_a_signal_that_ended_it_is_known_by_name(start):
     assert ended == Exit(signal="SIGKILL")
 
 
-async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(start, tmp_path, monkeypatch):
-    """npm's loader of copilot ends at once: what is left of the group is not killed in the same moment."""
+async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(
+    start, tmp_path, monkeypatch
+):
+    """npm's loader of copilot ends at once: what is left of the group is not killed in the same
+    moment.
+    """
     monkeypatch.setattr(children, "INTERRUPT_SECONDS", PATIENCE)
     monkeypatch.setattr(children, "FOLLOW_SECONDS", PATIENCE)
     file = tmp_path / "session"
@@ -130,11 +138,14 @@ async def test_without_a_prompt_its_stdin_is_at_its_end(start):
 
 PIPE_LIMIT = Path("/proc/sys/fs/pipe-max-size")
 # It begins when it is told to, and stays for nobody: what the pipe does not take at once is lost.
-IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {PIPE_BYTES - 1})"
+IMPATIENT = (
+    f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {PIPE_BYTES - 1})"
+)
 
 
 @pytest.mark.skipif(
-    not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < PIPE_BYTES, reason="this system's pipes stay small"
+    not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < PIPE_BYTES,
+    reason="this system's pipes stay small",
 )
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
@@ -186,7 +197,10 @@ async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monk
 async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
     lifeline = box.lifeline()
     child = start(
-        ["ignore", "SIGINT", "SIGTERM"], ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"]
+        ["ignore", "SIGINT", "SIGTERM"],
+        ["spawn", lifeline.path, False],
+        ["say", lifeline.path, "child"],
+        ["hang"],
     )
     lifeline.wait_for("child")
     lifeline.wait_for("grandchild")
@@ -254,7 +268,9 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     child = start(["leave", 0])
     with anyio.fail_after(PATIENCE):
         await child.ended()
-    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now"))
+    monkeypatch.setattr(
+        os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now")
+    )
     child.signal("SIGKILL")
     await child.stop()
 
@@ -313,6 +329,10 @@ anyio.run(stop_one)
 def test_the_end_of_one_child_is_not_that_of_the_next(box):
     plans = [box.fake(["out", "here"], ["hang"]) for _ in range(2)]
     done = subprocess.run(
-        [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.stdout == "lives\n", done.stderr

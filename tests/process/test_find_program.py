@@ -20,7 +20,12 @@ from shim.vendors import find
 
 
 def found(box, name="qwen", cwd=None, settings=None, **environment):
-    return find_program(find(name), settings or VendorSettings(), box.environment(**environment), str(cwd or box.cwd))
+    return find_program(
+        find(name),
+        settings or VendorSettings(),
+        box.environment(**environment),
+        str(cwd or box.cwd),
+    )
 
 
 def test_the_first_on_path_is_taken(box):
@@ -44,7 +49,9 @@ def test_a_file_that_cannot_be_run_is_passed_over(box):
 
 
 def test_nothing_found_is_said_with_a_way_out(box):
-    with pytest.raises(VendorError, match="no program called cursor-agent or agent was found on PATH") as missing:
+    with pytest.raises(
+        VendorError, match="no program called cursor-agent or agent was found on PATH"
+    ) as missing:
         found(box, "cursor", PATH=str(box.bin))
     assert "[vendors.cursor] bin" in missing.value.hint
 
@@ -113,7 +120,11 @@ def test_what_is_on_path_is_listed_by_vendor(box):
 
 @pytest.mark.parametrize(
     "settings",
-    ['{"tools": {"discoveryCommand": "x"}}', r'{"tools": {"discovery\u0043ommand": "x"}}', " " * SETTINGS_BYTES + "{}"],
+    [
+        '{"tools": {"discoveryCommand": "x"}}',
+        r'{"tools": {"discovery\u0043ommand": "x"}}',
+        " " * SETTINGS_BYTES + "{}",
+    ],
 )
 @pytest.mark.parametrize("place", [0, 1], ids=["the project", "home"])
 def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path, settings, place):
@@ -147,14 +158,18 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
     """Why a vendor is not started in a folder; "" where it is."""
     request = Request(parse([]), "", trust=trust, knows=lambda flag: knows)
     try:
-        check_programs(find(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder))
+        check_programs(
+            find(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
+        )
     except ModeError as error:
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize("name", [".opencode/plugin/x.ts", ".opencode/tools/y.js"])
-def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_them_unasked(repository, name):
+def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_them_unasked(
+    repository, name
+):
     for place in (repository, repository.parent):
         path = place / name
         path.parent.mkdir(parents=True)
@@ -166,7 +181,12 @@ def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_the
 
 @pytest.mark.parametrize(
     ("text", "refused"),
-    [('{"model": "m"}', False), ('{"mcp": {}}', True), ('{"\\u006dcp": {}}', True), ('// x\n{"plugin": [', True)],
+    [
+        ('{"model": "m"}', False),
+        ('{"mcp": {}}', True),
+        ('{"\\u006dcp": {}}', True),
+        ('// x\n{"plugin": [', True),
+    ],
 )
 def test_a_settings_file_of_the_folder_counts_where_it_may_name_programs(repository, text, refused):
     (repository / "opencode.json").write_text(text)

@@ -10,11 +10,24 @@ from box import ANSWER, ASK, PATIENCE, Running
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
-from shim.process.install import Removed, compile_bytecode, found_first, install, script, uncompiled, uninstall
+from shim.process.install import (
+    Removed,
+    compile_bytecode,
+    found_first,
+    install,
+    script,
+    uncompiled,
+    uninstall,
+)
 
 
 def put(box, **options):
-    facts = {"directory": str(box.bin), "name": "claude", "installed": {"vendor": "demo"}, "force": False} | options
+    facts = {
+        "directory": str(box.bin),
+        "name": "claude",
+        "installed": {"vendor": "demo"},
+        "force": False,
+    } | options
     return install(facts["directory"], facts["name"], facts["installed"], force=facts["force"])
 
 
@@ -51,14 +64,20 @@ MISLEADING = ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__", "PYTHONHOME", "PYTHONPA
 
 
 @pytest.mark.parametrize(
-    "misleading", [MISLEADING, *(pytest.param([name], marks=pytest.mark.full) for name in MISLEADING)], ids=len
+    "misleading",
+    [MISLEADING, *(pytest.param([name], marks=pytest.mark.full) for name in MISLEADING)],
+    ids=len,
 )
 def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
     path, _ = put(box, installed={"vendor": "qwen"})
     noted = box.path / "noted"
-    environment = box.environment(SHIM_BIN=box.program("vendor", f"env > {noted}\n"), PYTHONPATH=None)
+    environment = box.environment(
+        SHIM_BIN=box.program("vendor", f"env > {noted}\n"), PYTHONPATH=None
+    )
     for said in (dict.fromkeys(misleading, "/elsewhere"), {}):
-        subprocess.run([path, *ASK], env=environment | said, cwd=box.cwd, timeout=PATIENCE, check=False)
+        subprocess.run(
+            [path, *ASK], env=environment | said, cwd=box.cwd, timeout=PATIENCE, check=False
+        )
         found = noted.read_text(encoding="utf-8").splitlines()
         assert [name for name in misleading if f"{name}=/elsewhere" in found] == list(said)
         noted.unlink()
@@ -79,7 +98,13 @@ def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(
 def started(path, box, **extra):
     environment = box.environment(PYTHONPATH=None, **extra)
     return subprocess.run(
-        [path, "--version"], capture_output=True, text=True, env=environment, cwd=box.cwd, timeout=PATIENCE, check=False
+        [path, "--version"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=box.cwd,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
@@ -89,18 +114,23 @@ def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     done = started(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     gone = "the Python that claude-shim was installed for, does not exist any more"
-    assert done.stderr.startswith(f"{path}: {sys.executable}, {gone}\nhint: install claude-shim again and run")
+    assert done.stderr.startswith(
+        f"{path}: {sys.executable}, {gone}\nhint: install claude-shim again and run"
+    )
 
 
 def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     bare = box.path / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60
+    )
     monkeypatch.setattr(sys, "executable", str(bare / "bin" / "python"))
     path, _ = put(box)
     done = started(path, box)
     assert (done.returncode, done.stdout) == (1, "")
     said = (
-        "claude-shim, which this file starts, is not whole any more: No module named 'shim'\nhint: install claude-shim"
+        "claude-shim, which this file starts, is not whole any more: "
+        "No module named 'shim'\nhint: install claude-shim"
     )
     assert done.stderr.startswith(said)
 
@@ -112,9 +142,16 @@ def test_a_folder_that_is_not_there_is_made(box):
 
 def test_awkward_names_are_quoted(box):
     folder = box.path / 'it\'s a "folder" $HOME'
-    path, _ = put(box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"})
+    path, _ = put(
+        box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"}
+    )
     done = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=PATIENCE, check=True
+        [path, "--version"],
+        capture_output=True,
+        text=True,
+        cwd=box.cwd,
+        timeout=PATIENCE,
+        check=True,
     )
     assert done.stdout == "2.1.332 (Claude Code)\n"
     assert os.listdir(box.cwd) == []
@@ -232,7 +269,7 @@ def test_nothing_baked_in_is_nothing_said():
     assert b"--installed" not in script({})
 
 
-# -- bytecode -------------------------------------------------------------------------------------------------------
+# -- bytecode --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -267,7 +304,9 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
     def loaded():
         code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
         command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stderr
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stderr
 
     compile_bytecode(str(package))
     assert "bytecode is stale for 'one'" not in loaded() and uncompiled(str(package)) == []
@@ -277,6 +316,8 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
 
 def test_the_drop_in_comes_with_its_bytecode(inside, shim, monkeypatch):
     compiled = []
-    monkeypatch.setattr("shim.commands.install.dropin.compile_bytecode", lambda: compiled.append(True))
+    monkeypatch.setattr(
+        "shim.commands.install.dropin.compile_bytecode", lambda: compiled.append(True)
+    )
     assert shim("install", "--to", str(inside.path / "bin"))[0] == 0
     assert compiled == [True]

@@ -26,7 +26,9 @@ def test_unchanged_files_are_not_reported(copy):
     package.check_package_files(["python", "-m", "shim.bridge.host"])
 
 
-@pytest.mark.parametrize(("text", "version"), [('__version__ = "9.9"\n', "9.9"), ("", "another version")])
+@pytest.mark.parametrize(
+    ("text", "version"), [('__version__ = "9.9"\n', "9.9"), ("", "another version")]
+)
 def test_another_version_is_named(copy, text, version):
     copy.write_text(text, encoding="utf-8")
     change = package.describe_package_change()

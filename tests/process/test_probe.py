@@ -18,7 +18,9 @@ def probe(box):
         path = box.bin / "program"
         if script is not None:
             box.program("program", f'echo "$@" >> {box.path}/asked\n{script}')
-        return Probe([*launcher, str(path)], environment or box.environment(), box.environment(FROM="child"))
+        return Probe(
+            [*launcher, str(path)], environment or box.environment(), box.environment(FROM="child")
+        )
 
     yield make
 
@@ -68,7 +70,9 @@ def test_help_on_stderr_counts(probe):
     assert probe("echo '--flag' >&2; exit 2\n").knows("--flag")
 
 
-def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_flag(box, probe, monkeypatch):
+def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_flag(
+    box, probe, monkeypatch
+):
     monkeypatch.setattr(probes, "PROBE_SECONDS", 0.3)
     lifeline = box.lifeline()
     fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
@@ -77,7 +81,9 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
 
 
 def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monkeypatch):
-    """A machine under load must not make an old program a new one, or a new one an old one for ever."""
+    """A machine under load must not make an old program a new one, or a new one an old one for
+    ever.
+    """
     gate = box.path / "ready"
     script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.program("program", script)
@@ -128,7 +134,7 @@ def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     assert variant in vendor.program.variants
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 HOW = VersionProbe()
 
@@ -182,7 +188,10 @@ def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, 
 
 @pytest.mark.parametrize(
     ("script", "failure"),
-    [("exec sleep 30\n", "it did not answer in 0.2 s"), ("exit 3\n", "it said nothing and ended with exit 3")],
+    [
+        ("exec sleep 30\n", "it did not answer in 0.2 s"),
+        ("exit 3\n", "it said nothing and ended with exit 3"),
+    ],
 )
 def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
     if "sleep" in script:

@@ -1,4 +1,6 @@
-"""Starting a child: what it gets of us, and what it does not. Real processes, in each of the two ways to start one."""
+"""Starting a child: what it gets of us, and what it does not. Real processes, in each of the two
+ways to start one.
+"""
 
 import json
 import os
@@ -46,7 +48,11 @@ def folder(request, box, monkeypatch):
     if request.param == "an old library":
         monkeypatch.setattr(os, "posix_spawn", without_sessions)
     else:
-        monkeypatch.setattr(starting, "_start_by_subprocess" if request.param == "our own folder" else "_start", None)
+        monkeypatch.setattr(
+            starting,
+            "_start_by_subprocess" if request.param == "our own folder" else "_start",
+            None,
+        )
     return str(box.cwd)
 
 
@@ -95,7 +101,9 @@ def test_a_child_can_be_interrupted_although_we_cannot(folder):
 def test_a_child_inherits_no_ignored_and_no_blocked_signal(folder):
     numbers = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGTTOU)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM, signal.SIGALRM})
+    mask = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM, signal.SIGALRM}
+    )
     try:
         child = portrait(folder)
         assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * len(numbers)

@@ -1,4 +1,6 @@
-"""A vendor that cannot be started: whose fault it is, and what to do; with real programs that are none."""
+"""A vendor that cannot be started: whose fault it is, and what to do; with real programs that are
+none.
+"""
 
 import json
 import os
@@ -25,12 +27,29 @@ def script(box, text, mode=0o755):
     [
         (b"echo hi\n", 0o755, "Exec format error: it is text without a #! line", "first line"),
         (b"", 0o755, "Exec format error: it is empty", "install it again"),
-        (b"\x7fELF\x02\x01\x01 of another machine", 0o755, "Exec format error", "meant for this machine"),
-        (b"#!/no/such/interpreter -x\n", 0o755, "its interpreter /no/such/interpreter does not exist", "install that"),
+        (
+            b"\x7fELF\x02\x01\x01 of another machine",
+            0o755,
+            "Exec format error",
+            "meant for this machine",
+        ),
+        (
+            b"#!/no/such/interpreter -x\n",
+            0o755,
+            "its interpreter /no/such/interpreter does not exist",
+            "install that",
+        ),
         (b"#!/bin/sh\r\nexit\r\n", 0o755, "its lines end in CR LF", "Unix line ends"),
         (b"#!/bin/sh\n", 0o644, "Permission denied", "chmod +x"),
     ],
-    ids=["no interpreter line", "empty", "another machine's", "dangling interpreter", "CRLF", "not executable"],
+    ids=[
+        "no interpreter line",
+        "empty",
+        "another machine's",
+        "dangling interpreter",
+        "CRLF",
+        "not executable",
+    ],
 )
 def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reason, hint):
     path = script(box, text, mode)
@@ -42,7 +61,11 @@ def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reas
 
 @pytest.mark.parametrize(
     ("word", "reason"),
-    [("/no/such/program", "it does not exist"), ("nosuchprogram", "no such program on PATH"), ("/tmp", "a directory")],
+    [
+        ("/no/such/program", "it does not exist"),
+        ("nosuchprogram", "no such program on PATH"),
+        ("/tmp", "a directory"),
+    ],
 )
 def test_a_program_that_is_not_there_is_the_vendors_fault(box, word, reason):
     with pytest.raises(VendorError, match=reason):
@@ -59,7 +82,7 @@ def test_an_argument_with_nul_is_the_frontends_fault(box):
         spawn(["/bin/true", "nul\0"], box.environment(), str(box.cwd), feed=False)
 
 
-# -- what is too long for an argument ------------------------------------------------------------------------------
+# -- what is too long for an argument --------------------------------------------------------------
 
 LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux takes 128 KiB
 
@@ -72,7 +95,9 @@ def given_by_file(box, flag):
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo"])
-def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_for_it(box, vendor, flag):
+def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_for_it(
+    box, vendor, flag
+):
     child = box.fake(["read"], ["record", str(box.recording)])
     box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
@@ -80,7 +105,12 @@ def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
 def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
-    box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR="pi", SHIM_BIN=box.fake(["record", str(box.recording)]))
+    box.claude(
+        *ASK,
+        *given_by_file(box, flag),
+        SHIM_VENDOR="pi",
+        SHIM_BIN=box.fake(["record", str(box.recording)]),
+    )
     words = box.record()["arguments"]
     path = words[words.index(flag) + 1]
     assert os.path.dirname(os.path.dirname(path)) == str(box.state / "spill")
@@ -131,7 +161,8 @@ def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
 def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(box, vendor):
     prompt = b"word " * 60_000  # Linux takes 128 KiB
     child = box.fake(["read"], ["record", str(box.recording)])
-    alone = "--dangerously-skip-permissions"  # a vendor that is asked leaves its stdin open for the answers
+    # a vendor that is asked leaves its stdin open for the answers
+    alone = "--dangerously-skip-permissions"
     box.claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"].encode() == prompt
 
@@ -143,7 +174,7 @@ def test_an_environment_of_two_megabytes_is_passed_on(box):
     assert held.items() <= box.record()["environment"].items()
 
 
-# -- a machine that has nothing left --------------------------------------------------------------------------------
+# -- a machine that has nothing left ---------------------------------------------------------------
 
 
 def limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
@@ -162,12 +193,18 @@ def limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
 
 
 def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
-    """Of root no process is refused; another user of this machine's may not even reach our interpreter, hence a
-    capability that lets it read."""
+    """Of root no process is refused; another user of this machine's may not even reach our
+    interpreter, hence a capability that lets it read."""
     before = ["prlimit", "--nproc=1"]
     if os.getuid() == 0:
         kept = "-all,+dac_override,+dac_read_search"
-        before += ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", f"--inh-caps={kept}"]
+        before += [
+            "setpriv",
+            "--reuid=54321",
+            "--regid=54321",
+            "--clear-groups",
+            f"--inh-caps={kept}",
+        ]
         before += [f"--ambient-caps={kept}"]
     if not all(shutil.which(name) for name in before if name in ("prlimit", "setpriv")):
         pytest.skip("prlimit and setpriv are not installed")
@@ -189,16 +226,25 @@ TABLES = [(count, converses) for converses in (False, True) for count in (8, 11,
 
 @pytest.mark.parametrize(
     ("count", "converses"),
-    [pytest.param(*table, marks=() if number % 2 else pytest.mark.full) for number, table in enumerate(TABLES)],
+    [
+        pytest.param(*table, marks=() if number % 2 else pytest.mark.full)
+        for number, table in enumerate(TABLES)
+    ],
 )
-def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed(box, count, converses):
+def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed(
+    box, count, converses
+):
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
-    user = json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
+    user = (
+        json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
+    )
     words = ("--input-format", "stream-json", *STREAM) if converses else ASK
-    done = limited(box, *words, preexec=few, stdin=user if converses else b"", environment=environment)
+    done = limited(
+        box, *words, preexec=few, stdin=user if converses else b"", environment=environment
+    )
     assert done.status == int(done.result["is_error"])
     assert done.cause in ("clean", "internal") and "Traceback" not in done.stderr
     if done.status:
@@ -206,4 +252,8 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
 
 
 def test_the_machines_fault_has_its_own_error():
-    assert (MachineError.cause, VendorError.cause, FrontendError.cause) == ("internal", "not_found", "refused")
+    assert (MachineError.cause, VendorError.cause, FrontendError.cause) == (
+        "internal",
+        "not_found",
+        "refused",
+    )

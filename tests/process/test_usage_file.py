@@ -1,4 +1,6 @@
-"""What a vendor writes about its run into a file: where it may, what is read of it, and who else gets it."""
+"""What a vendor writes about its run into a file: where it may, what is read of it, and who else
+gets it.
+"""
 
 import json
 import os
@@ -54,7 +56,10 @@ match = { type = "sleep" }
 emit = "result"
 """
 PARROT = f'schema = 1\nid = "parrot"\n{LAUNCH}{RULES}'
-TOLD = {"nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}], "name": "Polly"}
+TOLD = {
+    "nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}],
+    "name": "Polly",
+}
 NIGHT = ndjson({"type": "squawk", "sound": "Seeds."}, {"type": "sleep"})
 KEYS = ("nests",)
 S = "11111111-2222-4333-8444-555566667777"
@@ -63,11 +68,13 @@ S = "11111111-2222-4333-8444-555566667777"
 def report_file(box):
     """A place for a report in the state of the box."""
     return ReportFile(
-        Report("night.json", KEYS), {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
+        Report("night.json", KEYS),
+        {"SHIM_STATE": str(box.state)},
+        "11111111-2222-4333-8444-555566667777",
     )
 
 
-# -- the file -----------------------------------------------------------------------------------------------------
+# -- the file --------------------------------------------------------------------------------------
 
 
 def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
@@ -84,7 +91,9 @@ def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
 
 def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
     file = report_file(box)
-    spilled = Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777").keep("long")
+    spilled = Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777").keep(
+        "long"
+    )
     file.remove()
     assert Path(spilled).read_text(encoding="utf-8") == "long"
 
@@ -123,7 +132,7 @@ def test_without_a_private_place_there_is_no_folder(box):
     assert report_file(box).folder is None
 
 
-# -- the rules ----------------------------------------------------------------------------------------------------
+# -- the rules -------------------------------------------------------------------------------------
 
 
 def parrot(text=PARROT):
@@ -152,7 +161,9 @@ def test_its_numbers_are_those_of_the_result(interrupt):
     assert result["total_cost_usd"] == 0.5 and result["is_error"] is interrupt
 
 
-@pytest.mark.parametrize("report", [None, {}, {"nests": "x"}, {"nests": [1, None, {"said": "3"}]}, {"nests": [[]]}])
+@pytest.mark.parametrize(
+    "report", [None, {}, {"nests": "x"}, {"nests": [1, None, {"said": "3"}]}, {"nests": [[]]}]
+)
 def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
     result = result_with(report)
     assert result["usage"]["output_tokens"] == 0 and result["is_error"] is False
@@ -170,7 +181,11 @@ def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
         ('file = "night.json"', 'file = "../night.json"', "the name of a file"),
         ('keys = ["nests"]', "keys = []", "a table with `keys`"),
         ("[stream]", '[[report]]\nemit = "reply"\n\n[stream]', "session, usage, result"),
-        ('[[report]]\nemit = "usage"', '[[report]]\nmatch = { type = "x" }\nemit = "usage"', "without `type`"),
+        (
+            '[[report]]\nemit = "usage"',
+            '[[report]]\nmatch = { type = "x" }\nemit = "usage"',
+            "without `type`",
+        ),
     ],
 )
 def test_a_profile_that_cannot_mean_it_is_refused(replaced, by, says):
@@ -191,7 +206,7 @@ def test_it_is_told_where_only_when_somebody_will_read_it():
     assert told.arguments == ("--tell=/f/night.json", "say hi")
 
 
-# -- a run --------------------------------------------------------------------------------------------------------
+# -- a run -----------------------------------------------------------------------------------------
 
 
 def folders(box):
@@ -219,7 +234,9 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
     cast = box.cwd / "one.cast"
     done = box.claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
     _, records = read_cast(cast.read_bytes())
-    (note,) = (record for record in records if record.letter == "n" and record.fact["kind"] == "report")
+    (note,) = (
+        record for record in records if record.letter == "n" and record.fact["kind"] == "report"
+    )
     assert note.fact["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
     again = box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert again.result["usage"] == done.result["usage"] and again.result["total_cost_usd"] == 0.5

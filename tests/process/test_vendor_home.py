@@ -31,7 +31,10 @@ def test_a_record_is_found_by_the_end_of_its_name_and_read(place):
 def test_the_vendors_variable_names_another_folder(place, tmp_path):
     (tmp_path / "other" / "sessions").mkdir(parents=True)
     (tmp_path / "other" / "sessions" / "two-1.jsonl").write_bytes(b"x")
-    assert opened(place, CODEX_HOME=str(tmp_path / "other")).find("sessions", ".jsonl") == "sessions/two-1.jsonl"
+    assert (
+        opened(place, CODEX_HOME=str(tmp_path / "other")).find("sessions", ".jsonl")
+        == "sessions/two-1.jsonl"
+    )
     for unfit in ("", "other"):
         assert opened(place, CODEX_HOME=unfit).find("sessions", ".jsonl") == "sessions/one-1.jsonl"
 
@@ -41,7 +44,9 @@ def test_only_the_end_of_a_long_record_is_read(place, monkeypatch):
     assert opened(place).tail("sessions/one-1.jsonl") == (6, b"second\n")
 
 
-@pytest.mark.parametrize(("start", "expected"), [(0, b"first\nsecond\n"), (6, b"second\n"), (13, b""), (99, b"")])
+@pytest.mark.parametrize(
+    ("start", "expected"), [(0, b"first\nsecond\n"), (6, b"second\n"), (13, b""), (99, b"")]
+)
 def test_what_was_read_before_is_not_read_again(place, start, expected):
     assert opened(place).tail("sessions/one-1.jsonl", start) == (start, expected)
 
@@ -51,7 +56,9 @@ def test_only_so_many_names_are_looked_at(place, monkeypatch):
     assert opened(place).find("sessions", ".jsonl") is None
 
 
-@pytest.mark.parametrize("path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""])
+@pytest.mark.parametrize(
+    "path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""]
+)
 def test_nothing_but_a_file_of_the_folder_is_read(place, path):
     """Threats: vendor output, session ids that become file names."""
     assert opened(place).tail(path) == (0, b"")

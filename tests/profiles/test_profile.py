@@ -1,4 +1,6 @@
-"""A profile as a whole: what its stream's facts mean, how it ends, and what is refused, with its line."""
+"""A profile as a whole: what its stream's facts mean, how it ends, and what is refused, with its
+line.
+"""
 
 import json
 import re
@@ -51,12 +53,15 @@ def stream(**facts):
 SYNTHESIZED = stream(usage='"request"', end='{ result = "synthesize", ok_exit = [0, 7] }')
 
 
-# -- text ------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def test_deltas_are_fragments_of_one_block():
     profile = stream(text='"delta"') + SAY + END
-    assert said(profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE)[1] == "text:Hello."
+    assert (
+        said(profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE)[1]
+        == "text:Hello."
+    )
 
 
 def test_another_block_is_another_line():
@@ -74,7 +79,10 @@ def test_cumulative_text_says_only_what_is_new():
 
 def test_a_final_text_behind_its_deltas_is_not_said_twice():
     profile = stream(text='"delta"') + SAY + WHOLE + END
-    events = [{"type": "say", "words": "Hel", "id": "b"}, {"type": "whole", "words": "Hello.", "id": "b"}]
+    events = [
+        {"type": "say", "words": "Hel", "id": "b"},
+        {"type": "whole", "words": "Hello.", "id": "b"},
+    ]
     assert said(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
 
 
@@ -101,12 +109,16 @@ def test_a_final_text_whose_deltas_never_came_is_said():
     assert said(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1] == "text:Hello."
 
 
-# -- usage -----------------------------------------------------------------------------------------------------------
+# -- usage -----------------------------------------------------------------------------------------
 
 
 def numbers(lines):
     result = result_line(lines)
-    return result["usage"]["input_tokens"], result["usage"]["output_tokens"], result["total_cost_usd"]
+    return (
+        result["usage"]["input_tokens"],
+        result["usage"]["output_tokens"],
+        result["total_cost_usd"],
+    )
 
 
 TWO = [
@@ -137,7 +149,9 @@ WHO = {"type": "who", "id": "thread-1"}
 
 
 def two_turns(vendor, first, second, *, forgotten=False):
-    """The results of two children of one conversation; `forgotten`: the second begins a thread of its own."""
+    """The results of two children of one conversation; `forgotten`: the second begins a thread of
+    its own.
+    """
     results, before = [], None
     for events in (first, second):
         if before is not None and forgotten:
@@ -156,12 +170,18 @@ def thread(given, out, cost=0.0):
 
 
 def counted(result):
-    return result["usage"]["input_tokens"], result["usage"]["output_tokens"], result["total_cost_usd"]
+    return (
+        result["usage"]["input_tokens"],
+        result["usage"]["output_tokens"],
+        result["total_cost_usd"],
+    )
 
 
 def test_a_threads_total_is_counted_without_the_turns_before():
     found = two_turns(profiled(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
-    assert [counted(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], "the cost is that of the session"
+    assert [counted(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], (
+        "the cost is that of the session"
+    )
 
 
 def test_another_thread_begins_at_nothing():
@@ -173,12 +193,26 @@ def test_another_thread_begins_at_nothing():
 def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end):
     error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "why"\n'
     vendor = profiled(
-        stream(usage='"thread_total"') + NAMED + SAY + USAGE + error + END.replace("usage =", "# usage =")
+        stream(usage='"thread_total"')
+        + NAMED
+        + SAY
+        + USAGE
+        + error
+        + END.replace("usage =", "# usage =")
     )
     used = {"type": "usage", "in": 160, "out": 30}
-    second = [WHO, {"type": "say", "words": "b"}, used, {"type": "error", "why": "it broke"}, *([end] if end else [])]
+    second = [
+        WHO,
+        {"type": "say", "words": "b"},
+        used,
+        {"type": "error", "why": "it broke"},
+        *([end] if end else []),
+    ]
     first = [WHO, {"type": "say", "words": "a"}, used | {"in": 100, "out": 10}, DONE]
-    assert [counted(result)[:2] for result in two_turns(vendor, first, second)] == [(100, 10), (60, 20)]
+    assert [counted(result)[:2] for result in two_turns(vendor, first, second)] == [
+        (100, 10),
+        (60, 20),
+    ]
 
 
 @each(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
@@ -192,16 +226,22 @@ def test_a_total_of_another_thread_is_all_new():
     who = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
     vendor = profiled(stream(usage='"thread_total"') + who + SAY + END)
     first = translation_of(vendor)
-    first.feed(b'{"type":"who","id":"one"}\n{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n')
+    first.feed(
+        b'{"type":"who","id":"one"}\n{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n'
+    )
     first.close(Exit(code=0))
     second = translation_of(vendor, previous=first)
-    data = second.feed(b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n')
+    data = second.feed(
+        b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n'
+    )
     assert numbers(parse(data + second.close(Exit(code=0))))[:2] == (160, 30)
 
 
 def test_a_total_that_came_late_still_counts():
     profile = stream(usage='"run_total"') + SAY + USAGE + END.replace("usage =", "# usage =")
-    lines = lines_of(profiled(profile), {"type": "say", "words": "a"}, {"type": "usage", "in": 9, "out": 2}, DONE)
+    lines = lines_of(
+        profiled(profile), {"type": "say", "words": "a"}, {"type": "usage", "in": 9, "out": 2}, DONE
+    )
     assert numbers(lines)[:2] == (9, 2)
 
 
@@ -222,7 +262,7 @@ def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones()
     assert result_line(lines)["usage"]["input_tokens"] == 10
 
 
-# -- the end ---------------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 
 def cause(profile, *events, **options):
@@ -231,7 +271,9 @@ def cause(profile, *events, **options):
 
 
 def test_an_end_that_was_said():
-    lines = lines_of(profiled(SAY + END), {"type": "say", "words": "a"}, DONE | {"ms": 12, "text": "ignored"})
+    lines = lines_of(
+        profiled(SAY + END), {"type": "say", "words": "a"}, DONE | {"ms": 12, "text": "ignored"}
+    )
     assert (result_line(lines)["duration_ms"], result_line(lines)["result"]) == (12, "a")
 
 
@@ -240,8 +282,14 @@ def test_an_end_that_was_said():
     [
         ({"bad": True, "why": "it broke"}, ("vendor_error", "it broke")),
         ({"bad": True}, ("vendor_error", "error")),
-        ({"bad": True, "why": "no", "code": 429}, ("rate_limit", "API Error: Request rejected (429) · no")),
-        ({"bad": True, "why": "enough", "limit": "turns"}, ("limit", "Reached maximum number of turns")),
+        (
+            {"bad": True, "why": "no", "code": 429},
+            ("rate_limit", "API Error: Request rejected (429) · no"),
+        ),
+        (
+            {"bad": True, "why": "enough", "limit": "turns"},
+            ("limit", "Reached maximum number of turns"),
+        ),
         ({"stopped": True}, ("interrupted", "[Request interrupted by user]")),
     ],
 )
@@ -309,11 +357,17 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
 
 
 def test_a_reason_out_of_stderr():
-    assert cause(SAY + END + STDERR, code=3, stderr="noise\nfatal: no trust\n") == ("refused", "no trust")
+    assert cause(SAY + END + STDERR, code=3, stderr="noise\nfatal: no trust\n") == (
+        "refused",
+        "no trust",
+    )
 
 
 def test_a_reason_out_of_stderr_is_none_where_the_end_was_said():
-    assert cause(SAY + END + STDERR, {"type": "say", "words": "a"}, DONE, stderr="fatal: no\n") == ("clean", "a")
+    assert cause(SAY + END + STDERR, {"type": "say", "words": "a"}, DONE, stderr="fatal: no\n") == (
+        "clean",
+        "a",
+    )
 
 
 def test_stderr_noise_is_no_reason():
@@ -343,7 +397,8 @@ def test_an_exit_code_says_why(code, stderr, expected):
 def test_a_notice_is_the_reason_when_there_is_no_other():
     notice = '[[event]]\nmatch = { type = "note" }\nemit = "notice"\ntext = "words"\n'
     assert (
-        cause(SAY + END + notice, {"type": "note", "words": "the network is down"}, code=1)[1] == "the network is down"
+        cause(SAY + END + notice, {"type": "note", "words": "the network is down"}, code=1)[1]
+        == "the network is down"
     )
 
 
@@ -351,7 +406,10 @@ def test_the_first_error_may_be_the_one_that_counts():
     error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "words"\nfirst_wins = true\n'
     events = [{"type": "error", "words": "401 nobody"}, {"type": "error", "words": "run failed"}]
     assert cause(SAY + END + error, *events, code=1)[0] == "auth"
-    assert cause(SAY + END + error.replace("first_wins = true", ""), *events, code=1)[0] == "vendor_error"
+    assert (
+        cause(SAY + END + error.replace("first_wins = true", ""), *events, code=1)[0]
+        == "vendor_error"
+    )
 
 
 def test_beside_the_conversation():
@@ -359,9 +417,19 @@ def test_beside_the_conversation():
     profile += '[[event]]\nmatch = { type = "again" }\nemit = "retry"\nattempt = "n"\nmax = "of"\ntext = "why"\n'
     profile += '[[event]]\nmatch = { type = "short" }\nemit = "compacted"\ntokens = "n"\n'
     profile += '[[event]]\nmatch = { type = "model" }\nemit = "reply"\nmodel = "m"\n'
-    events = [{"type": "model", "m": "m2"}, {"type": "again", "n": 1, "of": 3, "why": "429"}, {"type": "short", "n": 9}]
+    events = [
+        {"type": "model", "m": "m2"},
+        {"type": "again", "n": 1, "of": 3, "why": "429"},
+        {"type": "short", "n": 9},
+    ]
     lines = lines_of(profiled(profile), *events, {"type": "say", "words": "a"}, DONE)
-    assert brief(lines) == ["init", "system:api_retry", "system:compact_boundary", "text:a", "end:success a"]
+    assert brief(lines) == [
+        "init",
+        "system:api_retry",
+        "system:compact_boundary",
+        "text:a",
+        "end:success a",
+    ]
     assert lines[3]["message"]["model"] == "m2"
 
 
@@ -372,7 +440,7 @@ def test_a_reply_that_comes_again_is_not_said_twice():
     assert profiled(profile).abilities.retracts
 
 
-# -- adapters --------------------------------------------------------------------------------------------------------
+# -- adapters --------------------------------------------------------------------------------------
 
 
 class Adapter(ProfileTranslator):
@@ -391,7 +459,9 @@ class Adapter(ProfileTranslator):
 
 def test_an_adapter_falls_through_to_the_rules():
     vendor = profiled(SAY + END, Adapter)
-    lines = lines_of(vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done")
+    lines = lines_of(
+        vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done"
+    )
     assert brief(lines) == ["init", "text:odd", "text:even", "end:success even"]
     assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
 
@@ -407,7 +477,7 @@ def test_a_table_over_another():
     assert base["a"] == {"b": 1, "c": [1, 2]}
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 GOOD = (
     HEAD
@@ -433,8 +503,18 @@ def test_the_profile_that_is_broken_below_is_good():
         ('id = "own"', 'id = "own"\nname = "x"', "name", "the keys here are: schema, id"),
         ('command = ["own"]', 'command = "own"', "launch.command", "a list of at most"),
         ('command = ["own"]', "command = []", "launch", "a table with `command`"),
-        ('command = ["own"]', 'command = ["./own"]', "launch.command[0]", "the name of a program on PATH"),
-        ('command = ["own"]', 'command = ["/bin/sh"]', "launch.command[0]", "the name of a program on PATH"),
+        (
+            'command = ["own"]',
+            'command = ["./own"]',
+            "launch.command[0]",
+            "the name of a program on PATH",
+        ),
+        (
+            'command = ["own"]',
+            'command = ["/bin/sh"]',
+            "launch.command[0]",
+            "the name of a program on PATH",
+        ),
         ('command = ["own"]', 'command = ["own", 3]', "launch.command[1]", "a string"),
         (
             'command = ["own"]',
@@ -443,30 +523,75 @@ def test_the_profile_that_is_broken_below_is_good():
             "the keys here are: command, programs",
         ),
         ('"--json", ', '"--json", "{who}", ', "launch.argv[1]", "placeholders out of {prompt}"),
-        ('"--json", ', '"--json", { when = "moon", args = [] }, ', "launch.argv[1].when", "one of permission_args"),
-        ('"--json", ', '"--json", { when = "rules" }, ', "launch.argv", "exactly if there are `rules`"),
+        (
+            '"--json", ',
+            '"--json", { when = "moon", args = [] }, ',
+            "launch.argv[1].when",
+            "one of permission_args",
+        ),
+        (
+            '"--json", ',
+            '"--json", { when = "rules" }, ',
+            "launch.argv",
+            "exactly if there are `rules`",
+        ),
         (
             'command = ["own"]',
             'command = ["own"]\nrules = "codex_rules"',
             "launch.argv",
             "exactly if there are `rules`",
         ),
-        ('command = ["own"]', 'command = ["own"]\nrules = "mine"', "launch.rules", "one of codex_rules"),
-        ('"--json", ', '"--json", { args = [] }, ', "launch.argv[1]", "with one of when, unless, each"),
+        (
+            'command = ["own"]',
+            'command = ["own"]\nrules = "mine"',
+            "launch.rules",
+            "one of codex_rules",
+        ),
+        (
+            '"--json", ',
+            '"--json", { args = [] }, ',
+            "launch.argv[1]",
+            "with one of when, unless, each",
+        ),
         (', "{prompt}"]', "]", "launch.argv", "a list with {prompt} in it"),
         ('via = "arg"', 'via = "fax"', "launch.prompt.via", "one of arg, stdin, file"),
-        ('via = "arg"', 'via = "arg", dash_guard = "equals"', "launch.argv[1]", "--prompt={prompt}"),
-        ("default = []", "always = []", "launch.permission_args.always", "the keys here are: default"),
+        (
+            'via = "arg"',
+            'via = "arg", dash_guard = "equals"',
+            "launch.argv[1]",
+            "--prompt={prompt}",
+        ),
+        (
+            "default = []",
+            "always = []",
+            "launch.permission_args.always",
+            "the keys here are: default",
+        ),
         ("default = []", "default = 3", "launch.permission_args.default", "a list of at most"),
         ('text = "final"', 'text = "all"', "stream.text", "one of delta, cumulative, final"),
         ('text = "final"', 'speed = "final"', "stream.speed", "the keys here are: text, usage"),
         ('emit = "text"', 'emit = "texts"', "event[0].emit", "one of session, text"),
-        ('emit = "text"', 'emit = "tool_use"', "event[0].text", "the keys here are: match, foreach"),
+        (
+            'emit = "text"',
+            'emit = "tool_use"',
+            "event[0].text",
+            "the keys here are: match, foreach",
+        ),
         ('text = "words"', 'txt = "words"', "event[0].txt", "the keys here are: match, foreach"),
         ('text = "words"\n', "", "event[0]", "a rule with `text`, which text needs"),
         ('text = "words"', 'text = "a..b"', "event[0].text", "a path"),
-        ('text = "words"', 'text = { path = "a", regex = "(" }', "event[0].text.regex", "a regular expression"),
-        ('match = { type = "say" }', "match = { type = 3 }", "event[0].match.type", "a string, a list of strings"),
+        (
+            'text = "words"',
+            'text = { path = "a", regex = "(" }',
+            "event[0].text.regex",
+            "a regular expression",
+        ),
+        (
+            'match = { type = "say" }',
+            "match = { type = 3 }",
+            "event[0].match.type",
+            "a string, a list of strings",
+        ),
         (
             'match = { type = "say" }',
             'match = { a = { is = "x" } }',
@@ -479,8 +604,18 @@ def test_the_profile_that_is_broken_below_is_good():
             "event[0].match.a.kind",
             "one of string, number",
         ),
-        ('match = { type = "say" }', "item_match = { a = 1 }", "event[0].item_match", "in a rule with `foreach`"),
-        ('input_tokens = "in"', 'input = "in"', "event[1].usage.input", "the keys here are: input_tokens"),
+        (
+            'match = { type = "say" }',
+            "item_match = { a = 1 }",
+            "event[0].item_match",
+            "in a rule with `foreach`",
+        ),
+        (
+            'input_tokens = "in"',
+            'input = "in"',
+            "event[1].usage.input",
+            "the keys here are: input_tokens",
+        ),
         ('1 = "refused"', '1 = "bad"', "exit_codes.1", "one of vendor_error"),
         ('1 = "refused"', '999 = "refused"', "exit_codes.999", "an exit code from 0 to 255"),
         ('name = "Bash"', "name = 3", "tools.sh.name", "a string"),
@@ -499,7 +634,9 @@ def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new,
     file, line, found = wrong.groups() if wrong else (unknown[2], unknown[3], unknown[1])
     assert found == key
     named = key.partition("[")[0] if key.endswith("]") else key.rpartition(".")[2]
-    assert file == "own.toml" and named.rpartition(".")[2] in text.splitlines()[int(line) - 1], message
+    assert file == "own.toml" and named.rpartition(".")[2] in text.splitlines()[int(line) - 1], (
+        message
+    )
 
 
 def test_a_value_of_any_length_is_shown_in_one_short_line():
@@ -525,7 +662,7 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
     assert {keys: line_of(text, keys) for keys in lines} == lines
 
 
-# -- the bundled ones ------------------------------------------------------------------------------------------------
+# -- the bundled ones ------------------------------------------------------------------------------
 
 BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
 
@@ -545,5 +682,6 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 def test_a_bundled_profile_is_in_order(name):
     vendor = find(name)
     assert vendor.login, "who is not logged in is told how to"
-    assert "default" in vendor.modes and (vendor.listed or name == "amp")  # what amp has, it says itself
+    # what amp has, it says itself
+    assert "default" in vendor.modes and (vendor.listed or name == "amp")
     assert issubclass(vendor.translator, ProfileTranslator)

@@ -1,4 +1,6 @@
-"""acai and cake as rules beside acai by hand: the same bytes for every fixture and every damaged stream."""
+"""acai and cake as rules beside acai by hand: the same bytes for every fixture and every damaged
+stream.
+"""
 
 import pytest
 import sweeps
@@ -39,17 +41,25 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
     lines = case.data.splitlines(keepends=True)
     for end in range(0, len(lines), 1 if sweeps.full else 3):
         data = b"".join(lines[:end])
-        assert said(find(case.vendor), data, None, "", partial) == said(BY_HAND[case.vendor], data, None, "", partial)
+        assert said(find(case.vendor), data, None, "", partial) == said(
+            BY_HAND[case.vendor], data, None, "", partial
+        )
 
 
 @each(
     ("given", "said"),
     [
-        ({"path": "/a", "start_line": 10, "end_line": 20}, {"file_path": "/a", "offset": 10, "limit": 11}),
+        (
+            {"path": "/a", "start_line": 10, "end_line": 20},
+            {"file_path": "/a", "offset": 10, "limit": 11},
+        ),
         ({"path": "/a", "start_line": 3}, {"file_path": "/a", "offset": 3}),
         ({"path": "/a", "end_line": 4}, {"file_path": "/a", "limit": 4}),
         ({"path": "/a"}, {"file_path": "/a"}),
-        ({"path": "/a", "start_line": "x", "end_line": None}, {"file_path": "/a", "start_line": "x", "end_line": None}),
+        (
+            {"path": "/a", "start_line": "x", "end_line": None},
+            {"file_path": "/a", "start_line": "x", "end_line": None},
+        ),
     ],
 )
 def test_a_range_of_lines_is_offset_and_limit(given, said):
@@ -65,10 +75,18 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
     ("name", "given", "expected"),
     [
         ("shell", {"command": "ls", "timeout": 5}, ("Bash", {"command": "ls", "timeout": 5000})),
-        ("Bash", {"command": "ls", "reason": "why"}, ("Bash", {"command": "ls", "description": "why"})),
+        (
+            "Bash",
+            {"command": "ls", "reason": "why"},
+            ("Bash", {"command": "ls", "description": "why"}),
+        ),
         ("Write", {"path": "/a", "content": "x"}, ("Write", {"file_path": "/a", "content": "x"})),
         ("Edit", {"path": "/a", "edits": [EDIT]}, ("Edit", {"file_path": "/a", **CLAUDES})),
-        ("Edit", {"path": "/a", "edits": [EDIT] * 2}, ("MultiEdit", {"file_path": "/a", "edits": [CLAUDES] * 2})),
+        (
+            "Edit",
+            {"path": "/a", "edits": [EDIT] * 2},
+            ("MultiEdit", {"file_path": "/a", "edits": [CLAUDES] * 2}),
+        ),
         ("Edit", {"path": "/a", "edits": "none"}, ("Edit", {"file_path": "/a", "edits": "none"})),
         ("tb__own", {"x": 1}, ("tb__own", {"x": 1})),
     ],
@@ -89,6 +107,11 @@ def test_its_tools_in_claudes_words(name, given, expected):
     ],
 )
 def test_a_denied_command_is_said_whole(denial, name, command):
-    end = {"type": "task_complete", "subtype": "success", "is_error": False, "permission_denials": [denial]}
+    end = {
+        "type": "task_complete",
+        "subtype": "success",
+        "is_error": False,
+        "permission_denials": [denial],
+    }
     (found,) = result_line(lines_of(find("cake"), end))["permission_denials"]
     assert (found["tool_name"], found["tool_input"]) == (name, {"command": command})

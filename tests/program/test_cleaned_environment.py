@@ -1,4 +1,6 @@
-"""Frontends that pass on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone: our variables are read under a second name."""
+"""Frontends that pass on HOME, PATH, ANTHROPIC_* and CLAUDE_* alone: our variables are read under a
+second name.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ def test_a_vendor_is_named_and_found_by_variables_of_the_second_name(box, fake):
 
 
 def test_the_first_name_goes_before_the_second(box, fake):
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake, CLAUDE_SHIM_VENDOR="pi", CLAUDE_SHIM_BIN="/nowhere")
+    done = box.claude(
+        *ASK, SHIM_VENDOR="demo", SHIM_BIN=fake, CLAUDE_SHIM_VENDOR="pi", CLAUDE_SHIM_BIN="/nowhere"
+    )
     assert (done.status, done.init["shim"]["vendor"]) == (0, "demo")
 
 
@@ -32,7 +36,9 @@ def test_a_child_sees_neither_name(box, fake):
 
 
 def test_the_guard_against_endless_recursion_has_both_names(box, fake):
-    done = box.claude(*ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(DEPTH_LIMIT))
+    done = box.claude(
+        *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(DEPTH_LIMIT)
+    )
     assert done.status == 1 and "inside itself" in done.stderr
 
 
@@ -43,7 +49,9 @@ def test_the_installed_file_and_the_commands_for_people_read_the_second_name_too
     done = subprocess.run([Path(box.bin) / "claude", *ASK], env=environment, cwd=box.cwd, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=30, check=False)  # fmt: skip
     assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
-    told = box.shim("doctor", environment=box.environment(SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="nobody"))
+    told = box.shim(
+        "doctor", environment=box.environment(SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="nobody")
+    )
     assert "nobody" in told.stdout.decode()
 
 
@@ -53,6 +61,8 @@ def test_what_is_said_of_a_missing_program_names_the_settings_file(box, chosen):
     if chosen:
         path = box.path / chosen
         path.write_text("")
-    done = box.claude(*ASK, SHIM_VENDOR="codex", SHIM_BIN=None, PATH="/nowhere", SHIM_CONFIG=chosen and str(path))
+    done = box.claude(
+        *ASK, SHIM_VENDOR="codex", SHIM_BIN=None, PATH="/nowhere", SHIM_CONFIG=chosen and str(path)
+    )
     assert done.status == 1
     assert f"[vendors.codex] bin in {path}" in done.stderr

@@ -1,4 +1,6 @@
-"""Every way to die, with real processes: the frontend's, the child's, ours, the disk's. One result, nothing left."""
+"""Every way to die, with real processes: the frontend's, the child's, ours, the disk's. One result,
+nothing left.
+"""
 
 import compileall
 import fcntl
@@ -24,7 +26,8 @@ TALKING = ndjson(START, text("I am "))
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
 
-NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would leave modules behind that are cut where the disk was full
+# Python would leave modules behind that are cut where the disk was full
+NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def said(words):
@@ -34,13 +37,19 @@ def said(words):
 
 
 def standin(box, how, *steps, say=None):
-    """A child in one of the ways a conversation is held, that has begun to answer: its environment, our arguments."""
+    """A child in one of the ways a conversation is held, that has begun to answer: its environment,
+    our arguments.
+    """
     if how == "one message":
         child = box.fake(*steps, ["out", say or TALKING], ["hang"])
         return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, PARTIAL
     if how == "one way":
         child = box.fake(*steps, ["out", say or TALKING], ["hang"])
-        return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, (*CONVERSE, *ENDED, "--include-partial-messages")
+        return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, (
+            *CONVERSE,
+            *ENDED,
+            "--include-partial-messages",
+        )
     if how == "two way":
         words = say or ndjson(INIT, said("I am "))
         child = box.fake(*steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"])
@@ -59,21 +68,34 @@ def begin(running, how):
     running.read_until(b"caf" if how == "relay" else b"I am ")
 
 
-# -- signals to us ------------------------------------------------------------------------------------------------
+# -- signals to us ---------------------------------------------------------------------------------
 
 
-ENDS = {signal.SIGTERM: (143, "signal"), signal.SIGHUP: (129, "signal"), signal.SIGINT: (0, "interrupted")}
+ENDS = {
+    signal.SIGTERM: (143, "signal"),
+    signal.SIGHUP: (129, "signal"),
+    signal.SIGINT: (0, "interrupted"),
+}
 
 
 @pytest.mark.parametrize(
     ("how", "number"),
-    [*((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)), ("one message", signal.SIGHUP)],
+    [
+        *((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)),
+        ("one message", signal.SIGHUP),
+    ],
 )
 def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number):
-    """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none of it listens."""
+    """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none
+    of it listens.
+    """
     status, cause = ENDS[number]
     lifeline = box.lifeline()
-    ignored = ["ignore", "SIGINT", "SIGTERM", "SIGHUP"] if number == signal.SIGTERM else ["ignore", "SIGHUP"]
+    ignored = (
+        ["ignore", "SIGINT", "SIGTERM", "SIGHUP"]
+        if number == signal.SIGTERM
+        else ["ignore", "SIGHUP"]
+    )
     stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
     environment, words = standin(box, how, *stubborn)
     with box.running(*words, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
@@ -92,9 +114,10 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
     assert done.stderr == ""
 
 
-# -- a frontend that is gone --------------------------------------------------------------------------------------
+# -- a frontend that is gone -----------------------------------------------------------------------
 
-# A frontend that is a process of its own: it starts us, reads the first words, and then reads no more.
+# A frontend that is a process of its own: it starts us, reads the first words, and then reads no
+# more.
 FRONTEND = """
 import os, subprocess, sys
 kind, asks, *command = sys.argv[1:]
@@ -133,7 +156,10 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
     lifeline = box.lifeline()
     long = "x" * 90_000
-    flood = {"two way": ndjson(INIT, *[said(long)] * 12), "relay": ndjson(INIT) + ODD.replace("caf", long) * 12}
+    flood = {
+        "two way": ndjson(INIT, *[said(long)] * 12),
+        "relay": ndjson(INIT) + ODD.replace("caf", long) * 12,
+    }
     say = flood.get(how, ndjson(START, *[text(long)] * 12)) if full else None
     environment, words = standin(box, how, ["say", lifeline.path, "child"], say=say)
     errors = box.path / "stderr"
@@ -165,16 +191,21 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
 
 
 @pytest.mark.parametrize(
-    "words", [("--version",), ("-p", "--version"), ("--help",), ("auth", "status"), ASK, ("-p", "hi")]
+    "words",
+    [("--version",), ("-p", "--version"), ("--help",), ("auth", "status"), ASK, ("-p", "hi")],
 )
 @pytest.mark.parametrize("kind", ["gone", "full", "closed"])
 def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
-    """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in one line."""
+    """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in
+    one line.
+    """
     reader, writer = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
-    options = {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
+    options = (
+        {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
+    )
     try:
         with box.running(*words, environment=environment, **options) as running:
             status, complaint = running.status(), running.process.stderr.read().decode()
@@ -183,14 +214,20 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
         os.close(full)
     if kind == "full":
         assert status == 1
-        assert complaint == ("stdout cannot be written: No space left on device\n" if words[:2] == ("-p", "hi") else "")
+        assert complaint == (
+            "stdout cannot be written: No space left on device\n"
+            if words[:2] == ("-p", "hi")
+            else ""
+        )
     else:
         assert (status, complaint) == (0, "")
 
 
 @pytest.mark.parametrize("words", [ASK, ("-p", "hi", "--output-format", "json")])
 def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
-    """A frontend that wrote our stdout to a file on a full disk must not take the half for the whole."""
+    """A frontend that wrote our stdout to a file on a full disk must not take the half for the
+    whole.
+    """
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
@@ -200,7 +237,9 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
 
 
 def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
-    """A frontend that gave us a pipe for stderr and never reads it: what is said there is a courtesy."""
+    """A frontend that gave us a pipe for stderr and never reads it: what is said there is a
+    courtesy.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -211,7 +250,10 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
     noisy = box.fake(["hear", "go"], ["fill", 200_000, 2], ["out", TURN], ["leave", 0])
     try:
         with box.running(
-            *CONVERSE, stdin=subprocess.PIPE, stderr=writer, environment={"SHIM_VENDOR": "claude", "SHIM_BIN": noisy}
+            *CONVERSE,
+            stdin=subprocess.PIPE,
+            stderr=writer,
+            environment={"SHIM_VENDOR": "claude", "SHIM_BIN": noisy},
         ) as running:
             running.say(user("go"))
             done = running.hang_up()
@@ -246,16 +288,22 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
 
 @pytest.mark.parametrize("told", [False, True], ids=["and then reads", "and never reads"])
 def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
-    """A frontend that asks hundreds of things before it reads: all are answered, and we can be told to go."""
+    """A frontend that asks hundreds of things before it reads: all are answered, and we can be told
+    to go.
+    """
     ask = {"type": "control_request", "request": {"subtype": "initialize"}}
-    lines = b"".join(json.dumps(ask | {"request_id": f"r{number}"}).encode() + b"\n" for number in range(400))
+    lines = b"".join(
+        json.dumps(ask | {"request_id": f"r{number}"}).encode() + b"\n" for number in range(400)
+    )
     asking, stdin = os.pipe()
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.write(stdin, lines)  # before we are there: all of it is heard at once
     try:
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
-        with box.running(*CONVERSE, stdin=asking, stdout=writer, environment=environment) as running:
+        with box.running(
+            *CONVERSE, stdin=asking, stdout=writer, environment=environment
+        ) as running:
             os.close(writer)
             said = os.read(reader, 100)
             if told:
@@ -273,11 +321,13 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
             os.close(descriptor)
 
 
-# -- a child that dies, or does not ---------------------------------------------------------------------------------
+# -- a child that dies, or does not ----------------------------------------------------------------
 
 
 def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
-    """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never hear of one."""
+    """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never
+    hear of one.
+    """
     lifeline = box.lifeline()
     child = box.program("vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n")
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
@@ -330,7 +380,9 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
 
 
 def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
-    """A shell gets that far in a few milliseconds: nobody else may have become the parent of its orphans by then."""
+    """A shell gets that far in a few milliseconds: nobody else may have become the parent of its
+    orphans by then.
+    """
     lifeline = box.lifeline()
     server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
     child = box.program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
@@ -342,8 +394,12 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
 
 
 @pytest.mark.parametrize("own_session", [False, True])
-@pytest.mark.parametrize(("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"])
-def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(box, own_session, say, cause):
+@pytest.mark.parametrize(
+    ("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"]
+)
+def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(
+    box, own_session, say, cause
+):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
     plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
@@ -353,7 +409,9 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     lifeline.wait_for("grandchild")
 
 
-@pytest.mark.parametrize(("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"])
+@pytest.mark.parametrize(
+    ("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"]
+)
 def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
@@ -363,22 +421,28 @@ def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
     assert lifeline.gone()
 
 
-# -- a disk that is full --------------------------------------------------------------------------------------------
+# -- a disk that is full ---------------------------------------------------------------------------
 
 
 def small_files(size):
     """What a child does first: no file of its may be larger."""
-    compileall.compile_dir(ROOT / "shim", quiet=1)  # else Python keeps half of a module's code in its own cache
+    # else Python keeps half of a module's code in its own cache
+    compileall.compile_dir(ROOT / "shim", quiet=1)
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
 def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
-    """Sessions, spilled results and the transcript are written while the turn runs; none of them is the turn."""
+    """Sessions, spilled results and the transcript are written while the turn runs; none of them is
+    the turn.
+    """
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
     path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")} | NO_CACHE
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.program("standin", f"exec cat {path}\n"),
+    } | NO_CACHE
     with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
         done = running.finish()
     check_turns(done.stdout, False)
@@ -391,11 +455,15 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     assert "File too large" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["a file", "somebody else's", "read-only", "a link", "missing and not to be made"])
+@pytest.mark.parametrize(
+    "kind", ["a file", "somebody else's", "read-only", "a link", "missing and not to be made"]
+)
 def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(box, kind):
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
-    path.write_text(ndjson(START | {"session": "own"}, CALL, back, text("Hello."), END), encoding="utf-8")
+    path.write_text(
+        ndjson(START | {"session": "own"}, CALL, back, text("Hello."), END), encoding="utf-8"
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
     box.state.parent.mkdir(parents=True)
     if kind == "a file":
@@ -406,7 +474,8 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
         box.state.mkdir(mode=0o700)
         os.chown(box.state, 12345, 12345)
     elif kind == "read-only":
-        environment["SHIM_STATE"] = "/proc/self/shim"  # nobody may make a folder there, not even root
+        # nobody may make a folder there, not even root
+        environment["SHIM_STATE"] = "/proc/self/shim"
     elif kind == "a link":
         (box.path / "elsewhere").mkdir(mode=0o700)
         box.state.symlink_to(box.path / "elsewhere")
@@ -420,7 +489,7 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
         assert list((box.path / "elsewhere").iterdir()) == []
 
 
-# -- our stdin ------------------------------------------------------------------------------------------------------
+# -- our stdin -------------------------------------------------------------------------------------
 
 
 def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
@@ -436,8 +505,12 @@ def test_a_prompt_does_not_need_a_stdin(box):
 
 
 def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}) as running:
-        running.say({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}})
+    with box.running(
+        *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}
+    ) as running:
+        running.say(
+            {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}
+        )
         running.read_until(b'"request_id":"i"')
         running.signal(signal.SIGTERM)
         assert running.status() == 143
@@ -456,12 +529,21 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
             assert running.status() == 0
 
 
-# -- many turns -----------------------------------------------------------------------------------------------------
+# -- many turns ------------------------------------------------------------------------------------
 
 
 def test_many_turns_leave_nothing_behind():
-    """In a process of its own, which becomes the parent of whatever a run leaves; `make bench` takes 500 turns."""
-    command = [sys.executable, str(ROOT / "tests" / "bench" / "bench_ends.py"), "--only", "left", "--turns", "10"]
+    """In a process of its own, which becomes the parent of whatever a run leaves; `make bench`
+    takes 500 turns.
+    """
+    command = [
+        sys.executable,
+        str(ROOT / "tests" / "bench" / "bench_ends.py"),
+        "--only",
+        "left",
+        "--turns",
+        "10",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ok, 0 short" in done.stdout
@@ -484,7 +566,7 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, mo
     check_turns(capfd.readouterr().out.encode(), False)
 
 
-# -- our log --------------------------------------------------------------------------------------------------------
+# -- our log ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["stderr", "/dev/full"])

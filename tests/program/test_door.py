@@ -1,4 +1,6 @@
-"""The doors: what is imported before it is known what is asked for. Frontends start one process for every turn."""
+"""The doors: what is imported before it is known what is asked for. Frontends start one process for
+every turn.
+"""
 
 import subprocess
 import sys
@@ -7,11 +9,21 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, TELL_VERSION
 
 # Nothing here may be imported on a turn's way; see the house page, "Doors".
-HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platformdirs", "click", "pathlib", "tomllib"}
+HEAVY = {
+    "typer",
+    "rich",
+    "structlog",
+    "importlib.metadata",
+    "pydantic",
+    "platformdirs",
+    "click",
+    "pathlib",
+    "tomllib",
+}
 
 
-# What may be loaded when the vendor's program is started: the launch, and what decides about it. Whoever adds to this
-# makes each turn wait for it; `make bench` says how long.
+# What may be loaded when the vendor's program is started: the launch, and what decides about it.
+# Whoever adds to this makes each turn wait for it; `make bench` says how long.
 BEFORE_THE_CHILD = {
     "shim", "shim.__main__",
     "shim.channels", "shim.channels.early_signals", "shim.channels.log", "shim.channels.prompt",
@@ -48,11 +60,23 @@ OF_THE_VENDOR = {
     "cursor": {"shim.vendors.cursor", "shim.vendors.cursor_tools"},
     "claude": {"shim.vendors.claude"},
     "demo": {"shim.vendors.demo"},
-    "codex": OF_A_PROFILE | {"shim.core.policy.carried", "shim.core.vendor.hook", "shim.vendors.codex_rules"},
+    "codex": OF_A_PROFILE
+    | {"shim.core.policy.carried", "shim.core.vendor.hook", "shim.vendors.codex_rules"},
     "gemini": OF_A_PROFILE | {"shim.profiles.load.denials"},
     "opencode": OF_A_PROFILE | {"shim.profiles.load.denials"},
 }
-LATE = {"anyio", "asyncio", "ctypes", "dataclasses", "inspect", "json", "orjson", "re", "subprocess", "tomllib"}
+LATE = {
+    "anyio",
+    "asyncio",
+    "ctypes",
+    "dataclasses",
+    "inspect",
+    "json",
+    "orjson",
+    "re",
+    "subprocess",
+    "tomllib",
+}
 LATE |= {"typing", "uuid"}
 
 AT_THE_START = """
@@ -114,7 +138,9 @@ def test_a_turn_imports_nothing_for_people(box, look):
 
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
-def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(box, look, vendor):
+def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(
+    box, look, vendor
+):
     program = box.program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": program}
     arguments = (*ASK, "--output-format", "text")
@@ -147,13 +173,17 @@ def test_the_version_of_the_two_doors_is_the_same(capsys):
 
 
 def test_a_log_is_imported_only_for_who_asks(box, look):
-    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_LOG="error")
+    modules = look(
+        "claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_LOG="error"
+    )
     assert "structlog" in modules and "typer" not in modules
 
 
 @pytest.mark.parametrize("redact", ["casts", "none", "all"])
 def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, redact):
-    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact)
+    modules = look(
+        "claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact
+    )
     found = ours(modules) & {
         "shim.core.secrets.redactor",
         "shim.core.secrets.turn_without_secrets",
@@ -176,13 +206,16 @@ READERS = {
 def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look, vendor):
     program = box.program("standin", "head -c 1 > /dev/null\n")
     asks = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
-    modules = look("claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program)
+    modules = look(
+        "claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program
+    )
     assert "shim.core.vendor.pump" in modules
     assert READERS[vendor] not in modules
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lived"), [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)]
+    ("arguments", "lived"),
+    [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)],
 )
 def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
     """One look whether sessions lived on their own, and only where one goes on."""
@@ -190,6 +223,13 @@ def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
     if lived:
         (box.state / "bridge").mkdir(mode=0o700)
     wrapper = WRAPPER.replace("main()\n", "main()\nexcept SystemExit:\n    pass\n", 1)
-    modules = look("claude", *ASK, *arguments, wrapper=wrapper, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    modules = look(
+        "claude",
+        *ASK,
+        *arguments,
+        wrapper=wrapper,
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.fake(["out", ANSWER]),
+    )
     assert "shim.conversation.decide" in modules
     assert not {name for name in modules if "bridge" in name}

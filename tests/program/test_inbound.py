@@ -1,4 +1,6 @@
-"""`max_inbound_bytes`: a longer line is skipped in a stream and accounted for, whoever prints it (surface page)."""
+"""`max_inbound_bytes`: a longer line is skipped in a stream and accounted for, whoever prints it
+(surface page).
+"""
 
 import json
 import subprocess
@@ -80,7 +82,9 @@ def test_a_real_claudes_line_is_skipped_too(limited):
 
 
 def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited):
-    child = limited.fake(HELLO, ["hear", "two"], ["out", ndjson(QWEN, says("Two."), result("Two."))])
+    child = limited.fake(
+        HELLO, ["hear", "two"], ["out", ndjson(QWEN, says("Two."), result("Two."))]
+    )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("x" * 3 * LIMIT), user("two"))
@@ -109,7 +113,9 @@ def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
         (line,) = [line for line in done.lines if line["type"] == "user"]
         assert "the whole is in" in line["message"]["content"][0]["content"]
     else:
-        blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
+        blocks = [
+            line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"
+        ]
         assert sum(len(block.get("text", "")) for block in blocks) == 1_000_000
 
 

@@ -1,4 +1,6 @@
-"""What a parent passes on through `execve`: ignored and blocked signals. The real claude undoes them, and so do we."""
+"""What a parent passes on through `execve`: ignored and blocked signals. The real claude undoes
+them, and so do we.
+"""
 
 import os
 import signal
@@ -94,7 +96,9 @@ def nothing_is_left(box):
 
 @pytest.mark.parametrize("parent", PARENTS)
 def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
-    """If the kernel reaps our children, the exit status is lost, and a failed vendor looks successful."""
+    """If the kernel reaps our children, the exit status is lost, and a failed vendor looks
+    successful.
+    """
     vendor = box.program("vendor", f"cat {box.path}/answer\nexit 3\n")
     (box.path / "answer").write_text(ANSWER, encoding="utf-8")
     done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)
@@ -107,8 +111,14 @@ def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
     [
         (block_all, signal.SIGHUP),  # `nohup` ignores it on purpose
         *((ignore_and_block_all, number) for number in (signal.SIGTERM, signal.SIGINT)),
-        *(pytest.param(block_all, number, marks=pytest.mark.full) for number in (signal.SIGTERM, signal.SIGINT)),
-        *(pytest.param(ignore_all, number, marks=pytest.mark.full) for number in (signal.SIGTERM, signal.SIGINT)),
+        *(
+            pytest.param(block_all, number, marks=pytest.mark.full)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        ),
+        *(
+            pytest.param(ignore_all, number, marks=pytest.mark.full)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        ),
     ],
 )
 def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
@@ -123,7 +133,9 @@ def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
 
 @pytest.mark.parametrize("parent", PARENTS)
 def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
-    script = f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {box.path}/signals\ncat {box.path}/answer\n"
+    script = (
+        f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {box.path}/signals\ncat {box.path}/answer\n"
+    )
     (box.path / "answer").write_text(ANSWER, encoding="utf-8")
     vendor = box.program("vendor", script)
     done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)

@@ -1,9 +1,11 @@
-"""The permission matrix without real programs: what runs over each vendor, and what the real claude would have run.
+"""The permission matrix without real programs: what runs over each vendor, and what the real claude
+would have run.
 
-Every cell goes through the real settings, planning, launch code and drivers. The vendors are stand-ins in this process
-that honour exactly the permission arguments that the vendor promises (`stand_in_vendors`). Nothing may run that the
-real claude would not have run, neither unnoticed ("wider") nor noticed afterwards ("late"): a call that was stopped
-only after it had run counts as one that ran. `tests/e2e/test_permissions.py` holds the real programs to the same table.
+Every cell goes through the real settings, planning, launch code and drivers. The vendors are
+stand-ins in this process that honour exactly the permission arguments that the vendor promises
+(`stand_in_vendors`). Nothing may run that the real claude would not have run, neither unnoticed
+("wider") nor noticed afterwards ("late"): a call that was stopped only after it had run counts as
+one that ran. `tests/e2e/test_permissions.py` holds the real programs to the same table.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from shim.vendors import find
 STREAM = ("--output-format", "stream-json", "--verbose")
 PROMPT = ("-p", "hi", *STREAM)
 TOOLS = {"[[shell]]": "Bash", "[[write]]": "Write", "[[read]]": "Read", "[[call]]": MCP_TOOL}
-# A column is a vendor in one-shot mode, or a vendor that asks because the shim starts it as for a conversation.
+# A column is a vendor in one-shot mode, or a vendor that asks because the shim starts it as for a
+# conversation.
 ASKING = " that asks"
 COLUMNS = (*STAND_INS, *(f"{name}{ASKING}" for name in CONVERSATIONS))
 
@@ -67,7 +70,9 @@ ALL_ROWS = (*ROWS, *MCP_ROWS)
 
 @pytest.fixture
 def claude(inside, monkeypatch):
-    """Return what became of each call under a command line over a vendor: None where the turn was refused."""
+    """Return what became of each call under a command line over a vendor: None where the turn was
+    refused.
+    """
     for name in STAND_INS:
         inside.program(name, "exit 1\n")
     inside.settings("[vendors.codex]\ntrust = true\n")
@@ -79,7 +84,9 @@ def claude(inside, monkeypatch):
             inside.settings(f'[vendors.{vendor}]\ndriver = "two-way"\n')
 
         def start(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> StandIn:
-            program = (CONVERSATIONS if asks else STAND_INS)[vendor](calls, command, environment, cwd)
+            program = (CONVERSATIONS if asks else STAND_INS)[vendor](
+                calls, command, environment, cwd
+            )
             program.make_calls()
             started.append(program)
             return program
@@ -93,11 +100,13 @@ def claude(inside, monkeypatch):
     return run
 
 
-# -- the rows of the manual ---------------------------------------------------------------------------------------
+# -- the rows of the manual ------------------------------------------------------------------------
 
 
 def rule_sets(chosen: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield groups of rows that differ only in their calls, so that one run tests all calls of a group."""
+    """Yield groups of rows that differ only in their calls, so that one run tests all calls of a
+    group.
+    """
 
     def key(row: Row) -> str:
         return json.dumps([row.flags, row.settings, row.files])
@@ -136,7 +145,9 @@ def is_unattended(column: str) -> bool:
     return vendor.unattended
 
 
-def outcomes(column: str, box, claude, chosen: Sequence[Row] = ALL_ROWS) -> Iterator[tuple[Row, str]]:
+def outcomes(
+    column: str, box, claude, chosen: Sequence[Row] = ALL_ROWS
+) -> Iterator[tuple[Row, str]]:
     """Yield the outcome of each row's call."""
     for folder in (box.cwd / "secret", box.cwd.parent / "out"):
         folder.mkdir(exist_ok=True)
@@ -170,15 +181,19 @@ def test_nothing_runs_that_the_real_claude_would_not_have_run(column, inside, cl
     assert len(found) == len(ALL_ROWS)
     assert wider(found) == []
     manual = {row: outcome for (row, name), outcome in told().items() if name == column}
-    assert {row.name: outcome for row, outcome in found if manual.get(row.name, outcome) != outcome} == {}
+    assert {
+        row.name: outcome for row, outcome in found if manual.get(row.name, outcome) != outcome
+    } == {}
 
 
-# -- the calls that the real claude was asked about -----------------------------------------------------------------
+# -- the calls that the real claude was asked about ------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
-    """Return each case with the folder of its files. No stand-in writes a file, so all vendors share the folders."""
+    """Return each case with the folder of its files. No stand-in writes a file, so all vendors
+    share the folders.
+    """
     cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.cases()]
     for case, root in cases:
         case.furnish(root)
@@ -201,7 +216,9 @@ def tried(column: str, case: judged.Case, root: Path) -> dict[Call, judged.Judge
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_no_call_runs_that_the_real_claude_asked_about_or_denied(column, furnished_cases, claude, monkeypatch):
+def test_no_call_runs_that_the_real_claude_asked_about_or_denied(
+    column, furnished_cases, claude, monkeypatch
+):
     asks_nobody = is_unattended(column)
     faults, ran_at_all = {}, 0
     for case, root in furnished_cases:
@@ -212,16 +229,23 @@ def test_no_call_runs_that_the_real_claude_asked_about_or_denied(column, furnish
         ran_at_all += len(ran)
         for call in ran:
             theirs = calls[call].theirs
-            if theirs == "deny" or (theirs == "ask" and not (asks_nobody and case.mode == "default")):
+            if theirs == "deny" or (
+                theirs == "ask" and not (asks_nobody and case.mode == "default")
+            ):
                 faults[f"{case}: {call.tool} {call.argument}"] = theirs
     assert faults == {}
     # cline runs calls in bypassPermissions only, and the shim refuses its turns with rules there.
     assert (ran_at_all > 0) is (column != "cline"), "without a call that ran, nothing was tested"
 
 
-# -- it can fail ----------------------------------------------------------------------------------------------------
+# -- it can fail -----------------------------------------------------------------------------------
 
-NARROW = ("plan; touch", "deny Bash; touch", "deny Bash(touch:*); touch", "acceptEdits; Read elsewhere")
+NARROW = (
+    "plan; touch",
+    "deny Bash; touch",
+    "deny Bash(touch:*); touch",
+    "acceptEdits; Read elsewhere",
+)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +259,9 @@ NARROW = ("plan; touch", "deny Bash; touch", "deny Bash(touch:*); touch", "accep
         ("qwen", "QWEN_CODE_SYSTEM_SETTINGS_PATH"),
     ],
 )
-def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(vendor, lost, inside, claude, monkeypatch):
+def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
+    vendor, lost, inside, claude, monkeypatch
+):
     """The matrix fails if the launch code forgets a vendor's argument."""
     program = STAND_INS[vendor]
 

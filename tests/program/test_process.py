@@ -1,4 +1,6 @@
-"""Rules of the contract about the process itself, where no module is theirs alone: argv in, bytes and a status out."""
+"""Rules of the contract about the process itself, where no module is theirs alone: argv in, bytes
+and a status out.
+"""
 
 import json
 import re
@@ -10,7 +12,16 @@ from box import ANSWER, ASK, CONVERSE, END, START, STREAM, ndjson, text
 from support import SEPARATORS, check_turns
 
 from shim.process import child as children
-from tests.conversation.test_conversation import IDLE, TALKING, kinds, request, responses, results, stdin, user
+from tests.conversation.test_conversation import (
+    IDLE,
+    TALKING,
+    kinds,
+    request,
+    responses,
+    results,
+    stdin,
+    user,
+)
 
 U = "11111111-2222-4333-8444-555555555555"
 MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)
@@ -19,14 +30,19 @@ MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)
 @pytest.fixture
 def demo(box):
     """The bundled vendor with a program of ours: records what it was given and answers at once."""
-    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])}
+    return {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
+    }
 
 
-# -- arguments --------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 def test_print_mode_needs_no_flag(box, demo):
-    """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json input."""
+    """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json
+    input.
+    """
     assert box.claude("hi", **demo).stdout == b"Hello.\n"
     assert box.claude("hi", *STREAM, **demo).result["result"] == "Hello."
     assert box.claude(*CONVERSE, stdin=stdin(user("hi")), **demo).result["result"] == "Hello."
@@ -35,7 +51,14 @@ def test_print_mode_needs_no_flag(box, demo):
 @pytest.mark.parametrize("first", [True, False], ids=["in front", "behind"])
 def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
     """P4"""
-    flags = ["--output-format=stream-json", "--verbose", "--allowedTools", "Bash", "--allowedTools", "Read"]
+    flags = [
+        "--output-format=stream-json",
+        "--verbose",
+        "--allowedTools",
+        "Bash",
+        "--allowedTools",
+        "Read",
+    ]
     flags += ["--system-prompt", "", "--tools", "", f"--session-id={U}"]
     done = box.claude(*(["hi"] * first), *flags, *(["--", "hi"] * (not first)), **demo)
     assert (done.status, done.stderr) == (0, "")
@@ -44,7 +67,8 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
 
 
 @pytest.mark.parametrize(
-    "words", [("--no-such-flag",), ("--no-such=1",), ("--no-such-flag", "x"), ("-Z",), ("--verbose=yes",)]
+    "words",
+    [("--no-such-flag",), ("--no-such=1",), ("--no-such-flag", "x"), ("-Z",), ("--verbose=yes",)],
 )
 def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, words):
     """P5"""
@@ -84,7 +108,10 @@ def test_a_second_positional_means_nothing(box, demo):
             ("-p", "hi", *STREAM, "--replay-user-messages"),
             "Error: --replay-user-messages requires both --input-format=stream-json and --output-format=stream-json.",
         ),
-        (("-p", "hi", "--session-id", "nonsense"), "Error: Invalid session ID. Must be a valid UUID."),
+        (
+            ("-p", "hi", "--session-id", "nonsense"),
+            "Error: Invalid session ID. Must be a valid UUID.",
+        ),
         (
             ("-p", "hi", "--resume", U, "--session-id", U),
             "Error: --session-id with --continue or --resume also needs --fork-session.",
@@ -99,17 +126,25 @@ def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, 
     assert not box.recording.exists()
 
 
-# -- bytes ------------------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------
 
 
 def test_every_line_is_written_as_soon_as_it_is_known(box):
     """P8: nothing waits in a buffer for what comes later."""
     gate = box.gate()
-    child = box.fake(["out", ndjson(START, text("One."), *USE)], ["wait", gate.path], ["out", ndjson(RETURN, END)])
+    child = box.fake(
+        ["out", ndjson(START, text("One."), *USE)],
+        ["wait", gate.path],
+        ["out", ndjson(RETURN, END)],
+    )
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         said = running.read_until(b'"tool_use"')
         assert said.endswith(b"\n") and b"\r" not in said
-        assert [json.loads(line)["type"] for line in said.splitlines()] == ["system", "assistant", "assistant"]
+        assert [json.loads(line)["type"] for line in said.splitlines()] == [
+            "system",
+            "assistant",
+            "assistant",
+        ]
         gate.open()
         assert running.finish().status == 0
 
@@ -124,7 +159,9 @@ BROKEN = (
 
 
 def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
-    """P8, P9, P10, P11, S17: strict UTF-8, one object with a type a line, whatever the child printed."""
+    """P8, P9, P10, P11, S17: strict UTF-8, one object with a type a line, whatever the child
+    printed.
+    """
     path = box.path / "broken"
     path.write_bytes(ndjson(START).encode() + BROKEN + ndjson(text(" end"), END).encode())
     for partial in (False, True):
@@ -133,25 +170,45 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
         (turn,) = check_turns(done.stdout, partial)
         assert done.status == 0
         assert not any(separator.encode() in done.stdout for separator in SEPARATORS)
-        assert {line["type"] for line in turn} <= {"system", "assistant", "stream_event", "result", "message_stop"}
+        assert {line["type"] for line in turn} <= {
+            "system",
+            "assistant",
+            "stream_event",
+            "result",
+            "message_stop",
+        }
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("what", ["text", "input", "result"])
-@pytest.mark.parametrize(("environment", "limit"), [({}, 100_000), ({"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, 1_000_000)])
+@pytest.mark.parametrize(
+    ("environment", "limit"), [({}, 100_000), ({"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, 1_000_000)]
+)
 def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limit, partial):
     """P12"""
     long = "x" * (MAX_CHARACTERS + 1000)
-    use = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": long if what == "input" else "ls"}}
+    use = {
+        "type": "call",
+        "id": "c1",
+        "name": "Bash",
+        "input": {"command": long if what == "input" else "ls"},
+    }
     back = {"type": "result", "id": "c1", "output": long if what == "result" else "a"}
     path = box.path / "long"
-    path.write_text(ndjson(START, use, back, text(long if what == "text" else "Hello."), END), encoding="utf-8")
+    path.write_text(
+        ndjson(START, use, back, text(long if what == "text" else "Hello."), END), encoding="utf-8"
+    )
     flags = ["--include-partial-messages"] * partial
     child = box.fake(["cat", str(path)])
     done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
     assert done.status == 0
     assert max(map(len, done.stdout.split(b"\n"))) < limit < MAX_CHARACTERS
-    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in done.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     if what == "text":
         assert "".join(block["text"] for block in blocks if block["type"] == "text") == long
         assert "characters left out" in done.result["result"]
@@ -164,7 +221,7 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
         assert done.result["shim"]["repairs"] == {"input_cut": 1}
 
 
-# -- the end ----------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -179,12 +236,28 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
         [["leave", 1]],
         [["leave", 0]],
     ],
-    ids=["good", "good, then 3", "good, then killed", "cut", "cut, then 3", "cut, then killed", "1", "nothing"],
+    ids=[
+        "good",
+        "good, then 3",
+        "good, then killed",
+        "cut",
+        "cut, then 3",
+        "cut, then killed",
+        "1",
+        "nothing",
+    ],
 )
 @pytest.mark.parametrize("entrypoint", ["", "sdk-py"])
 def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
-    """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind that result."""
-    done = box.claude(*ASK, CLAUDE_CODE_ENTRYPOINT=entrypoint, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], *steps))
+    """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind
+    that result.
+    """
+    done = box.claude(
+        *ASK,
+        CLAUDE_CODE_ENTRYPOINT=entrypoint,
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.fake(["read"], *steps),
+    )
     assert done.status == int(done.result["is_error"])
     if entrypoint:
         assert done.lines[-1]["type"] == "result"
@@ -194,9 +267,17 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
     """P15, P16: it lives until then, and no child of the vendor's keeps it."""
     init, done = (
         {"type": "system", "subtype": "init", "session_id": U, "tools": [], "model": "m1"},
-        {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": U},
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "Hello.",
+            "session_id": U,
+        },
     )
-    child = box.fake(["hear", "initialize"], ["hear", "go"], ["out", ndjson(init, done)], ["hear", "never"])
+    child = box.fake(
+        ["hear", "initialize"], ["hear", "go"], ["out", ndjson(init, done)], ["hear", "never"]
+    )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
         running.say(user("go"))
@@ -204,16 +285,21 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
         assert running.process.poll() is None
         running.process.stdin.close()
         running.process.stdin = None
-        assert running.process.wait(timeout=children.DISMISS_SECONDS + 3) == 0  # the slack is the machine's, not ours
+        # the slack is the machine's, not ours
+        assert running.process.wait(timeout=children.DISMISS_SECONDS + 3) == 0
 
 
 def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
     """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
-    given = children.DISMISS_SECONDS + children.DISMISS_TERMINATE_SECONDS + children.DISMISS_KILL_SECONDS
+    given = (
+        children.DISMISS_SECONDS
+        + children.DISMISS_TERMINATE_SECONDS
+        + children.DISMISS_KILL_SECONDS
+    )
     assert given <= 1.8
 
 
-# -- conversations ----------------------------------------------------------------------------------------------
+# -- conversations ---------------------------------------------------------------------------------
 
 
 def test_every_line_has_its_own_random_uuid(box, demo):
@@ -226,7 +312,9 @@ def test_every_line_has_its_own_random_uuid(box, demo):
 
 
 def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box):
-    """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the first message."""
+    """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the
+    first message.
+    """
     child = box.fake(["read"], ["out", IDLE])
     lines = (
         request("a", "initialize"),
@@ -237,9 +325,16 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
     )
     done = box.claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN=child)
     bodies = [responses(done)[identity]["response"] for identity in "abc"]
-    assert all({"commands", "agents", "models", "account", "output_style"} <= body.keys() for body in bodies)
+    assert all(
+        {"commands", "agents", "models", "account", "output_style"} <= body.keys()
+        for body in bodies
+    )
     assert kinds(done)[0] == "control_response"
-    assert [kind for kind in kinds(done) if kind != "control_response"] == ["init", "assistant", "result"] * 2
+    assert [kind for kind in kinds(done) if kind != "control_response"] == [
+        "init",
+        "assistant",
+        "result",
+    ] * 2
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
 
 
@@ -270,7 +365,11 @@ def test_every_answer_has_the_envelope_of_the_real_one(box):
     assert done.lines == [
         {
             "type": "control_response",
-            "response": {"subtype": "success", "request_id": "good", "response": {"mcpServers": []}},
+            "response": {
+                "subtype": "success",
+                "request_id": "good",
+                "response": {"mcpServers": []},
+            },
         },
         {
             "type": "control_response",
@@ -288,15 +387,20 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
     """F7"""
     child = box.fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with box.running(*CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.running(
+        *CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment
+    ) as running:
         assert running.status() == 1  # its stdin is still open
         done = running.finish()
     assert kinds(done) == ["result"]
-    assert (done.result["session_id"], done.result["errors"]) == (U, [f"No conversation found with session ID: {U}"])
+    assert (done.result["session_id"], done.result["errors"]) == (
+        U,
+        [f"No conversation found with session ID: {U}"],
+    )
     assert not box.recording.exists()
 
 
-# -- what a turn is told ----------------------------------------------------------------------------------------
+# -- what a turn is told ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -313,7 +417,9 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
     ],
 )
 def test_init_lists_what_can_run_and_nothing_else(box, demo, words, tools):
-    """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so none are added."""
+    """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so
+    none are added.
+    """
     done = box.claude("hi", *STREAM, *words, "--permission-mode", "plan", **demo)
     assert done.init["tools"] == tools
     assert done.init["permissionMode"] == "plan"
@@ -328,7 +434,9 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
         assert (done.status, done.init["model"]) == (0, model)
 
 
-@pytest.mark.parametrize(("limit", "reached"), [("0", False), ("1", True), ("2", True), ("3", False)])
+@pytest.mark.parametrize(
+    ("limit", "reached"), [("0", False), ("1", True), ("2", True), ("3", False)]
+)
 def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
     """F10: zero is no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
@@ -354,8 +462,14 @@ def _return(number):
 
 def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
     """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
-    child = box.fake(["read"], ["out", ndjson(START, text("One."), *USE, RETURN, text("Two."), END)])
+    child = box.fake(
+        ["read"], ["out", ndjson(START, text("One."), *USE, RETURN, text("Two."), END)]
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    lines = (request("a", "initialize"), request("p", "set_permission_mode", mode="plan"), user("hi"))
+    lines = (
+        request("a", "initialize"),
+        request("p", "set_permission_mode", mode="plan"),
+        user("hi"),
+    )
     done = box.claude(*CONVERSE, "--include-partial-messages", stdin=stdin(*lines), **environment)
     assert all(re.match(rb'\{"type":"[a-z_]+"', line) for line in done.stdout.splitlines())

@@ -1,4 +1,6 @@
-"""Tools of MCP servers whose names have underscores: the longest configured name counts, wherever it is configured."""
+"""Tools of MCP servers whose names have underscores: the longest configured name counts, wherever
+it is configured.
+"""
 
 import json
 
@@ -48,10 +50,15 @@ def test_the_longest_configured_name_of_a_server_counts(place, words, file):
     done = run_shim(command, env=environment, cwd=folder / "work")
     assert done.status == 0, done.stderr
     calls = [line for line in done.stdout.splitlines() if b'"tool_use"' in line]
-    assert [json.loads(line)["message"]["content"][0]["name"] for line in calls] == ["mcp__my_server__x"]
+    assert [json.loads(line)["message"]["content"][0]["name"] for line in calls] == [
+        "mcp__my_server__x"
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"mcpServers": []}', "\xff"])
 def test_a_settings_file_that_cannot_be_read_names_no_server(tmp_path, text):
     (tmp_path / "settings.json").write_bytes(text.encode("latin-1"))
-    assert list_server_names({"settings.json": "mcpServers", "none.json": "x"}, ("", str(tmp_path))) == []
+    assert (
+        list_server_names({"settings.json": "mcpServers", "none.json": "x"}, ("", str(tmp_path)))
+        == []
+    )

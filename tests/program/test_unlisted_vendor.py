@@ -1,7 +1,8 @@
-"""A CLI that nobody listed: one TOML file beside config.toml, and the installed drop-in does all that it does.
+"""A CLI that nobody listed: one TOML file beside config.toml, and the installed drop-in does all
+that it does.
 
-`heron` is a stand-in whose lines have a shape of their own. `grok` is a real one (grok-cli 0.0.34): what it printed
-is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
+`heron` is a stand-in whose lines have a shape of their own. `grok` is a real one (grok-cli 0.0.34):
+what it printed is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
 """
 
 import json
@@ -51,8 +52,11 @@ class Heron:
 
     def claude(self, *words, input_=b"", **environment):
         """The installed `claude`, to its end."""
-        *_, command = (self.box.path / "drop-in" / "claude").read_text(encoding="utf-8").partition("\nexec ")
-        installed = shlex.split(command)[len(ALONE) + 1 : -1]  # without the program, and without "$@"
+        *_, command = (
+            (self.box.path / "drop-in" / "claude").read_text(encoding="utf-8").partition("\nexec ")
+        )
+        # without the program, and without "$@"
+        installed = shlex.split(command)[len(ALONE) + 1 : -1]
         environment = self.box.environment(HERON_LOG=str(self.log), **environment)
         return self.box.shim(*installed, *words, environment=environment, stdin=input_)
 
@@ -60,7 +64,9 @@ class Heron:
         """The same, by the installed file itself."""
         command = [str(self.box.path / "drop-in" / "claude"), *words]
         environment = self.box.environment(HERON_LOG=str(self.log))
-        done = subprocess.run(command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE)
+        done = subprocess.run(
+            command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE
+        )
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def started(self):
@@ -91,7 +97,12 @@ def test_its_turn_is_claudes(heron):
     done = heron.alone("-p", "look around", *STREAM, "--model", "big")
     check_turns(done.stdout, False)
     assert done.status == 0 and brief(done.lines) == LOOKED
-    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in done.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [
         {"file_path": "/repo/a.txt", "offset": 3},
         {"command": "ls -a"},
@@ -102,23 +113,38 @@ def test_its_turn_is_claudes(heron):
     counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
     assert counted == (30, 10, 5)
     assert done.result["shim"]["repairs"] == {} and done.result["shim"]["unknown_events"] == {}
-    assert heron.started() == [{"arguments": ["fly", "--brain", "big", "--", "look around"], "prompt": "look around"}]
+    assert heron.started() == [
+        {"arguments": ["fly", "--brain", "big", "--", "look around"], "prompt": "look around"}
+    ]
 
 
 def test_its_fragments_are_fragments(heron):
     done = heron.claude("-p", "say it", *STREAM, "--include-partial-messages")
     check_turns(done.stdout, True)
     words = brief(done.lines)
-    assert [word for word in words if word[0] in "+~"] == ["~What is ", "~asked?", "+Hear", "+d: ", "+say it"]
+    assert [word for word in words if word[0] in "+~"] == [
+        "~What is ",
+        "~asked?",
+        "+Hear",
+        "+d: ",
+        "+say it",
+    ]
     assert words[-2:] == ["end:success Heard: say it", "."]
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_its_answer_is_one_object_or_all(heron, verbose):
-    done = heron.claude("-p", "say it", "--output-format", "json", *(["--verbose"] if verbose else []))
+    done = heron.claude(
+        "-p", "say it", "--output-format", "json", *(["--verbose"] if verbose else [])
+    )
     found = json.loads(done.stdout)
     assert (found[-1] if verbose else found)["result"] == "Heard: say it"
-    assert not verbose or [it["type"] for it in found] == ["system", "assistant", "assistant", "result"]
+    assert not verbose or [it["type"] for it in found] == [
+        "system",
+        "assistant",
+        "assistant",
+        "result",
+    ]
 
 
 def test_its_answer_is_a_text(heron):
@@ -139,7 +165,11 @@ def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
     [
         ("fall down", "vendor_error", "my wing is broken"),
         ("limit it", "rate_limit", "429"),
-        ("drop it", "exit_code", "exited with code 9 before it finished: the heron did not feel like it"),
+        (
+            "drop it",
+            "exit_code",
+            "exited with code 9 before it finished: the heron did not feel like it",
+        ),
     ],
 )
 def test_its_failures_are_failures(heron, prompt, cause, said):
@@ -151,7 +181,11 @@ def test_its_failures_are_failures(heron, prompt, cause, said):
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("default", []), ("plan", ["--care", "only look"]), ("bypassPermissions", ["--care", "not at all"])],
+    [
+        ("default", []),
+        ("plan", ["--care", "only look"]),
+        ("bypassPermissions", ["--care", "not at all"]),
+    ],
 )
 def test_its_modes_are_what_its_profile_says(heron, mode, words):
     done = heron.claude("-p", "say it", *STREAM, "--permission-mode", mode)
@@ -181,7 +215,17 @@ def test_an_sdk_has_a_conversation_with_it(heron):
     first, second = heron.started()
     nest = second["arguments"][second["arguments"].index("--nest") + 1]
     assert first["arguments"] == ["fly", "--", "one"]
-    assert second["arguments"] == ["fly", "--care", "only look", "--brain", "big", "--nest", nest, "--", "two"]
+    assert second["arguments"] == [
+        "fly",
+        "--care",
+        "only look",
+        "--brain",
+        "big",
+        "--nest",
+        nest,
+        "--",
+        "two",
+    ]
     assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
     assert done.terminator is None
 
@@ -216,7 +260,9 @@ def test_its_recording_plays(heron):
 
 
 def test_what_it_printed_is_translated(heron):
-    said = subprocess.run([heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True).stdout
+    said = subprocess.run(
+        [heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True
+    ).stdout
     done = heron.box.shim("translate", "heron", stdin=said)
     assert brief(done.lines) == LOOKED
 
@@ -228,7 +274,7 @@ def test_the_tables_know_it(heron):
     assert row["modes"] == ["default", "plan", "bypassPermissions"] and "resume" in row["can"]
 
 
-# -- a real one -----------------------------------------------------------------------------------------------------
+# -- a real one ------------------------------------------------------------------------------------
 
 GROK = PROFILES / "grok"
 CASES = sorted(path.name for path in GROK.iterdir() if path.is_dir())
@@ -245,10 +291,17 @@ def test_what_a_real_one_printed_is_translated(box, name):
     words = "--stable-ids", "--exit", str(facts["exit"]), "--stderr", str(stderr)
     for partial in (False, True):
         more = ["--partial"] if partial else []
-        done = box.shim("translate", "grok", *words, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes())
+        done = box.shim(
+            "translate", "grok", *words, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes()
+        )
         check_turns(done.stdout, partial)
         if not partial:
             assert brief(done.lines) == facts["said"]
-            blocks = [it for line in done.lines if line["type"] == "assistant" for it in line["message"]["content"]]
+            blocks = [
+                it
+                for line in done.lines
+                if line["type"] == "assistant"
+                for it in line["message"]["content"]
+            ]
             inputs = [block["input"] for block in blocks if block["type"] == "tool_use"]
             assert inputs == [json.loads(it) for it in facts.get("inputs", [])]

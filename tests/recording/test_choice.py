@@ -19,7 +19,11 @@ def folder(box, *named):
     for number, (prompt, name) in enumerate(named):
         argv = ["-p", *STREAM, prompt]
         found = case(name)
-        kept(box, cast_of_case(found, argv=argv), f"casts/2026112{number}T000000000Z-{found.vendor}.cast")
+        kept(
+            box,
+            cast_of_case(found, argv=argv),
+            f"casts/2026112{number}T000000000Z-{found.vendor}.cast",
+        )
     return str(box.path / "casts")
 
 
@@ -28,7 +32,9 @@ PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
 
 def said_by(box, path, prompt, *words):
     """One turn of the drop-in that plays what is at a path."""
-    return box.claude("-p", *STREAM, *words, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
+    return box.claude(
+        "-p", *STREAM, *words, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
+    )
 
 
 def golden(name):
@@ -63,7 +69,11 @@ def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
     session = first.init["session_id"]
     second = said_by(box, path, "go on", "--resume", session)
     third = said_by(box, path, "go on", "--resume", session)
-    assert [done.result["result"] for done in (first, second, third)] == [golden(PLAIN), golden(BASH), golden(UNICODE)]
+    assert [done.result["result"] for done in (first, second, third)] == [
+        golden(PLAIN),
+        golden(BASH),
+        golden(UNICODE),
+    ]
     assert second.init["session_id"] == session == third.init["session_id"]
     assert said_by(box, path, "go on", "--continue").result["result"] == golden(PLAIN), (
         "behind the last the first again"
@@ -85,7 +95,9 @@ def test_a_session_of_a_vendors_own_is_not_taken_over(box):
 
 
 def test_an_unknown_session_is_unknown_to_a_replay_too(box):
-    done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", "99999999-9999-4999-8999-999999999999")
+    done = said_by(
+        box, folder(box, ("a", PLAIN)), "a", "--resume", "99999999-9999-4999-8999-999999999999"
+    )
     assert done.status == 1 and "No conversation found" in done.stderr
 
 
@@ -106,12 +118,22 @@ def test_a_conversation_is_answered_message_by_message(box):
 def test_yume_plays_whatever_its_provider_is(box):
     path = folder(box, ("a", PLAIN))
     environment = box.environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
-    words = ["start", "--provider", "gemini", "--model", "x", "--cwd", str(box.cwd), "--session-id", "tab-1"]
+    words = [
+        "start",
+        "--provider",
+        "gemini",
+        "--model",
+        "x",
+        "--cwd",
+        str(box.cwd),
+        "--session-id",
+        "tab-1",
+    ]
     done = box.shim("yume-cli", *words, "--prompt", "a", environment=environment)
     assert done.status == 0 and b'"type":"result"' in done.stdout
 
 
-# -- what a recording holds ----------------------------------------------------------------------------------------
+# -- what a recording holds ------------------------------------------------------------------------
 
 SECOND = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
 AGAIN = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
@@ -127,9 +149,14 @@ def test_each_child_has_the_prompt_of_its_turn(box):
 
 
 def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
-    data = cast_of([(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"])
+    data = cast_of(
+        [(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"]
+    )
     assert read_run(kept(box, data)).children[0].prompt == "read it\na file\nof lines\n"
-    answers = cast_of([START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)], argv=["-p", *TALK[:3], "ask"])
+    answers = cast_of(
+        [START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)],
+        argv=["-p", *TALK[:3], "ask"],
+    )
     assert read_run(kept(box, answers)).children[0].prompt.startswith("ask")
 
 
@@ -155,18 +182,38 @@ def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
     assert recordings.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
 
 
-# -- a child that is started before anybody said a word --------------------------------------------------------------
+# -- a child that is started before anybody said a word --------------------------------------------
 
 
 def relayed(box, *prompts):
     """A directory of conversations with a real claude, each of one message; its path."""
     for number, prompt in enumerate(prompts):
-        init = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m", "tools": []}
-        result = {"type": "result", "subtype": "success", "is_error": False, "result": f"said {prompt}"}
-        ready, said = response("hello", commands=[]), line(init) + line({**result, "session_id": SESSION})
-        told = [(0.0, "I", request("hello", "initialize")), (0.1, "o", ready), (0.2, "I", user(prompt))]
+        init = {
+            "type": "system",
+            "subtype": "init",
+            "session_id": SESSION,
+            "model": "m",
+            "tools": [],
+        }
+        result = {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": f"said {prompt}",
+        }
+        ready, said = (
+            response("hello", commands=[]),
+            line(init) + line({**result, "session_id": SESSION}),
+        )
+        told = [
+            (0.0, "I", request("hello", "initialize")),
+            (0.1, "o", ready),
+            (0.2, "I", user(prompt)),
+        ]
         data = cast_of(
-            [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)], vendor="claude", argv=LISTENS
+            [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)],
+            vendor="claude",
+            argv=LISTENS,
         )
         kept(box, data, f"claudes/{number}.cast")
     return str(box.path / "claudes")
@@ -194,7 +241,9 @@ def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
 
 def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
     done = relay(box, relayed(box, "a"), "x\x1b[31m")
-    assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(done.result)
+    assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(
+        done.result
+    )
 
 
 def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
@@ -206,7 +255,10 @@ def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
         cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
     recordings = Recordings(path, str(box.path), {})
-    assert [recordings.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == ["20261121", "20261122"]
+    assert [recordings.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == [
+        "20261121",
+        "20261122",
+    ]
     first = sorted((box.path / "casts").iterdir())[0]
     assert Recordings(str(first), str(box.path), {}).choose("go", "").stopped
     assert said_by(box, path, "go").result["result"] == golden(BASH)

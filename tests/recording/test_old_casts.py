@@ -1,4 +1,6 @@
-"""The casts in `fixtures/casts/`: whatever the format becomes, these files are read, judged and told as they are."""
+"""The casts in `fixtures/casts/`: whatever the format becomes, these files are read, judged and
+told as they are.
+"""
 
 import hashlib
 from pathlib import Path
@@ -13,7 +15,8 @@ from shim.story.reading import Cast, Teller
 from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"
-# What was kept, and of which version it is. Every version has files here; none of them is ever written again.
+# What was kept, and of which version it is. Every version has files here; none of them is ever
+# written again.
 KEPT = {
     "minimal": (1, "26e775f0049a76d6abd21402fd6135bf938d5933672a334071761d3ca8ef1ba5"),
     "full": (1, "6c1a1e5229dcc2ec1fbbc4d26711e925d6099eaf7d3c1ec0ebd67f42519d19da"),
@@ -36,7 +39,9 @@ def told(name: str) -> list[Step]:
     """The steps of its story."""
     cast = Cast(str(CASTS / f"{name}.cast"))
     teller = Teller(cast.header)
-    changes = [change for record in cast.records() for change in teller.feed(record)] + teller.close()
+    changes = [
+        change for record in cast.records() for change in teller.feed(record)
+    ] + teller.close()
     return [change.step for change in changes if change.what == "begin"]
 
 
@@ -47,7 +52,9 @@ def test_every_file_and_every_version_is_looked_at_here() -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_an_old_cast_is_as_it_was_written(name: str) -> None:
-    assert hashlib.sha256(data_of(name)).hexdigest() == KEPT[name][1], "an old cast is never written again"
+    assert hashlib.sha256(data_of(name)).hexdigest() == KEPT[name][1], (
+        "an old cast is never written again"
+    )
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -67,16 +74,23 @@ def test_the_smallest_cast_tells_what_was_asked() -> None:
 
 
 def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
-    codes = [line.partition(b'"')[2].partition(b'"')[0].decode() for line in data_of("full").splitlines()[1:]]
+    codes = [
+        line.partition(b'"')[2].partition(b'"')[0].decode()
+        for line in data_of("full").splitlines()[1:]
+    ]
     assert set("iIoOensxh") | {"o-", "ob", "o-b"} <= set(codes)
     assert codes.count("h") == 2 and codes[-1] == "h"
 
 
 def test_the_full_cast_gives_back_its_bytes() -> None:
     _, records = read_cast(data_of("full"))
-    assert stream_of(records, "e").endswith(b"no newline behind this " + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n")
+    assert stream_of(records, "e").endswith(
+        b"no newline behind this " + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n"
+    )
     assert b'{"type":"assistant","uuid":"cut\x00\x01\xfe' in stream_of(records, "o")
-    assert [(record.fact["code"], record.fact["signal"]) for record in records if record.letter == "x"] == [
+    assert [
+        (record.fact["code"], record.fact["signal"]) for record in records if record.letter == "x"
+    ] == [
         (None, "SIGINT"),
         (3, None),
         (0, None),
@@ -105,9 +119,22 @@ def test_the_full_cast_tells_its_session() -> None:
 def test_the_odd_cast_is_read_past_everything_odd() -> None:
     reader, records = read_cast(data_of("odd"))
     assert reader.header is not None and reader.header.facts["labels"] == ["old"]
-    assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(records, "o")
+    assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(
+        records, "o"
+    )
     assert {finding.kind for finding in verified("odd").findings} == {
-        *("header", "changed", "cut", "comment", "unknown_code", "base64", "time", "no_record", "not_json", "more"),
+        *(
+            "header",
+            "changed",
+            "cut",
+            "comment",
+            "unknown_code",
+            "base64",
+            "time",
+            "no_record",
+            "not_json",
+            "more",
+        ),
         "order",
     }
     assert verified("odd").state == "damaged"

@@ -23,7 +23,9 @@ SECRET = f"sk-ant-api03-{random(80)}"
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch):
-    """A recorder into a file of the test's, and how to read what stands there. The disk of a busy machine may pause."""
+    """A recorder into a file of the test's, and how to read what stands there. The disk of a busy
+    machine may pause.
+    """
     monkeypatch.setattr(cast_writer, "STUCK_SECONDS", cast_writer.CLOSE_SECONDS)
     path = tmp_path / "one.cast"
 
@@ -63,7 +65,15 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
     track.told(b"too late")
     recorder.close()
     reader, records = record.read()
-    assert [record.letter for record in records] == ["s", "i", "o", "e", "o", "I", "x"] and reader.ended
+    assert [record.letter for record in records] == [
+        "s",
+        "i",
+        "o",
+        "e",
+        "o",
+        "I",
+        "x",
+    ] and reader.ended
     assert (stream_of(records, "o"), stream_of(records, "I")) == (b"three\nfour\n", b"two")
     assert records[0].fact == {"child": 1, "turn": 1, "argv": ["vendor", "-p"], "cwd": "/home/user"}
     assert records[-1].fact == {"child": 1, "code": 3, "signal": None}
@@ -178,7 +188,10 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
         recorder.stream("o", b"line\n")
     recorder.close()
     said = capfd.readouterr().err
-    assert said == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
+    assert (
+        said
+        == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
+    )
     assert len(recorder._queue) <= 11
 
 
@@ -238,7 +251,9 @@ def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
 
 
 @pytest.mark.parametrize("hangs", [b'"swept":true', b'"end"]'])
-def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(record, capfd, monkeypatch, hangs):
+def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
+    record, capfd, monkeypatch, hangs
+):
     free, begun = threading.Event(), threading.Event()
     monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
 
@@ -282,7 +297,11 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder.child(["one"], "/")
     recorder.child(["two"], "/").said("o", b"x\n")
     recorder.close()
-    facts = [(record.letter, record.fact["child"]) for record in record.read()[1] if record.letter in "sx"]
+    facts = [
+        (record.letter, record.fact["child"])
+        for record in record.read()[1]
+        if record.letter in "sx"
+    ]
     assert facts == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
 
 

@@ -1,4 +1,6 @@
-"""Every run leaves a cast that is what happened, whatever kind of run it is and however it ends: real processes."""
+"""Every run leaves a cast that is what happened, whatever kind of run it is and however it ends:
+real processes.
+"""
 
 import json
 import resource
@@ -29,7 +31,17 @@ from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_passthrough_loop import ANSWER as REPLY
 from tests.conversation.test_passthrough_loop import TURN
-from tests.conversation.test_two_way import ASKING, HELLO, answer, asks, calls, question, result, returns, says
+from tests.conversation.test_two_way import (
+    ASKING,
+    HELLO,
+    answer,
+    asks,
+    calls,
+    question,
+    result,
+    returns,
+    says,
+)
 from tests.conversation.test_two_way import INIT as QWEN
 from tests.program.test_death import standin
 from tests.program.test_process import BROKEN
@@ -37,7 +49,9 @@ from tests.program.test_process import BROKEN
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 SECRET = f"sk-ant-api03-{random(80)}"
 FULL = (
-    20_000  # bytes that a disk has left; no cast of a test is so small that it fits, no state so large that it does not
+    # bytes that a disk has left; no cast of a test is so small that it fits, no state so large that
+    # it does not
+    20_000
 )
 
 
@@ -49,7 +63,9 @@ class Recorded:
         self.data = path.read_bytes()
         with path.open("rb") as file:
             verified = verify(lambda: file.read(65536))
-        assert not whole or not [finding for finding in verified.findings if finding.severity == "damage"]
+        assert not whole or not [
+            finding for finding in verified.findings if finding.severity == "damage"
+        ]
         reader, self.records = read_cast(self.data)
         assert reader.header is not None and (reader.ended or not whole) and not reader.skipped
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -68,7 +84,9 @@ class Recorded:
     def order(self) -> str:
         """The letters, each once where it stands several times in a row."""
         letters = [record.letter for record in self.records if record.letter != "n"]
-        return "".join(one for one, before in zip(letters, ["", *letters], strict=False) if one != before)
+        return "".join(
+            one for one, before in zip(letters, ["", *letters], strict=False) if one != before
+        )
 
 
 @pytest.fixture
@@ -100,7 +118,7 @@ def talk(box, folder):
     return partial(box.talk, vendor="demo", SHIM_REDACT="none", SHIM_RECORD=f"{folder}/")
 
 
-# -- what happened ------------------------------------------------------------------------------------------------
+# -- what happened ---------------------------------------------------------------------------------
 
 
 def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts):
@@ -109,7 +127,12 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
     assert (cast.stream("o"), cast.stream("O")) == (ANSWER.encode(), done.stdout)
     assert (cast.stream("I"), cast.stream("e"), cast.stream("i")) == (b"hi", b"a warning\n", b"")
     header = cast.header
-    assert (header.vendor, header.argv, header.cwd, header.redact) == ("demo", ASK, str(box.cwd), "none")
+    assert (header.vendor, header.argv, header.cwd, header.redact) == (
+        "demo",
+        ASK,
+        str(box.cwd),
+        "none",
+    )
     assert (header.dialect, header.platform, header.swept) == ("claude", sys.platform, False)
     assert header.facts["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
     (start,), (end,) = cast.facts("s"), cast.facts("x")
@@ -123,10 +146,17 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
 def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, monkeypatch):
     monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
     said = box.path / "said"
-    program = box.program("own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n')
+    program = box.program(
+        "own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
+    )
     ask(program, vendor="pi")
     environment = box.environment(SHIM_BIN=program)
-    assert open_probe(find("pi"), VendorSettings(), environment, str(box.cwd)).version(find("pi").version) == "0.87.1"
+    assert (
+        open_probe(find("pi"), VendorSettings(), environment, str(box.cwd)).version(
+            find("pi").version
+        )
+        == "0.87.1"
+    )
     asked = said.read_text(encoding="utf-8").count("--version")
     ask(program, vendor="pi")
     assert said.read_text(encoding="utf-8").count("--version") == asked == 1
@@ -142,7 +172,9 @@ def _ours():
     return ("SHIM_BIN", "SHIM_RECORD", "SHIM_REDACT", "SHIM_STATE", "SHIM_VENDOR")
 
 
-@pytest.mark.parametrize("case", ["pi/0.87-reasoning", "qwen/0.24.4-tool", "cursor/tools", "acai/tools"])
+@pytest.mark.parametrize(
+    "case", ["pi/0.87-reasoning", "qwen/0.24.4-tool", "cursor/tools", "acai/tools"]
+)
 def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, casts, case):
     data = FIXTURES / case / "vendor.ndjson"
     if not data.exists():
@@ -164,11 +196,19 @@ def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, ca
 
 def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
     path = box.path / "large"
-    lines = [ndjson(START), ndjson(text("x" * 3_000_000)), ndjson(text("ü" * 700_000)), ndjson(text("y")) * 20_000]
+    lines = [
+        ndjson(START),
+        ndjson(text("x" * 3_000_000)),
+        ndjson(text("ü" * 700_000)),
+        ndjson(text("y")) * 20_000,
+    ]
     path.write_text("".join([*lines, ndjson(END)]), encoding="utf-8")
     done = ask(box.fake(["cat", str(path)]))
     (cast,) = casts()
-    assert done.status == 0 and (cast.stream("o"), cast.stream("O")) == (path.read_bytes(), done.stdout)
+    assert done.status == 0 and (cast.stream("o"), cast.stream("O")) == (
+        path.read_bytes(),
+        done.stdout,
+    )
 
 
 @pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
@@ -179,17 +219,26 @@ def test_every_output_format_is_recorded(box, ask, casts, words):
     assert done.stdout and cast.stream("O") == done.stdout
 
 
-@pytest.mark.parametrize("words", [["--output-format", "text"], ["--output-format", "json"], STREAM])
+@pytest.mark.parametrize(
+    "words", [["--output-format", "text"], ["--output-format", "json"], STREAM]
+)
 def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, words):
     """Although our own signal ended the child: it had said all and did not go."""
     box.settings("end_grace = 0.2\n")
     ask(box.fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
     (cast,) = casts()
     (note,) = cast.notes("result")
-    assert (note["turn"], note["result"]["is_error"], note["result"]["shim"]["cause"]) == (1, False, "clean")
+    assert (note["turn"], note["result"]["is_error"], note["result"]["shim"]["cause"]) == (
+        1,
+        False,
+        "clean",
+    )
     assert note["result"]["duration_ms"] > 0 and "result" not in note["result"]
     (signal_note,), (end,) = cast.notes("signal"), cast.facts("x")
-    assert signal_note["child"] == end.fact["child"] == 1 and end.fact["signal"] == signal_note["signal"]
+    assert (
+        signal_note["child"] == end.fact["child"] == 1
+        and end.fact["signal"] == signal_note["signal"]
+    )
     assert read_run(str(cast.path)).children[0].stopped is False
 
 
@@ -197,7 +246,11 @@ def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
     done = box.claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]),
                       SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
-    assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (b"from a pipe", b"from a pipe", done.stdout)
+    assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (
+        b"from a pipe",
+        b"from a pipe",
+        done.stdout,
+    )
 
 
 def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
@@ -208,18 +261,27 @@ def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     (cast,) = casts()
     assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
     assert [json.loads(line) for line in cast.stream("i").splitlines()] == lines
-    assert [(start.fact["child"], start.fact["turn"]) for start in cast.facts("s")] == [(1, 1), (2, 2)]
+    assert [(start.fact["child"], start.fact["turn"]) for start in cast.facts("s")] == [
+        (1, 1),
+        (2, 2),
+    ]
     assert [end.fact["child"] for end in cast.facts("x")] == [1, 2]
 
 
 def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, casts):
-    turn = [["out", ndjson(QWEN, calls(), asks())], ["hear", '"behavior"'], ["out", ndjson(returns("ok"), result())]]
+    turn = [
+        ["out", ndjson(QWEN, calls(), asks())],
+        ["hear", '"behavior"'],
+        ["out", ndjson(returns("ok"), result())],
+    ]
     child = box.fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", ndjson(says("x"), result())],
                      ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
     with talk(child, *ASKING, vendor="qwen") as running:
         running.say(user("one"))
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.say(
+            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+        )
         running.read_until(b'"type":"result"')
         running.say(user("two"))
         done = running.hang_up()
@@ -229,7 +291,8 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
     assert len(cast.facts("s")) == len(cast.facts("x")) == 1
     assert (
         cast.stream("o")
-        == "".join(step[1] for step in (turn[0], turn[2])).encode() + ndjson(says("x"), result()).encode()
+        == "".join(step[1] for step in (turn[0], turn[2])).encode()
+        + ndjson(says("x"), result()).encode()
     )
 
 
@@ -247,9 +310,14 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
 
 
 def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
-    child = box.fake(["hear", "initialize"], ["out", ndjson(REPLY)], ["hear", "one"], ["out", TURN], ["leave", 0])
+    child = box.fake(
+        ["hear", "initialize"], ["out", ndjson(REPLY)], ["hear", "one"], ["out", TURN], ["leave", 0]
+    )
     with talk(child, vendor="claude") as running:
-        running.say('{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}', user("one"))
+        running.say(
+            '{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}',
+            user("one"),
+        )
         done = running.hang_up()
     (cast,) = casts()
     assert cast.stream("o") == cast.stream("O") == done.stdout == (ndjson(REPLY) + TURN).encode()
@@ -266,13 +334,19 @@ def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
 
 @pytest.mark.parametrize("words", [("--prompt", "hi"), ()])
 def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
-    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    environment = box.environment(
+        SHIM_BIN=box.fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+    )
     arguments = ("start", "--provider", "demo", *words)
     said = b"" if words else b'{"type":"user","content":"hi"}\n'
     done = box.shim("yume-cli", *arguments, environment=environment, stdin=said)
     (cast,) = casts()
     assert (cast.header.dialect, cast.header.argv, cast.header.redact) == ("yume", arguments, "all")
-    assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (done.stdout, said, ANSWER.encode())
+    assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (
+        done.stdout,
+        said,
+        ANSWER.encode(),
+    )
 
 
 def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
@@ -280,7 +354,12 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
     words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
     done = box.shim("yume-cli", *words, environment=environment)
     (cast,) = casts()
-    assert done.status == 1 and cast.stream("O") == done.stdout and cast.notes("refused") and not cast.facts("s")
+    assert (
+        done.status == 1
+        and cast.stream("O") == done.stdout
+        and cast.notes("refused")
+        and not cast.facts("s")
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,17 +393,21 @@ def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
     assert cast.notes("signal")[0]["signal"] == "SIGINT"
 
 
-# -- where --------------------------------------------------------------------------------------------------------
+# -- where -----------------------------------------------------------------------------------------
 
 
-def test_first_that_says_where_the_flag_the_environment_the_installation_the_settings(box, tmp_path):
+def test_first_that_says_where_the_flag_the_environment_the_installation_the_settings(
+    box, tmp_path
+):
     child = box.fake(["out", ANSWER])
     home = box.home / "from settings"
     box.settings('record = "~/from settings/"\n')
     baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
 
     def run(*words, **environment):
-        box.shim(*words, environment=box.environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment))
+        box.shim(
+            *words, environment=box.environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
+        )
         found = {path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))}
         found |= {home} if home.exists() else set()
         for path in found:
@@ -366,7 +449,10 @@ def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
     path.write_text("mine")
     done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(path))
     assert done.status == 0 and path.read_text() == "mine"
-    assert "is there already, and a recording is never overwritten; the turn is not recorded" in done.stderr
+    assert (
+        "is there already, and a recording is never overwritten; the turn is not recorded"
+        in done.stderr
+    )
     assert done.stderr.count("\n") == 1
 
 
@@ -397,7 +483,11 @@ def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
     box.settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
     assert done.status == 0 and done.result["result"] == "Hello."
-    assert "cannot be recorded" in done.stderr and "\x1b" not in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        "cannot be recorded" in done.stderr
+        and "\x1b" not in done.stderr
+        and done.stderr.count("\n") == 1
+    )
 
 
 def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_turn(box, folder):
@@ -408,14 +498,18 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
         "from shim.__main__ import main\n"
         "main()"
     )
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    environment = box.environment(
+        SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+    )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     assert done.returncode == 0 and '"result":"Hello."' in done.stdout
-    assert "no room for a thread; the turn is not recorded" in done.stderr and not list(folder.iterdir())
+    assert "no room for a thread; the turn is not recorded" in done.stderr and not list(
+        folder.iterdir()
+    )
 
 
-# -- ends ---------------------------------------------------------------------------------------------------------
+# -- ends ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["one message", "one way", "two way", "relay"])
@@ -453,7 +547,8 @@ def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
     environment, words = standin(box, "one message")
     with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
         said = running.read_until(b"I am ")
-        _await_in_cast(folder, rb'I am \"}"]')  # a thread writes it: what the frontend has may not be there yet
+        # a thread writes it: what the frontend has may not be there yet
+        _await_in_cast(folder, rb'I am \"}"]')
         running.signal(signal.SIGKILL)
         running.process.wait()
     (cast,) = casts(whole=False)
@@ -474,19 +569,29 @@ def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
 
 
 def _small_disk():
-    """The process may write so many bytes of a file and no more; what Python compiles stays where it is."""
+    """The process may write so many bytes of a file and no more; what Python compiles stays where
+    it is.
+    """
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wanted(box, folder, strict):
+def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wanted(
+    box, folder, strict
+):
     box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.gate()
     child = box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["wait", gate.path],
                      ["out", ndjson(END)])  # fmt: skip
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "SHIM_RECORD": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": child,
+        "SHIM_RECORD": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     with box.running(*ASK, environment=environment, preexec_fn=_small_disk) as running:
-        line = "" if strict else running.process.stderr.readline().decode()  # said while the turn runs
+        # said while the turn runs
+        line = "" if strict else running.process.stderr.readline().decode()
         if not strict:
             gate.open()
         done = running.finish()
@@ -510,7 +615,9 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
         "from shim.__main__ import main\n"
         "main()"
     )
-    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    environment = box.environment(
+        SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/"
+    )
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     assert '"result":"Hello."' in done.stdout and done.returncode == 1
@@ -519,7 +626,11 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
 
 def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     box.settings("record_max_bytes = 30000\n")
-    done = ask(box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["out", ndjson(END)]))
+    done = ask(
+        box.fake(
+            ["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["out", ndjson(END)]
+        )
+    )
     (cast,) = casts()
     assert done.status == 0 and done.result["result"] == "word " * 3000
     assert done.stderr.count("\n") == 1 and "record_max_bytes" in done.stderr
@@ -527,20 +638,32 @@ def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     assert len(cast.data) < 40_000
 
 
-# -- secrets ------------------------------------------------------------------------------------------------------
+# -- secrets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("redact", ["casts", "all"])
 def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, redact):
-    """Threats page: in a prompt, a tool's output, stderr and the environment, whole and split over deltas and lines."""
+    """Threats page: in a prompt, a tool's output, stderr and the environment, whole and split over
+    deltas and lines.
+    """
     events, stderr, hidden, prompts = [START], "", [], []
     for number, (_, before, secret, behind) in enumerate(SECRETS):
         whole = f"{before}{secret}{behind}"
         hidden.append(secret)
         middle = len(before) + len(secret) // 2
-        call = {"type": "call", "id": f"c{number}", "name": "Bash", "input": {"command": f"use {whole} here"}}
+        call = {
+            "type": "call",
+            "id": f"c{number}",
+            "name": "Bash",
+            "input": {"command": f"use {whole} here"},
+        }
         events += [call, {"type": "result", "id": f"c{number}", "output": f"it is {whole} there"}]
-        events += [text("so: "), text(f" {whole[:middle]}"), text(f"{whole[middle:]} "), text("and. ")]
+        events += [
+            text("so: "),
+            text(f" {whole[:middle]}"),
+            text(f"{whole[middle:]} "),
+            text("and. "),
+        ]
         stderr += f"warning: {whole} \n"
         prompts.append(f" {whole} ")
     out, complaint = box.path / "out", box.path / "complaint"
@@ -548,16 +671,32 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
     complaint.write_text(stderr, encoding="utf-8")
     child = box.program("vendor", f"cat >/dev/null; cat {complaint} >&2; exec cat {out}\n")
     log = box.path / "log"
-    environment = {"SHIM_LOG": f"debug:{log}", "SHIM_REDACT": redact, "ANTHROPIC_API_KEY": SECRET, "TERM": SECRET}
+    environment = {
+        "SHIM_LOG": f"debug:{log}",
+        "SHIM_REDACT": redact,
+        "ANTHROPIC_API_KEY": SECRET,
+        "TERM": SECRET,
+    }
     box.claude("-p", f"do {SECRET}", *STREAM, "--settings", '{"apiKey": "1"}', stdin="".join(prompts).encode(),
                SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_RECORD=f"{folder}/", **environment)  # fmt: skip
     (cast,) = [Recorded(path) for path in folder.iterdir()]
-    texts = [cast.data.decode(), *(cast.stream(letter).decode() for letter in STREAMS), log.read_text()]
-    texts += [json.dumps(cast.header.facts), json.dumps([dict(record.fact) for record in cast.records])]
-    texts.append("".join(json.loads(line).get("text", "") for line in cast.stream("o").splitlines()))
+    texts = [
+        cast.data.decode(),
+        *(cast.stream(letter).decode() for letter in STREAMS),
+        log.read_text(),
+    ]
+    texts += [
+        json.dumps(cast.header.facts),
+        json.dumps([dict(record.fact) for record in cast.records]),
+    ]
+    texts.append(
+        "".join(json.loads(line).get("text", "") for line in cast.stream("o").splitlines())
+    )
     for secret in [*hidden, SECRET]:
         for form in {secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1]}:
-            assert not [said for said in texts if (form in said and len(form) > 7) or f" {form} " in said], form
+            assert not [
+                said for said in texts if (form in said and len(form) > 7) or f" {form} " in said
+            ], form
     assert cast.header.swept and cast.notes("redaction")[0]["counts"]["anthropic-key"] > 3
     assert SECRET not in str(cast.header.facts) and "[REDACTED:argument]" in cast.header.argv
 
@@ -568,7 +707,7 @@ def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
     assert SECRET.encode() in cast.stream("o") and SECRET.encode() in cast.stream("I")
 
 
-# -- off ----------------------------------------------------------------------------------------------------------
+# -- off -------------------------------------------------------------------------------------------
 
 
 WRITES = (

@@ -37,7 +37,15 @@ def play(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> Done:
 def test_it_ends_as_it_ended_then(box, how):
     name = how if isinstance(how, str) else None
     done = play(
-        box, cast_of([START, (0.1, "o", b"said\n"), (0.1, "e", b"bad\n"), end(0.2, None if name else how, name)])
+        box,
+        cast_of(
+            [
+                START,
+                (0.1, "o", b"said\n"),
+                (0.1, "e", b"bad\n"),
+                end(0.2, None if name else how, name),
+            ]
+        ),
     )
     assert done.stdout == b"said\n" and done.stderr == "bad\n"
     number = getattr(signal, name, None) if name and not name.startswith("SIG_") else None
@@ -89,8 +97,18 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
 
 def test_a_reader_that_goes_is_no_failure(box):
     big = cast_of([START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)])
-    command = [sys.executable, "-I", "-m", "shim.recording.replay", f"--cast={kept(box, big)}", "--speed=0", "--"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "shim.recording.replay",
+        f"--cast={kept(box, big)}",
+        "--speed=0",
+        "--",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.read(10)
         process.stdout.close()
@@ -116,7 +134,7 @@ def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatc
     os.close(reader)
 
 
-# -- in the drop-in ------------------------------------------------------------------------------------------------
+# -- in the drop-in --------------------------------------------------------------------------------
 
 
 def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: str | None):
@@ -150,7 +168,9 @@ def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits", "dontAsk", "bypassPermissions"])
 def test_every_mode_may_pass_because_nothing_runs(box, mode):
-    assert ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode).status == 0
+    assert (
+        ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode).status == 0
+    )
 
 
 def test_no_vendor_is_started_whatever_the_model_says(box):
@@ -160,7 +180,9 @@ def test_no_vendor_is_started_whatever_the_model_says(box):
 
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
     path = kept(box, cast_of_case(HELLO))
-    done = box.claude("-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo())
+    done = box.claude(
+        "-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo()
+    )
     assert "replay" not in done.result["shim"]
     box.settings(f'vendor = "replay:{path}"')
     done = box.claude("-p", *STREAM, "hi")
@@ -173,7 +195,15 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
 
 def test_our_own_flag_names_one_and_stands_above_the_environment(box):
     path = kept(box, cast_of_case(HELLO))
-    done = box.claude("-p", *STREAM, "hi", "--shim-vendor", f"replay:{path}", SHIM_VENDOR="pi", SHIM_REPLAY_SPEED="0")
+    done = box.claude(
+        "-p",
+        *STREAM,
+        "hi",
+        "--shim-vendor",
+        f"replay:{path}",
+        SHIM_VENDOR="pi",
+        SHIM_REPLAY_SPEED="0",
+    )
     assert done.init["shim"] == {"vendor": "demo", "unattended": False, "replay": True}
     done = box.claude("-p", *STREAM, "hi", "--shim-vendor", "pi", SHIM_VENDOR=f"replay:{path}")
     assert done.cause == "not_found" and "pi" in done.stderr
@@ -197,21 +227,39 @@ def test_a_speed_that_is_none_is_named(box):
 
 
 QWEN_INIT = line(
-    {"type": "system", "subtype": "init", "session_id": "11111111-1111-4111-8111-111111111111", "model": "m"}
+    {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "11111111-1111-4111-8111-111111111111",
+        "model": "m",
+    }
 )
-QWEN_RESULT = line({"type": "result", "subtype": "success", "is_error": False, "result": "done", "duration_ms": 1})
+QWEN_RESULT = line(
+    {"type": "result", "subtype": "success", "is_error": False, "result": "done", "duration_ms": 1}
+)
 CALL = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"command": "ls"}}
 
 
 def reply(*blocks):
     """A reply of qwen's."""
     usage = {"input_tokens": 1, "output_tokens": 1}
-    return line({"type": "assistant", "message": {"id": "m", "model": "m", "content": list(blocks), "usage": usage}})
+    return line(
+        {
+            "type": "assistant",
+            "message": {"id": "m", "model": "m", "content": list(blocks), "usage": usage},
+        }
+    )
 
 
 def qwen_cast(verdict="allow"):
     """Two messages to a qwen that stays; the first one asks for a permission."""
-    question = request("q1", "can_use_tool", tool_name="run_shell_command", tool_use_id="c1", input={"command": "ls"})
+    question = request(
+        "q1",
+        "can_use_tool",
+        tool_name="run_shell_command",
+        tool_use_id="c1",
+        input={"command": "ls"},
+    )
     content = [{"type": "tool_result", "tool_use_id": "c1", "content": "file", "is_error": False}]
     moments = [
         START,
@@ -240,7 +288,9 @@ def talking(box, data, *words):
 
 def test_permissions_and_messages_go_to_a_child_that_stays(box):
     with talking(box, qwen_cast()) as running:
-        running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}})
+        running.say(
+            {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
+        )
         running.say(json.loads(user("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
@@ -278,12 +328,24 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
 def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
     head = case("pi/1.5.2-sigint-stream").data
     data = cast_of(
-        [START, (0.1, "o", head), signalled(1.0, "SIGINT"), (1.1, "e", b"Bye\n"), end(1.2, None, "SIGINT")], vendor="pi"
+        [
+            START,
+            (0.1, "o", head),
+            signalled(1.0, "SIGINT"),
+            (1.1, "e", b"Bye\n"),
+            end(1.2, None, "SIGINT"),
+        ],
+        vendor="pi",
     )
     with talking(box, data, "--include-partial-messages") as running:
         running.say(json.loads(user("one")))
         running.read_until(b'"stream_event"')
-        running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}})
+        running.say(
+            {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
+        )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
-    assert done.result["subtype"] == "error_during_execution" and done.result["shim"]["cause"] == "interrupted"
+    assert (
+        done.result["subtype"] == "error_during_execution"
+        and done.result["shim"]["cause"] == "interrupted"
+    )

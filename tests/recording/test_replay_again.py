@@ -28,7 +28,12 @@ def environment(box: Box, data: bytes) -> dict[str, str]:
     into = box.path / "recorded"
     into.mkdir(exist_ok=True)
     path = kept(box, data)
-    return {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
+    return {
+        "SHIM_VENDOR": f"replay:{path}",
+        "SHIM_REPLAY_SPEED": "0",
+        "SHIM_RECORD": str(into),
+        "SHIM_REDACT": "none",
+    }
 
 
 def recorded(box: Box) -> bytes:
@@ -57,8 +62,11 @@ def case_again(box: Box, case: Case) -> None:
     data = cast_of_case(case)
     now = again(box, data)
     reader, records = read_cast(now)
-    assert reader.header is not None and reader.header.vendor == case.vendor, "it is still the vendor's recording"
-    ours = any(one.fact.get("kind") == "signal" for one in records)  # we ended it, behind its result
+    assert reader.header is not None and reader.header.vendor == case.vendor, (
+        "it is still the vendor's recording"
+    )
+    # we ended it, behind its result
+    ours = any(one.fact.get("kind") == "signal" for one in records)
     compared = 2 if ours else 3
     assert streams(now)[:compared] == streams(data)[:compared]
 
@@ -69,7 +77,9 @@ def torture_again(box: Box, one: Torture, vendor: str) -> None:
     now = again(box, data)
     (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
     if any(note.fact.get("kind") == "signal" for note in read_cast(now)[1]):
-        assert whole.startswith(said), "a forged result may be believed, and the child be ended behind it"
+        assert whole.startswith(said), (
+            "a forged result may be believed, and the child be ended behind it"
+        )
     else:
         assert (said, complained) == (whole, complaints)
 
@@ -87,7 +97,9 @@ def test_torture_is_recorded_again(box, one):
 @contextmanager
 def talking(box: Box, data: bytes, *words: str) -> Iterator[Running]:
     """A conversation that plays a cast and is recorded."""
-    with box.running(*TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)) as running:
+    with box.running(
+        *TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)
+    ) as running:
         yield running
 
 
@@ -121,10 +133,15 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
     data = b""
     for _ in range(3):
         chosen = environment(box, data) if data else first
-        with box.running(*TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen) as running:
+        with box.running(
+            *TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen
+        ) as running:
             running.say(json.loads(user("one")))
-            running.read_until(b"part1 ")  # all that it said: what an interrupt cuts off is another thing each time
-            running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}})
+            # all that it said: what an interrupt cuts off is another thing each time
+            running.read_until(b"part1 ")
+            running.say(
+                {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}
+            )
             running.read_until(b'"type":"result"')
             running.hang_up()
         found = recorded(box)
@@ -140,7 +157,9 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
     into = box.path / "recorded"
     into.mkdir()
     chosen = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
-    with box.running("-p", *STREAM, "--include-partial-messages", "hi", environment=chosen) as running:
+    with box.running(
+        "-p", *STREAM, "--include-partial-messages", "hi", environment=chosen
+    ) as running:
         running.read_until(b'"text_delta"')
         running.signal(signal.SIGINT)
         done = running.finish()
@@ -157,7 +176,9 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     box.prints("pi", "pi/1.5.2-bash")
     words = ("-p", *STREAM, prompt)
     first = box.claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
-    assert BARE["anthropic-key"][0].encode() not in b"".join(path.read_bytes() for path in into.iterdir())
+    assert BARE["anthropic-key"][0].encode() not in b"".join(
+        path.read_bytes() for path in into.iterdir()
+    )
     second = box.claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
     assert second.result["result"] == first.result["result"] != ""
     done = box.shim("replay", str(into), "--check")
@@ -166,7 +187,17 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
 
 def test_yumes_run_with_an_approval_is_the_same_today(box):
     chosen = environment(box, qwen_cast())
-    words = ["start", "--provider", "qwen", "--model", "m", "--cwd", str(box.cwd), "--session-id", "tab-1"]
+    words = [
+        "start",
+        "--provider",
+        "qwen",
+        "--model",
+        "m",
+        "--cwd",
+        str(box.cwd),
+        "--session-id",
+        "tab-1",
+    ]
     words += ["--permission-mode", "interactive"]
     with box.running(*words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen) as running:
         running.say({"type": "user", "content": "one"})

@@ -15,7 +15,16 @@ from shim.recording.rewrite import StoppedError, rewrite, sweep
 SECRET = f"sk-ant-api03-{random(80)}"
 MARK = b"[REDACTED:anthropic-key]"
 MOMENTS = [
-    (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen", "--api-key", "k", SECRET], "cwd": "/home/user/project"}),
+    (
+        0.0,
+        "s",
+        {
+            "child": 1,
+            "turn": 1,
+            "argv": ["qwen", "--api-key", "k", SECRET],
+            "cwd": "/home/user/project",
+        },
+    ),
     (0.25, "o", b'{"text":"in %s here"}\n' % SECRET.encode()),
     (0.5, "e", b"a line with %s" % SECRET[:30].encode()),
     (0.75, "e", b"%s in two pieces\n" % SECRET[30:].encode()),
@@ -36,21 +45,34 @@ def source(tmp_path):
 
 def words(pattern):
     """What finds a person's own pattern."""
-    return lambda text: [(hit.start(), hit.end(), "[REDACTED:own]") for hit in re.finditer(pattern, text)]
+    return lambda text: [
+        (hit.start(), hit.end(), "[REDACTED:own]") for hit in re.finditer(pattern, text)
+    ]
 
 
 def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
     done = rewrite(str(source))
     data = source.read_bytes()
     reader, records = read_cast(data)
-    assert SECRET.encode() not in data and SECRET[:40].encode() not in data and SECRET[30:].encode() not in data
+    assert (
+        SECRET.encode() not in data
+        and SECRET[:40].encode() not in data
+        and SECRET[30:].encode() not in data
+    )
     assert stream_of(records, "o") == (
         b'{"text":"in %s here"}\n{"text":"it is %s"}\n{"text":", or so"}\n' % (MARK, MARK)
     )
     assert stream_of(records, "e") == b"a line with %s in two pieces\n" % MARK
     assert stream_of(records, "O") == b"\xff %s\n" % MARK
-    assert [record.at for record in records] == [moment[0] for moment in MOMENTS if moment[0] != 0.5]
-    assert reader.ended and reader.header is not None and reader.header.swept and reader.header.redact == "casts"
+    assert [record.at for record in records] == [
+        moment[0] for moment in MOMENTS if moment[0] != 0.5
+    ]
+    assert (
+        reader.ended
+        and reader.header is not None
+        and reader.header.swept
+        and reader.header.redact == "casts"
+    )
     assert records[0].fact["argv"] == ["qwen", "--api-key", "[REDACTED:argument]", MARK.decode()]
     assert done.counts["anthropic-key"] == 5 and not done.lost
     assert os.stat(source).st_mode & 0o777 == 0o600 and os.listdir(source.parent) == ["one.cast"]
@@ -63,7 +85,10 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
     assert b"pieces" not in stream_of(records, "e")
     assert records[0].fact["cwd"] == "/home/user/[REDACTED:own]"
     source.unlink()
-    parts = [(0.1 * number, "o", b'{"text":"%s"}\n' % part) for number, part in enumerate((b"my Pro", b"ject", b"X."))]
+    parts = [
+        (0.1 * number, "o", b'{"text":"%s"}\n' % part)
+        for number, part in enumerate((b"my Pro", b"ject", b"X."))
+    ]
     source.write_bytes(cast_of(parts))
     rewrite(str(source), search=words("ProjectX"))
     assert stream_of(read_cast(source.read_bytes())[1], "o") == (
@@ -100,7 +125,9 @@ def test_lines_that_nobody_knows_stay_without_their_secrets(source):
     rewrite(str(source))
     data = source.read_bytes()
     assert SECRET.encode() not in data
-    assert data.endswith(b'# %s\n[0.1,"q","%s"]\n[broken %s\n{"a":"%s"}\n' % (MARK, MARK, MARK, MARK))
+    assert data.endswith(
+        b'# %s\n[0.1,"q","%s"]\n[broken %s\n{"a":"%s"}\n' % (MARK, MARK, MARK, MARK)
+    )
     assert not read_cast(data)[0].ended
 
 

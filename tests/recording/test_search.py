@@ -1,4 +1,6 @@
-"""What a person calls a secret: expressions and words of their own, and what an expression may cost."""
+"""What a person calls a secret: expressions and words of their own, and what an expression may
+cost.
+"""
 
 import json
 import signal
@@ -76,7 +78,10 @@ def test_there_is_a_bound_to_how_many_there_are() -> None:
 def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cast_search, "SEARCH_SECONDS", 0.05)
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(CastError, match="took more than"), Search(["(a+)+$"], []).bounded() as search:
+    with (
+        pytest.raises(CastError, match="took more than"),
+        Search(["(a+)+$"], []).bounded() as search,
+    ):
         search("a" * 60 + "!")
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -1,4 +1,6 @@
-"""Files of a message for a vendor that is given paths: ours alone, bounded, and gone when its turn is over."""
+"""Files of a message for a vendor that is given paths: ours alone, bounded, and gone when its turn
+is over.
+"""
 
 import base64
 import os
@@ -45,10 +47,18 @@ def test_what_cannot_be_written_is_not_given(tmp_path):
 def test_what_a_killed_process_left_behind_is_removed_and_nothing_else(tmp_path):
     folder = tmp_path / ".own" / "tmp"
     folder.mkdir(parents=True)
-    old, theirs, fresh = folder / f"{PREFIX}old.png", folder / "theirs.png", folder / f"{PREFIX}fresh.png"
+    old, theirs, fresh = (
+        folder / f"{PREFIX}old.png",
+        folder / "theirs.png",
+        folder / f"{PREFIX}fresh.png",
+    )
     for file in (old, theirs, fresh):
         file.write_text("x")
     for file in (old, theirs):
         os.utime(file, (1, 1))
     path = Attachments(PLACES, {"HOME": str(tmp_path)}).keep(DATA, "png")
-    assert KEPT_SECONDS and {str(each) for each in folder.iterdir()} == {path, str(theirs), str(fresh)}
+    assert KEPT_SECONDS and {str(each) for each in folder.iterdir()} == {
+        path,
+        str(theirs),
+        str(fresh),
+    }

@@ -27,7 +27,9 @@ def flag(settings):
 
 def write(path, settings):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(settings if isinstance(settings, str) else json.dumps(settings), encoding="utf-8")
+    path.write_text(
+        settings if isinstance(settings, str) else json.dumps(settings), encoding="utf-8"
+    )
 
 
 def test_the_flag_has_the_settings_or_names_their_file(tmp_path):
@@ -74,14 +76,20 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
 
 def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     write(tmp_path / "settings.json", DENY)
-    found = permissions(parse([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere")
+    found = permissions(
+        parse([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
+    )
     assert {rule.base for rule in found.deny} == {str(tmp_path)}
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", "\xff", '"' + "x" * 2_000_000 + '"'], ids=["cut", "list", "text", "large"]
+    "content",
+    ["{", "[]", "\xff", '"' + "x" * 2_000_000 + '"'],
+    ids=["cut", "list", "text", "large"],
 )
-def test_a_file_that_may_deny_something_and_cannot_be_read_is_refused_by_its_name(tmp_path, content):
+def test_a_file_that_may_deny_something_and_cannot_be_read_is_refused_by_its_name(
+    tmp_path, content
+):
     write(tmp_path / FILES["project"], content)
     with pytest.raises(FrontendError, match=r"work/\.claude/settings\.json"):
         settled(root=tmp_path)
@@ -105,9 +113,18 @@ def managed(tmp_path, monkeypatch):
 
 def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_it(managed):
     """The real one at 2.1.329: neither a hidden file nor one of another kind is read."""
-    write(managed / "managed-settings.json", {"permissions": {"deny": ["Bash(a)"], "defaultMode": "acceptEdits"}})
-    write(managed / "managed-settings.d/10.json", {"permissions": {"deny": ["Bash(b)"], "defaultMode": "dontAsk"}})
-    write(managed / "managed-settings.d/20.json", {"permissions": {"deny": ["Bash(c)"], "defaultMode": "plan"}})
+    write(
+        managed / "managed-settings.json",
+        {"permissions": {"deny": ["Bash(a)"], "defaultMode": "acceptEdits"}},
+    )
+    write(
+        managed / "managed-settings.d/10.json",
+        {"permissions": {"deny": ["Bash(b)"], "defaultMode": "dontAsk"}},
+    )
+    write(
+        managed / "managed-settings.d/20.json",
+        {"permissions": {"deny": ["Bash(c)"], "defaultMode": "plan"}},
+    )
     for name in (".30.json", "40.txt"):
         write(managed / "managed-settings.d" / name, {"permissions": {"deny": ["Bash(d)"]}})
     found = settled("--setting-sources", "")
@@ -131,7 +148,9 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
     write(top, {"permissions": {"deny": ["Read(/a)"], "allow": ["Bash"]}})
     write(tmp_path / ".claude/settings.json", {"permissions": {"deny": ["Bash"]}})
     found = settled(root=tmp_path)
-    assert [(str(rule), rule.source, rule.base) for rule in found.deny] == [("Read(/a)", str(top), f"{tmp_path}/work")]
+    assert [(str(rule), rule.source, rule.base) for rule in found.deny] == [
+        ("Read(/a)", str(top), f"{tmp_path}/work")
+    ]
     assert found.allow == ()
 
 
@@ -141,7 +160,9 @@ def test_a_home_that_is_no_folder_has_no_settings():
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
     """Contract 11"""
-    done = box.claude(*ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = box.claude(
+        *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])
+    )
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr == f"Error: Settings file not found: {box.cwd}/{{bad\n"
 
@@ -166,7 +187,9 @@ def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
 
 def test_a_sandbox_that_is_not_there_is_said(box):
     child = box.fake(["out", ANSWER])
-    done = box.claude(*ASK, "--settings", '{"sandbox":{"enabled":true}}', SHIM_VENDOR="demo", SHIM_BIN=child)
+    done = box.claude(
+        *ASK, "--settings", '{"sandbox":{"enabled":true}}', SHIM_VENDOR="demo", SHIM_BIN=child
+    )
     assert (done.status, done.stderr.count("\n")) == (0, 1)
     assert "sandbox" in done.stderr
 
@@ -183,12 +206,19 @@ HOOK = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]
 
 
 def hook_refusals(tmp_path, **trusted):
-    """Why the hooks of the user's, the project's and the local file are not run; "" for one that is."""
-    projects = {str(folder): {"hasTrustDialogAccepted": said} for folder, said in trusted.get("folders", ())}
+    """Why the hooks of the user's, the project's and the local file are not run; "" for one that
+    is.
+    """
+    projects = {
+        str(folder): {"hasTrustDialogAccepted": said} for folder, said in trusted.get("folders", ())
+    }
     write(tmp_path / "home/.claude.json", {"projects": projects})
     for place in FILES.values():
         write(tmp_path / place, HOOK)
-    return {hook.source.rpartition("/")[2]: bool(hook.refusal) for hook in settled(root=tmp_path).hooks[:2]}
+    return {
+        hook.source.rpartition("/")[2]: bool(hook.refusal)
+        for hook in settled(root=tmp_path).hooks[:2]
+    }
 
 
 def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
@@ -201,7 +231,9 @@ def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
         (((work / "below", True),), True),
     ):
         assert set(hook_refusals(tmp_path, folders=folders).values()) == {refused}
-    assert [hook.refusal for hook in settled("--setting-sources", "user", root=tmp_path).hooks] == [""]
+    assert [hook.refusal for hook in settled("--setting-sources", "user", root=tmp_path).hooks] == [
+        ""
+    ]
 
 
 def test_a_folder_around_a_repository_is_not_trusted_for_it(tmp_path):

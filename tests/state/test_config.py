@@ -1,11 +1,20 @@
-"""Settings: the file, SHIM_* over it, flags over both; a mistake is named with file, key, found and allowed."""
+"""Settings: the file, SHIM_* over it, flags over both; a mistake is named with file, key, found and
+allowed.
+"""
 
 import pytest
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
-from shim.state.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory
+from shim.state.config import (
+    KEYS,
+    VENDOR_KEYS,
+    VendorSettings,
+    config_directory,
+    load,
+    state_directory,
+)
 
 
 def loaded(box, *words, **environment):
@@ -62,7 +71,9 @@ def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
 
 
 def test_keys_of_later_chapters_are_known(box):
-    box.settings('record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n')
+    box.settings(
+        'record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n'
+    )
     assert loaded(box).vendor == ()
 
 
@@ -95,17 +106,35 @@ def test_another_file_may_be_chosen(box, by_flag):
         ("tools = 1", "tools is 1, it must be a table"),
         ("[tools]\ndeny = 'Bash'", 'tools.deny is "Bash", it must be a list of strings'),
         ("[vendors.qwen]\ntrust = 'yes'", 'vendors.qwen.trust is "yes", it must be true or false'),
-        ("[vendors.'../x']\nbin = 'x'", 'vendors."../x" is {bin = "x"}, it must be a table under a vendor\'s name'),
+        (
+            "[vendors.'../x']\nbin = 'x'",
+            'vendors."../x" is {bin = "x"}, it must be a table under a vendor\'s name',
+        ),
         ("[vendors]\nqwen = 'x'", 'vendors.qwen is "x", it must be a table under a vendor\'s name'),
-        ("log = 'verbose'", 'log is "verbose", it must be one of debug, info, warning, error, LEVEL:FILE'),
-        ("\n[vendors.qwen]\ndriver = 'both'", 'vendors.qwen.driver is "both", it must be one of two-way, one-way'),
-        ("[vendors.qwen]\nbin = 'a/b'", 'vendors.qwen.bin is "a/b", it must be an absolute path, ~/… or a bare name'),
+        (
+            "log = 'verbose'",
+            'log is "verbose", it must be one of debug, info, warning, error, LEVEL:FILE',
+        ),
+        (
+            "\n[vendors.qwen]\ndriver = 'both'",
+            'vendors.qwen.driver is "both", it must be one of two-way, one-way',
+        ),
+        (
+            "[vendors.qwen]\nbin = 'a/b'",
+            'vendors.qwen.bin is "a/b", it must be an absolute path, ~/… or a bare name',
+        ),
         (
             "[vendors.qwen]\nlauncher = ['./x', '-y']",
             'vendors.qwen.launcher is ["./x", "-y"], it must be an absolute path',
         ),
-        ("[vendors.qwen.env]\nA = true", "vendors.qwen.env.A is true, it must be a string or a number"),
-        ("redact = 'al'", 'redact is "al", it must be one of casts, all, none; did you mean `all`?'),
+        (
+            "[vendors.qwen.env]\nA = true",
+            "vendors.qwen.env.A is true, it must be a string or a number",
+        ),
+        (
+            "redact = 'al'",
+            'redact is "al", it must be one of casts, all, none; did you mean `all`?',
+        ),
         ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),
     ],
 )
@@ -125,7 +154,10 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
         ("# mine\n\nvendr = 'qwen'", "unknown key `vendr` in FILE line 3, did you mean `vendor`?"),
         ("colour = 1", "unknown key `colour` in FILE line 1; the keys here are: vendor, dialect,"),
         ("[tools]\ndny = []", "unknown key `tools.dny` in FILE line 2, did you mean `deny`?"),
-        ("[vendors.qwen]\npath = 'x'", "unknown key `vendors.qwen.path` in FILE line 2; the keys here are: bin, args,"),
+        (
+            "[vendors.qwen]\npath = 'x'",
+            "unknown key `vendors.qwen.path` in FILE line 2; the keys here are: bin, args,",
+        ),
     ],
 )
 def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, said):
@@ -138,7 +170,9 @@ def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, sai
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
-    """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a bound)."""
+    """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a
+    bound).
+    """
     box.settings(f"end_grace = {value}\n")
     with pytest.raises(FrontendError, match="end_grace"):
         loaded(box)
@@ -210,10 +244,21 @@ def test_the_tables_of_keys_are_those_of_the_surface():
         "late_denials",
         "models",
     }
-    assert {"vendor", "record", "redact", "max_line_bytes", "end_grace", "transcripts", "log", "tools"} <= set(KEYS)
+    assert {
+        "vendor",
+        "record",
+        "redact",
+        "max_line_bytes",
+        "end_grace",
+        "transcripts",
+        "log",
+        "tools",
+    } <= set(KEYS)
 
 
-@pytest.mark.parametrize(("toml", "bytes_"), [("", INBOUND_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)])
+@pytest.mark.parametrize(
+    ("toml", "bytes_"), [("", INBOUND_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)]
+)
 def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
     box.settings(toml)
     assert loaded(box).max_inbound_bytes == bytes_
@@ -236,14 +281,18 @@ def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
         ("yume", "casts", "casts"),
     ],
 )
-def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(box, dialect, chosen, redaction):
+def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
+    box, dialect, chosen, redaction
+):
     assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).redaction() == redaction
     box.settings("" if chosen is None else f'redact = "{chosen}"\n')
     assert loaded(box, SHIM_DIALECT=dialect).redaction() == redaction
 
 
 def test_a_wrong_word_for_what_is_redacted_is_named(box):
-    with pytest.raises(FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"):
+    with pytest.raises(
+        FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"
+    ):
         loaded(box, SHIM_REDACT="everything")
     box.settings("redact = true\n")
     with pytest.raises(FrontendError, match="redact is true, it must be a string"):

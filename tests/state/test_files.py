@@ -122,7 +122,7 @@ def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folde
     assert os.listdir(folder) == ["x"]
 
 
-# -- files anywhere ---------------------------------------------------------------------------------------------------
+# -- files anywhere --------------------------------------------------------------------------------
 
 
 def broken(descriptor):
@@ -174,7 +174,11 @@ def test_files_are_listed_with_what_they_hold_the_last_written_first(folder):
     written_at(folder, "b.x", b"three", 30)
     written_at(folder, "c.x", b"two", 20)
     written_at(folder, "d.y", b"another kind", 40)
-    assert list(newest_files(folder, ".x", 9, 100)) == [("b.x", b"three"), ("c.x", b"two"), ("a.x", b"one")]
+    assert list(newest_files(folder, ".x", 9, 100)) == [
+        ("b.x", b"three"),
+        ("c.x", b"two"),
+        ("a.x", b"one"),
+    ]
     assert list(newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
 
 
@@ -194,7 +198,7 @@ def test_a_folder_that_others_may_enter_is_not_listed(folder):
     assert list(newest_files(folder, ".x", 9, 100)) == []
 
 
-# -- what is removed again ------------------------------------------------------------------------------------------
+# -- what is removed again -------------------------------------------------------------------------
 
 
 def aged(path, seconds):

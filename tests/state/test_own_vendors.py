@@ -1,4 +1,6 @@
-"""A vendor that nobody wrote Python for: a TOML file beside config.toml, and the drop-in over a program of its own."""
+"""A vendor that nobody wrote Python for: a TOML file beside config.toml, and the drop-in over a
+program of its own.
+"""
 
 import json
 import os
@@ -130,13 +132,26 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
         "end:success Only seeds.",
         ".",
     ]
-    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
-    assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [{"command": "ls -l"}]
+    blocks = [
+        block
+        for line in done.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [
+        {"command": "ls -l"}
+    ]
     assert done.init["model"] == "grey-1" and done.init["shim"]["unattended"]
     usage = done.result["usage"]
-    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (90, 140, 10)
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
+        90,
+        140,
+        10,
+    )
     record = box.record()
-    assert record["arguments"] == ["talk", "--calm", "--voice", "grey-1"] and record["stdin"] == "hi"
+    assert (
+        record["arguments"] == ["talk", "--calm", "--voice", "grey-1"] and record["stdin"] == "hi"
+    )
     assert record["environment"]["PARROT_COLOUR"] == "green"
 
 
@@ -145,11 +160,23 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
     [
         ("--try", "high", ["--try", "high"], ""),
         ("--try", "MAX", ["--try", "high"], ""),
-        ("--try", "nonsense", [], "--effort 'nonsense' has no effect: known are low, medium, high, xhigh, max"),
-        ("", "high", [], "--effort has no effect: parrot cannot be told how hard its model is to try"),
+        (
+            "--try",
+            "nonsense",
+            [],
+            "--effort 'nonsense' has no effect: known are low, medium, high, xhigh, max",
+        ),
+        (
+            "",
+            "high",
+            [],
+            "--effort has no effect: parrot cannot be told how hard its model is to try",
+        ),
     ],
 )
-def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(box, word, asked, told, complaint):
+def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
+    box, word, asked, told, complaint
+):
     model = '  { when = "model", args = ["--voice", "{model}"] },\n'
     added = f'  {{ when = "effort", args = ["{word}", "{{effort}}"] }},\n' if word else ""
     levels = '\nefforts = ["low", "high"]\n' if word else "\n"
@@ -163,7 +190,9 @@ def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(box, word, 
 def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
     write(
         box,
-        PARROT.replace('  { when = "model", args = ["--voice", "{model}"] },\n', "").replace('model = "voice"\n', ""),
+        PARROT.replace('  { when = "model", args = ["--voice", "{model}"] },\n', "").replace(
+            'model = "voice"\n', ""
+        ),
     )
     box.fake(["out", NIGHT], name="parrot")
     done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
@@ -183,7 +212,10 @@ def test_its_session_goes_on_under_its_own_id(box):
 def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
     write(
-        box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"').replace("env = {", 'env_unset = ["CAGE"]\nenv = {')
+        box,
+        file.replace('"{prompt}"', '"--tune", "{prompt_file}"').replace(
+            "env = {", 'env_unset = ["CAGE"]\nenv = {'
+        ),
     )
     recorded = box.path / "heard"
     script = f'path=$4; ls -l "$path" > {recorded}; cat "$path" >> {recorded}; echo "$path $CAGE" >> {recorded}\n'
@@ -220,7 +252,9 @@ echo '{end}'
 def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     """Threats: vendor output, session ids that become arguments."""
     write(box)
-    box.fake(["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot")
+    box.fake(
+        ["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot"
+    )
     session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     os.unlink(box.recording)
     done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
@@ -238,7 +272,11 @@ def test_the_drop_ins_tables_know_it(box):
     write(box)
     rows = json.loads(box.shim("vendors", "--json").stdout)
     (row,) = (row for row in rows if row["name"] == "parrot")
-    assert row["modes"] == ["default", "bypassPermissions"] and row["unattended"] and "resume" in row["can"]
+    assert (
+        row["modes"] == ["default", "bypassPermissions"]
+        and row["unattended"]
+        and "resume" in row["can"]
+    )
 
 
 def test_a_saved_stream_of_it_is_translated(box):
@@ -252,7 +290,10 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
     done = box.claude(*ASK, SHIM_VENDOR="parrot")
     line = PARROT.splitlines().index('emit = "usage"') + 1
     assert done.status == 1
-    assert f'{path}:{line}: event[5].emit is "usages", it must be one of session, text' in done.result["errors"][0]
+    assert (
+        f'{path}:{line}: event[5].emit is "usages", it must be one of session, text'
+        in done.result["errors"][0]
+    )
 
 
 def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
@@ -268,7 +309,9 @@ def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
 def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
     path = write(box, "schema = 1\nid = \n")
     done = box.claude(*ASK, SHIM_VENDOR="parrot")
-    assert f"{path} is not TOML" in done.result["errors"][0] and "line 2" in done.result["errors"][0]
+    assert (
+        f"{path} is not TOML" in done.result["errors"][0] and "line 2" in done.result["errors"][0]
+    )
 
 
 def test_a_profile_is_beside_the_settings_that_were_named(box):
@@ -278,7 +321,10 @@ def test_a_profile_is_beside_the_settings_that_were_named(box):
     os.replace(path, elsewhere / "vendors" / "parrot.toml")
     (elsewhere / "config.toml").write_text('vendor = "parrot"\n')
     box.fake(["out", NIGHT], name="parrot")
-    assert box.claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"] == "Only seeds."
+    assert (
+        box.claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"]
+        == "Only seeds."
+    )
 
 
 def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
@@ -311,7 +357,13 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
 
 @each(
     "text",
-    ['{"a":[1,2.5,-1e3,"\\u00e9\\ud83d\\ude00",true,null]}', '"x"', "12345678901234567890", '{"a":{"a":{}}}', "NaN"],
+    [
+        '{"a":[1,2.5,-1e3,"\\u00e9\\ud83d\\ude00",true,null]}',
+        '"x"',
+        "12345678901234567890",
+        '{"a":{"a":{}}}',
+        "NaN",
+    ],
 )
 def test_what_is_remembered_is_read_as_json_is(text):
     ours, theirs = profile_files._read_json(text.encode()), json.loads(text)
@@ -338,9 +390,16 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     assert find("parrot").exit.interrupt == "SIGINT"
 
 
-@pytest.mark.parametrize("wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"]
+)
 def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
-    write(inside, PARROT.replace('command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'))
+    write(
+        inside,
+        PARROT.replace(
+            'command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'
+        ),
+    )
     learn(os.environ)
     for _ in range(2):
         with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
@@ -350,11 +409,17 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
 def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
     text = PARROT.replace('"request"', '"thread_total"')
     write(box, text.replace('emit = "usage"\nusage', 'emit = "result"\nusage'))
-    night = ndjson({"type": "wake", "perch": "perch-7", "voice": "grey-1"}, {"type": "squawk", "sound": "a"})
+    night = ndjson(
+        {"type": "wake", "perch": "perch-7", "voice": "grey-1"}, {"type": "squawk", "sound": "a"}
+    )
     said = []
     for heard, known, told in ((100, 20, 7), (260, 40, 17)):
         box.fake(
-            ["out", night + ndjson({"type": "breath", "heard": heard, "known": known, "said": told})], name="parrot"
+            [
+                "out",
+                night + ndjson({"type": "breath", "heard": heard, "known": known, "said": told}),
+            ],
+            name="parrot",
         )
         done = box.claude(*ASK, *said and ["--resume", said[0]["session_id"]], SHIM_VENDOR="parrot")
         said.append(done.result)
@@ -381,25 +446,39 @@ def test_a_users_profile_goes_before_a_bundled_one(inside):
 
 
 def test_a_users_profile_may_extend_a_bundled_one(inside):
-    write(inside, 'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n', "mine.toml")
+    write(
+        inside,
+        'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n',
+        "mine.toml",
+    )
     learn(os.environ)
     assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
 
 
 def test_what_extends_another_may_be_extended_too(inside):
-    write(inside, 'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n', "mine.toml")
+    write(
+        inside,
+        'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n',
+        "mine.toml",
+    )
     learn(os.environ)
     assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
 
 
 def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
-    write(inside, 'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n', "opencode.toml")
+    write(
+        inside,
+        'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n',
+        "opencode.toml",
+    )
     modes = find("opencode").modes
     learn(os.environ)
     assert find("opencode").modes == modes and not find("opencode").unattended
 
 
-@pytest.mark.parametrize("code", ["import nothing_of_that_name", "1 / 0", "def", "Beak = 3", "class Beak: pass"])
+@pytest.mark.parametrize(
+    "code", ["import nothing_of_that_name", "1 / 0", "def", "Beak = 3", "class Beak: pass"]
+)
 def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
     path = write(inside, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
@@ -412,11 +491,16 @@ def test_only_a_bundled_profile_can_be_extended(inside):
     write(inside)
     path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     learn(os.environ)
-    with pytest.raises(FrontendError, match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,'):
+    with pytest.raises(
+        FrontendError,
+        match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,',
+    ):
         find("mine")
 
 
-@pytest.mark.parametrize("name", ["Parrot.toml", "my bird.toml", "-x.toml", "parrot.toml.bak", ".toml"])
+@pytest.mark.parametrize(
+    "name", ["Parrot.toml", "my bird.toml", "-x.toml", "parrot.toml.bak", ".toml"]
+)
 def test_a_file_whose_name_no_vendor_may_have_is_none(inside, name):
     before = set(VENDORS)
     write(inside, name=name)

@@ -38,7 +38,9 @@ def test_what_a_session_had_used_is_remembered_with_it(environment):
 def test_what_is_no_usage_is_none(box, environment, used):
     remember(U, Session("cake", "own-id"), environment)
     file = box.state / "sessions" / f"{U}.json"
-    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"used": used}), encoding="utf-8")
+    file.write_text(
+        json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"used": used}), encoding="utf-8"
+    )
     assert look_up(U, environment).used == NO_USAGE
 
 
@@ -97,7 +99,13 @@ def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch
         remember(identity, Session("cake", "own-id"), environment)
         os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
     prune(str(box.state / "sessions"))
-    assert [look_up(identity, environment) is not None for identity in ids] == [False, False, True, True, True]
+    assert [look_up(identity, environment) is not None for identity in ids] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
     prune(str(box.path / "nowhere"))
 
 
@@ -139,7 +147,9 @@ def test_nothing_was_last_where_nothing_was_kept(box, environment):
     assert last("/repo", environment) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000]
+)
 def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data):
     used(box, numbered(1), Session("cake", "first", "/repo"), 10)
     broken = box.state / "sessions" / f"{numbered(2)}.json"
@@ -186,12 +196,18 @@ for turn in range(200):
 """
 
 
-@pytest.mark.parametrize("ids", [([U], [U]), ([numbered(1)], [numbered(2)]), ([U, numbered(1)], [U, numbered(2)])])
+@pytest.mark.parametrize(
+    "ids", [([U], [U]), ([numbered(1)], [numbered(2)]), ([U, numbered(1)], [U, numbered(2)])]
+)
 def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environment, ids):
     command = [sys.executable, "-c", WRITER, str(box.state)]
     writers = [
         subprocess.Popen(
-            [*command, str(number), *own], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, str(number), *own],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for number, own in enumerate(ids)
     ]
@@ -205,4 +221,6 @@ def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environmen
     assert [writer.returncode for writer in writers] == [0, 0]
     known = {identity for own in ids for identity in own}
     assert {look_up(identity, environment).vendor_session[-4:] for identity in known} == {"-199"}
-    assert sorted(os.listdir(box.state / "sessions")) == sorted(f"{identity}.json" for identity in known)
+    assert sorted(os.listdir(box.state / "sessions")) == sorted(
+        f"{identity}.json" for identity in known
+    )

@@ -7,7 +7,13 @@ import pytest
 from shim.story.edits import edit_of
 from shim.story.steps import Step
 
-HUNK = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-x", "+y", "\\ No newline"]}
+HUNK = {
+    "oldStart": 1,
+    "oldLines": 1,
+    "newStart": 1,
+    "newLines": 1,
+    "lines": ["-x", "+y", "\\ No newline"],
+}
 
 
 def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
@@ -16,12 +22,19 @@ def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
 
 
 def test_lines_that_both_texts_have_are_said_once() -> None:
-    assert edited("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [" a", "-b", "+B", " c"]
+    assert edited("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [
+        " a",
+        "-b",
+        "+B",
+        " c",
+    ]
 
 
 def test_between_two_places_there_is_a_gap() -> None:
     old = "\n".join(map(str, range(30)))
-    lines = edited("Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y"))
+    lines = edited(
+        "Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y")
+    )
     assert lines is not None and lines.count("@…") == 1 and lines[0] == " 0"
 
 

@@ -7,7 +7,14 @@ from shim.story.figures import duration, spelled, spelled_short
 
 @each(
     ("seconds", "said"),
-    [(0, "0.0 s"), (0.3, "0.3 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (245, "4 min 05 s"), (3725, "1 h 02 min")],
+    [
+        (0, "0.0 s"),
+        (0.3, "0.3 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (245, "4 min 05 s"),
+        (3725, "1 h 02 min"),
+    ],
 )
 def test_a_time_is_said_in_its_largest_units(seconds: float, said: str) -> None:
     assert duration(seconds) == said

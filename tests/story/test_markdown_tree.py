@@ -26,13 +26,22 @@ def elements(trees: list[Tree]) -> Iterator[list[Any]]:
 
 
 def words(trees: list[Tree]) -> str:
-    return "".join(tree if isinstance(tree, str) else words(tree[1:]) for tree in trees if not isinstance(tree, dict))
+    return "".join(
+        tree if isinstance(tree, str) else words(tree[1:])
+        for tree in trees
+        if not isinstance(tree, dict)
+    )
 
 
 def link(address: str, *inside: Tree) -> list[Any]:
     return [
         "a",
-        {"href": address, "title": address, "rel": "noopener noreferrer nofollow", "target": "_blank"},
+        {
+            "href": address,
+            "title": address,
+            "rel": "noopener noreferrer nofollow",
+            "target": "_blank",
+        },
         *inside,
     ]
 
@@ -48,17 +57,27 @@ def link(address: str, *inside: Tree) -> list[Any]:
         ("# a\n\n###### b", [["h3", "a"], ["h6", "b"]]),
         ("- a\n- b\n  1. c", [["ul", ["li", "a"], ["li", "b", ["ol", ["li", "c"]]]]]),
         ("3. a\n\n   b", [["ol", {"start": 3}, ["li", ["p", "a"], ["p", "b"]]]]),
-        ("- [ ] a\n- [x] b", [["ul", ["li", {"class": "task"}, "☐ a"], ["li", {"class": "task"}, "☑ b"]]]),
+        (
+            "- [ ] a\n- [x] b",
+            [["ul", ["li", {"class": "task"}, "☐ a"], ["li", {"class": "task"}, "☑ b"]]],
+        ),
         ("> a", [["blockquote", ["p", "a"]]]),
         ("***", [["hr"]]),
-        ("```py x\na < b\n```", [["pre", {"tabindex": 0, "data-language": "py"}, ["code", "a < b"]]]),
+        (
+            "```py x\na < b\n```",
+            [["pre", {"tabindex": 0, "data-language": "py"}, ["code", "a < b"]]],
+        ),
         (
             "```diff\n-a\n+b\n```",
             [
                 [
                     "pre",
                     {"class": "diff", "tabindex": 0},
-                    ["code", ["span", {"class": "removed"}, "-a\n"], ["span", {"class": "added"}, "+b\n"]],
+                    [
+                        "code",
+                        ["span", {"class": "removed"}, "-a\n"],
+                        ["span", {"class": "added"}, "+b\n"],
+                    ],
                 ]
             ],
         ),
@@ -78,7 +97,10 @@ def link(address: str, *inside: Tree) -> list[Any]:
             "see https://e.example/a_(b).",
             [["p", "see ", link("https://e.example/a_(b)", "https://e.example/a_(b)"), "."]],
         ),
-        ("[https://a.example](https://b.example)", [["p", link("https://b.example", "https://a.example")]]),
+        (
+            "[https://a.example](https://b.example)",
+            [["p", link("https://b.example", "https://a.example")]],
+        ),
         ("![a](https://e.example/p.png)", [["p", link("https://e.example/p.png", "image: a")]]),
         ("&amp; <b>x</b> \\*", [["p", "&amp; <b>x</b> *"]]),
     ],
@@ -108,7 +130,10 @@ HOSTILE = [
     "<script>alert(1)</script>\n\n<img src=x onerror=alert(1)>",
     "[a\u202eb](https://e.example/%E2%80%AE%1b) <https://e.example/%E2%80%AE>",
     "```\x1b]0;x\x07\n\x1b[2J\n```",
-    *("".join(SIGNS[(at * at * step + at * 7) % len(SIGNS)] for at in range(4000)) for step in STEPS),
+    *(
+        "".join(SIGNS[(at * at * step + at * 7) % len(SIGNS)] for at in range(4000))
+        for step in STEPS
+    ),
 ]
 
 
@@ -119,7 +144,9 @@ def test_hostile_words_make_nothing_but_known_elements(source):
         attributes = inside[0] if inside and isinstance(inside[0], dict) else {}
         assert tag in TAGS and set(attributes) <= ATTRIBUTES
         assert set(attributes.get("class", "said").split()) <= CLASSES
-        assert not {"\x1b", "\x07", "\u202e"} & set("".join([*map(str, attributes.values()), words(inside)]))
+        assert not {"\x1b", "\x07", "\u202e"} & set(
+            "".join([*map(str, attributes.values()), words(inside)])
+        )
         assert attributes.get("href", "https://").lower().startswith(("https://", "http://"))
 
 

@@ -1,4 +1,6 @@
-"""The numbers of a recording are the same wherever they are said: drawn, listed, added up, exported."""
+"""The numbers of a recording are the same wherever they are said: drawn, listed, added up,
+exported.
+"""
 
 import json
 import re
@@ -56,7 +58,9 @@ def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
 
 
 def queued() -> bytes:
-    """Two messages at once, a third in the middle of a turn; a call fails, one is denied, one has no answer."""
+    """Two messages at once, a third in the middle of a turn; a call fails, one is denied, one has
+    no answer.
+    """
     return talk(
         (0.0, "i", user("one")),
         (0.1, "i", user("two")),
@@ -69,7 +73,13 @@ def queued() -> bytes:
         (12.0, "O", INIT),
         (14.0, "i", user("three")),
         (15.0, "O", said(call("a"))),
-        (20.0, "O", result(0.5, usage=USAGE, is_error=True, subtype="error_during_execution", errors=["no"])),
+        (
+            20.0,
+            "O",
+            result(
+                0.5, usage=USAGE, is_error=True, subtype="error_during_execution", errors=["no"]
+            ),
+        ),
         (21.0, "O", INIT),
         (25.0, "O", said(text("three"))),
         (26.0, "O", result(0.75, usage=USAGE)),
@@ -101,7 +111,9 @@ def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
     return run_of(str(tmp_path / "row.cast")).report()
 
 
-def test_a_statistic_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+def test_a_statistic_has_the_numbers_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
     statistic = Statistic()
     statistic.add(run_of(str(tmp_path / "row.cast")))
     told = statistic.report()
@@ -111,7 +123,9 @@ def test_a_statistic_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any
     assert sum(told["errors"].values()) == row["errors"]
 
 
-def test_a_page_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+def test_a_page_has_the_numbers_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
     totals = _data(exported(export_html.export, tmp_path, cast))["totals"]
     assert [totals[name] for name in ("turns", "errors", "tokens")] == [
         row[name] for name in ("turns", "errors", "tokens")
@@ -130,52 +144,93 @@ def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
     ]
 
 
-def test_a_pull_request_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
-    names, _, values = exported(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
-    foot = dict(zip(*(map(str.strip, cells.strip("|").split("|")) for cells in (names, values)), strict=True))
-    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == calls(*_calls(row))
+def test_a_pull_request_has_the_numbers_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
+    names, _, values = (
+        exported(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
+    )
+    foot = dict(
+        zip(
+            *(map(str.strip, cells.strip("|").split("|")) for cells in (names, values)), strict=True
+        )
+    )
+    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == calls(
+        *_calls(row)
+    )
     assert foot["tokens in"].split()[0] == f"{tokens_in(row['tokens']):,}"
     assert foot["tokens out"] == f"{tokens_out(row['tokens']):,}"
-    assert foot["cost"] == (dollars(row["cost_usd"]) or "–") and foot["time"] == duration(row["duration_s"])
+    assert foot["cost"] == (dollars(row["cost_usd"]) or "–") and foot["time"] == duration(
+        row["duration_s"]
+    )
 
 
-def test_a_trajectory_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+def test_a_trajectory_has_the_numbers_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
     metrics = json.loads(exported(export_atif.export, tmp_path, cast))["final_metrics"]
     extra = metrics["extra"]
     assert (extra["turns"], extra["errors"]) == (row["turns"], row["errors"])
-    assert [extra[name] for name in ("tool_calls", "failed_tool_calls", "denied_tool_calls")] == _calls(row)
+    assert [
+        extra[name] for name in ("tool_calls", "failed_tool_calls", "denied_tool_calls")
+    ] == _calls(row)
     assert metrics.get("total_prompt_tokens", 0) == tokens_in(row["tokens"])
     assert metrics.get("total_completion_tokens", 0) == tokens_out(row["tokens"])
     assert metrics.get("total_cost_usd", 0) == row["cost_usd"]
     assert extra["duration_s"] == pytest.approx(row["duration_s"], abs=0.001)
 
 
-def test_spans_have_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+def test_spans_have_the_numbers_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
     spans = [(span, _attributes(span)) for span in spans_of(tmp_path, cast)]
-    turns = [facts for span, facts in spans if "parentSpanId" not in span and facts.get("error.type") != "cut_off"]
+    turns = [
+        facts
+        for span, facts in spans
+        if "parentSpanId" not in span and facts.get("error.type") != "cut_off"
+    ]
     tools = [facts for _, facts in spans if facts["gen_ai.operation.name"] == "execute_tool"]
     assert len(turns) == row["turns"] and len(tools) == row["calls"]
     assert sum("error.type" in facts for facts in turns) == row["errors"]
-    assert sum(int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns) == tokens_in(row["tokens"])
-    assert sum(int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns) == tokens_out(row["tokens"])
+    assert sum(int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns) == tokens_in(
+        row["tokens"]
+    )
+    assert sum(int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns) == tokens_out(
+        row["tokens"]
+    )
 
 
-def test_the_stream_has_the_results_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+def test_the_stream_has_the_results_of_the_list(
+    cast: bytes, row: dict[str, Any], tmp_path: Path
+) -> None:
     stream = exported(export_ndjson.export, tmp_path, cast).splitlines()
-    results = [json.loads(raw) for raw in stream if raw.startswith(b'{"type": "result"') or b'"type":"result"' in raw]
+    results = [
+        json.loads(raw)
+        for raw in stream
+        if raw.startswith(b'{"type": "result"') or b'"type":"result"' in raw
+    ]
     results = [event for event in results if event["type"] == "result"]
-    assert (len(results), sum(event["is_error"] for event in results)) == (row["turns"], row["errors"])
+    assert (len(results), sum(event["is_error"] for event in results)) == (
+        row["turns"],
+        row["errors"],
+    )
 
 
 def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
     shown = drawn(cast).splitlines()
     ends = [each for each in shown if each.startswith(ENDED)]
-    assert len(ends) == row["turns"] and sum(each.startswith(("✗", "■")) for each in ends) == row["errors"]
+    assert (
+        len(ends) == row["turns"]
+        and sum(each.startswith(("✗", "■")) for each in ends) == row["errors"]
+    )
     if row["turns"] > 1 and row["duration_s"] >= 0.05:
         (told,) = (each for each in shown if each.startswith("session: "))
         assert f"{row['turns']} turns" in told and told.endswith(duration(row["duration_s"]))
         assert not row["calls"] or f" · {calls(*_calls(row), 'calls')} · " in told
-        assert f" {tokens_out(row['tokens']):,} out" in told and f" {tokens_in(row['tokens']):,} tokens in" in told
+        assert (
+            f" {tokens_out(row['tokens']):,} out" in told
+            and f" {tokens_in(row['tokens']):,} tokens in" in told
+        )
 
 
 def _calls(row: dict[str, Any]) -> list[int]:
@@ -186,18 +241,24 @@ def _attributes(span: dict[str, Any]) -> dict[str, Any]:
     return {fact["key"]: next(iter(fact["value"].values())) for fact in span["attributes"]}
 
 
-# -- one turn ----------------------------------------------------------------------------------------------------
+# -- one turn --------------------------------------------------------------------------------------
 
 
 def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_path: Path) -> None:
-    """A message that came in the middle of a turn makes that one no shorter, and its own begins when it is free."""
+    """A message that came in the middle of a turn makes that one no shorter, and its own begins
+    when it is free.
+    """
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(queued())
     assert run_of(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
     ends = [each for each in drawn(queued()).splitlines() if each.startswith(ENDED)]
-    assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [True] * 3
+    assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
+        True
+    ] * 3
     roots = [span for span in spans_of(tmp_path, queued()) if "parentSpanId" not in span]
-    assert [(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9 for span in roots] == took
+    assert [
+        (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9 for span in roots
+    ] == took
 
 
 def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> None:
@@ -230,7 +291,9 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     yield facts[0]["error.type"]
 
 
-@pytest.mark.parametrize("name", ["claude/2.1.327-api-err529", "claude/2.1.327-max-turns-2", "pi/1.5.2-e401"])
+@pytest.mark.parametrize(
+    "name", ["claude/2.1.327-api-err529", "claude/2.1.327-max-turns-2", "pi/1.5.2-e401"]
+)
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a real claude's"])
 def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) -> None:
     cast = cast_of_case(case(name))
@@ -248,4 +311,6 @@ def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     told = "1 line of the session could not be read, being too long"
     assert told in drawn(cast)
     assert told in exported(export_markdown.export, tmp_path, cast).decode()
-    assert any(told in note for note in _data(exported(export_html.export, tmp_path, cast))["notes"])
+    assert any(
+        told in note for note in _data(exported(export_html.export, tmp_path, cast))["notes"]
+    )

@@ -18,7 +18,13 @@ def note(kind: str, **facts: Any) -> str:
         ("api_retry", {"attempt": 1}, "the model is asked again (1)"),
         (
             "api_retry",
-            {"attempt": 1, "max_retries": 2, "retry_delay_ms": 527, "error": "overloaded", "error_status": 529},
+            {
+                "attempt": 1,
+                "max_retries": 2,
+                "retry_delay_ms": 527,
+                "error": "overloaded",
+                "error_status": 529,
+            },
             "the model is asked again (1 of 2, after 0.5 s): overloaded 529",
         ),
         (
@@ -27,31 +33,61 @@ def note(kind: str, **facts: Any) -> str:
             "the context was shortened (manual, 12,345 tokens before)",
         ),
         ("permission_denied", {"tool_name": "Bash", "message": "no"}, "Bash was refused: no"),
-        ("hook_response", {"hook_name": "h", "exit_code": 2, "stderr": "no"}, "the hook h failed (2): no"),
+        (
+            "hook_response",
+            {"hook_name": "h", "exit_code": 2, "stderr": "no"},
+            "the hook h failed (2): no",
+        ),
         ("driver", {"client": "terminal 12"}, "terminal 12 drives"),
         ("driver", {"client": None}, "nobody drives"),
-        ("settled", {"question": "q", "by": "page", "how": "allow"}, "the question was allowed by page"),
+        (
+            "settled",
+            {"question": "q", "by": "page", "how": "allow"},
+            "the question was allowed by page",
+        ),
         (
             "settled",
             {"question": "q", "by": "shim bridge answer 3e907f1f", "how": "allow"},
             "the question was allowed from a terminal by `shim bridge answer`",
         ),
-        ("settled", {"question": "q", "by": "terminal 4711", "how": "deny"}, "the question was denied from a terminal"),
-        ("settled", {"question": "q", "by": None, "how": "cancelled"}, "the question was taken back"),
-        ("task_notification", {"status": "completed", "summary": "done"}, "in the background: completed: done"),
+        (
+            "settled",
+            {"question": "q", "by": "terminal 4711", "how": "deny"},
+            "the question was denied from a terminal",
+        ),
+        (
+            "settled",
+            {"question": "q", "by": None, "how": "cancelled"},
+            "the question was taken back",
+        ),
+        (
+            "task_notification",
+            {"status": "completed", "summary": "done"},
+            "in the background: completed: done",
+        ),
         ("set_model", {"model": "sonnet"}, "another model: sonnet"),
         ("set_model", {}, "another model: the default"),
         ("interrupt", {}, "the person interrupted"),
         ("refused", {"text": "no program", "cause": "not_found"}, "refused: no program"),
         ("repair", {"repair": "not_json", "count": 2}, "repaired: not json 2"),
         ("limit", {"bytes": 1000}, "the recording stopped at its limit of 1,000 bytes"),
-        ("spill", {"path": "/x", "characters": 2000}, "too large for a line: 2,000 characters are in /x"),
+        (
+            "spill",
+            {"path": "/x", "characters": 2000},
+            "too large for a line: 2,000 characters are in /x",
+        ),
         ("timeout", {"name": "idle_timeout", "seconds": 9}, "nothing came for 9 s (idle_timeout)"),
         ("timeout", {"seconds": 9}, "timeout: seconds 9"),
-        ("something_new", {"uuid": "u", "colour": "blue", "empty": None}, "something new: colour blue"),
+        (
+            "something_new",
+            {"uuid": "u", "colour": "blue", "empty": None},
+            "something new: colour blue",
+        ),
     ],
 )
-def test_a_note_is_a_sentence_or_its_fields(name: str, facts: dict[str, Any], expected: str) -> None:
+def test_a_note_is_a_sentence_or_its_fields(
+    name: str, facts: dict[str, Any], expected: str
+) -> None:
     assert note(name, **facts) == expected
 
 

@@ -1,4 +1,6 @@
-"""A session as a person reads it: what is said is told once, what is done has its outcome and its time."""
+"""A session as a person reads it: what is said is told once, what is done has its outcome and its
+time.
+"""
 
 import re
 from typing import Any
@@ -39,7 +41,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
     return [step.text for step in steps if step.kind == kind]
 
 
-# -- every fixture ----------------------------------------------------------------------------------------------
+# -- every fixture ---------------------------------------------------------------------------------
 
 
 @over(fixture_cases(), quick=fewest)
@@ -48,7 +50,9 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     for what in ("begin", "end"):
         numbers = [change.step.number for change in changes if change.what == what]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
-    assert all(change.step.until is not None and change.step.until >= change.step.at for change in changes)
+    assert all(
+        change.step.until is not None and change.step.until >= change.step.at for change in changes
+    )
     assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration)
 
 
@@ -67,15 +71,19 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
         _, changes = told(cast_of((n / 10, "O", line) for n, line in enumerate(lines_of(lines))))
         steps = [change.step for change in changes if change.what == "end"]
         calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
-        found.append(("".join(texts(steps)), "".join(texts(steps, "thinking")), texts(steps, "error"), calls))
+        found.append(
+            ("".join(texts(steps)), "".join(texts(steps, "thinking")), texts(steps, "error"), calls)
+        )
     assert found[0] == found[1]
 
 
-# -- streams ----------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_after(late: bool) -> None:
+def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_after(
+    late: bool,
+) -> None:
     line = said(text("Hello"))
     end = [STOP, line] if late else [line, STOP]
     _, steps = tell(start(), delta("Hel"), delta("lo"), *end)
@@ -106,12 +114,20 @@ def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -
 
 def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> None:
     words = "word " * 100
-    _, steps = tell(start(), delta(words), said(text(words[:400] + "… cut, the rest is in a file")), STOP)
+    _, steps = tell(
+        start(), delta(words), said(text(words[:400] + "… cut, the rest is in a file")), STOP
+    )
     assert texts(steps) == [words]
 
 
 def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
-    events = delta("a"), delta("b", parent="t"), delta("a"), delta("b", parent="t"), delta("hm", "thinking")
+    events = (
+        delta("a"),
+        delta("b", parent="t"),
+        delta("a"),
+        delta("b", parent="t"),
+        delta("hm", "thinking"),
+    )
     _, steps = tell(said(call("t", "Agent")), start(), *events)
     assert [(step.kind, step.text, step.parent) for step in steps[1:]] == [
         ("text", "aa", ""),
@@ -121,7 +137,11 @@ def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [{"type": "redacted_thinking", "data": "x"}, {"type": "thinking", "thinking": "", "signature": "x"}]
+    "block",
+    [
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "thinking", "thinking": "", "signature": "x"},
+    ],
 )
 def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
     _, steps = tell(said(block))
@@ -137,11 +157,13 @@ def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.Monkey
     assert sum(map(len, block.parts)) == 10
 
 
-# -- calls ------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
-    story, steps = tell(said(call("a", "Edit", file_path="x")), returned("a", "done", extra={"structuredPatch": []}))
+    story, steps = tell(
+        said(call("a", "Edit", file_path="x")), returned("a", "done", extra={"structuredPatch": []})
+    )
     step = steps[0]
     assert (step.name, step.input, step.output, step.extra) == (
         "Edit",
@@ -156,7 +178,8 @@ def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
 def test_of_two_results_in_one_line_nobody_knows_whose_the_patch_is() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": key, "content": key} for key in "ab"]
     _, steps = tell(
-        said(call("a"), call("b")), {"type": "user", "message": {"content": blocks}, "tool_use_result": {"x": 1}}
+        said(call("a"), call("b")),
+        {"type": "user", "message": {"content": blocks}, "tool_use_result": {"x": 1}},
     )
     assert [(step.output, step.extra) for step in steps] == [("a", None), ("b", None)]
 
@@ -169,20 +192,36 @@ def test_the_same_id_while_it_is_open_is_the_same_call_and_after_its_result_anot
 def test_a_call_without_a_result_is_unanswered_and_its_late_result_is_a_note() -> None:
     _, steps = tell(said(call("a")), result(), returned("a", "late"))
     assert steps[0].outcome == "unanswered"
-    assert (steps[2].kind, steps[2].name, steps[2].call, steps[2].output) == ("note", "late_result", "a", "late")
+    assert (steps[2].kind, steps[2].name, steps[2].call, steps[2].output) == (
+        "note",
+        "late_result",
+        "a",
+        "late",
+    )
 
 
 def test_a_call_that_was_refused_without_a_question_is_denied() -> None:
-    refused = {"type": "system", "subtype": "permission_denied", "tool_use_id": "a", "tool_name": "Bash"}
+    refused = {
+        "type": "system",
+        "subtype": "permission_denied",
+        "tool_use_id": "a",
+        "tool_name": "Bash",
+    }
     _, steps = tell(said(call("a")), refused, returned("a", "no", failed=True))
     assert [(step.kind, step.outcome) for step in steps] == [("call", "denied")]
 
 
 def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
     story, steps = tell(
-        said(call("t", "Agent")), said(call("b"), parent="t"), returned("b", parent_tool_use_id="t"), returned("t")
+        said(call("t", "Agent")),
+        said(call("b"), parent="t"),
+        returned("b", parent_tool_use_id="t"),
+        returned("t"),
     )
-    assert [(step.call, step.parent, step.outcome) for step in steps] == [("t", "", "ok"), ("b", "t", "ok")]
+    assert [(step.call, step.parent, step.outcome) for step in steps] == [
+        ("t", "", "ok"),
+        ("b", "t", "ok"),
+    ]
     assert story.totals.seconds == {"idle": 1, "tool": 3, "model": 1}
 
 
@@ -193,12 +232,21 @@ def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_servers_own_tools_are_calls() -> None:
-    block = {"type": "web_search_tool_result", "tool_use_id": "w", "content": [{"type": "text", "text": "found"}]}
-    _, steps = tell(said({"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}}, block))
+    block = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "w",
+        "content": [{"type": "text", "text": "found"}],
+    }
+    _, steps = tell(
+        said(
+            {"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}},
+            block,
+        )
+    )
     assert [(step.name, step.outcome) for step in steps] == [("web_search", "ok")]
 
 
-# -- questions, prompts, turns ----------------------------------------------------------------------------------
+# -- questions, prompts, turns ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("behavior", "outcome"), [("allow", "ok"), ("deny", "denied")])
@@ -211,7 +259,11 @@ def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, out
         sent=[(2.5, answer("q", behavior))],
     )
     assert [step.kind for step in steps] == ["call", "question", "answer", "start"]
-    assert (steps[1].input, steps[2].text, steps[0].outcome) == ({"command": "rm x"}, behavior, outcome)
+    assert (steps[1].input, steps[2].text, steps[0].outcome) == (
+        {"command": "rm x"},
+        behavior,
+        outcome,
+    )
     assert story.totals.seconds == {"idle": 1, "tool": 1 + 1.5, "person": 0.5, "model": 1}
 
 
@@ -262,7 +314,10 @@ def test_a_prompt_begins_a_turn_and_one_that_comes_meanwhile_does_not() -> None:
 
 
 def test_what_a_frontend_changes_is_a_note() -> None:
-    requests = [{"type": "control_request", "request": {"subtype": kind}} for kind in ("interrupt", "initialize")]
+    requests = [
+        {"type": "control_request", "request": {"subtype": kind}}
+        for kind in ("interrupt", "initialize")
+    ]
     _, steps = tell(said(text("a")), sent=[(0.5, request) for request in requests])
     assert [step.name for step in steps if step.kind == "note"] == ["interrupt"]
 
@@ -272,13 +327,16 @@ def test_a_prompt_that_is_replayed_is_told_once() -> None:
     assert texts(steps, "prompt") == ["hi"] and len(steps) == 2
 
 
-# -- beside the conversation ------------------------------------------------------------------------------------
+# -- beside the conversation -----------------------------------------------------------------------
 
 
 def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
     compact = {"type": "system", "subtype": "compact_boundary"}
-    quiet = [{"type": "system", "subtype": kind} for kind in ("status", "thinking_tokens", "session_state_changed")]
+    quiet = [
+        {"type": "system", "subtype": kind}
+        for kind in ("status", "thinking_tokens", "session_state_changed")
+    ]
     wrong = said(text("API Error: 529"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
     _, steps = tell(INIT, *quiet, retry, compact, wrong, {"type": "nobody knows"})
@@ -292,7 +350,10 @@ def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
 
 def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
     odd = [
-        {"type": "assistant", "message": {"content": [text("read"), 7, None, {"type": "tool_use"}]}},
+        {
+            "type": "assistant",
+            "message": {"content": [text("read"), 7, None, {"type": "tool_use"}]},
+        },
         {"type": "assistant", "message": None},
         {"type": "user", "message": {"content": 5}},
         {"type": "stream_event", "event": 3},
@@ -305,13 +366,18 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
     assert (story.totals.turns, story.totals.repairs, story.totals.tokens) == (1, {}, {})
 
 
-# -- sums and times ---------------------------------------------------------------------------------------------
+# -- sums and times --------------------------------------------------------------------------------
 
 
 def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> None:
     other = {"session_id": "other"}
     repaired = {"shim": {"repairs": {"not_json": 2}}}
-    story, _ = tell(result(0.1), result(0.3, **repaired), result(0.0, is_error=True), result(0.05, **other, **repaired))
+    story, _ = tell(
+        result(0.1),
+        result(0.3, **repaired),
+        result(0.0, is_error=True),
+        result(0.05, **other, **repaired),
+    )
     totals = story.totals
     assert totals.cost == pytest.approx(0.35)
     assert (totals.turns, totals.errors, totals.repairs) == (4, 1, {"not_json": 4})
@@ -332,12 +398,16 @@ def shares(timeline: Timeline, count: int) -> dict[str, float]:
     """What share of the columns each thing has."""
     columns = timeline.columns(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
-    return {spent: sum(column[place] for column in columns) / count for place, spent in enumerate(SPENT)}
+    return {
+        spent: sum(column[place] for column in columns) / count for place, spent in enumerate(SPENT)
+    }
 
 
 @each("changes", [1, 3, 200, 2_000, 20_000])
 @each("count", [1, 78, 368])
-def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(changes: int, count: int) -> None:
+def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(
+    changes: int, count: int
+) -> None:
     timeline = Timeline()
     at = 0.0
     for number in range(changes):
@@ -359,11 +429,13 @@ def test_a_column_has_what_its_own_time_was_spent_on() -> None:
     for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
         timeline.spend(at, on)
     columns = timeline.columns(8)
-    assert [SPENT[column.index(max(column))] for column in columns] == ["model"] * 2 + ["tool"] + ["idle"] * 5
+    assert [SPENT[column.index(max(column))] for column in columns] == ["model"] * 2 + ["tool"] + [
+        "idle"
+    ] * 5
     assert Timeline().columns(8) == []
 
 
-# -- casts ------------------------------------------------------------------------------------------------------
+# -- casts -----------------------------------------------------------------------------------------
 
 
 def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
@@ -383,7 +455,12 @@ def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_forma
 
 SIGNALLED = {"kind": "signal", "child": 1, "signal": "SIGINT"}
 ENDED_BY_US = {"child": 1, "code": None, "signal": "SIGINT"}
-DECIDED = {"is_error": False, "duration_ms": 2300, "shim": {"vendor": "pi", "cause": "clean"}, "permission_denials": []}
+DECIDED = {
+    "is_error": False,
+    "duration_ms": 2300,
+    "shim": {"vendor": "pi", "cause": "clean"},
+    "permission_denials": [],
+}
 FAILED = {"is_error": True, "subtype": "error_during_execution", "shim": {"cause": "stall"}}
 
 
@@ -395,10 +472,14 @@ def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> b
 
 
 def results(changes: list[Change]) -> list[Step]:
-    return [change.step for change in changes if change.what == "end" and change.step.kind == "result"]
+    return [
+        change.step for change in changes if change.what == "end" and change.step.kind == "result"
+    ]
 
 
-@pytest.mark.parametrize("noted", [[], [(2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})]])
+@pytest.mark.parametrize(
+    "noted", [[], [(2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})]]
+)
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: list[Any]) -> None:
     """Also in recordings of earlier versions, which have no note of the result."""
@@ -416,14 +497,23 @@ def test_a_child_that_somebody_else_ended_failed() -> None:
 
 
 def test_what_was_decided_beats_what_is_retold() -> None:
-    _, changes = told(text_cast((2.5, "x", {"child": 1, "code": 0}), (2.6, "n", {"kind": "result", "result": FAILED})))
+    _, changes = told(
+        text_cast(
+            (2.5, "x", {"child": 1, "code": 0}), (2.6, "n", {"kind": "result", "result": FAILED})
+        )
+    )
     (step,) = results(changes)
     assert cause_of(step.facts) == "stall" and step.at == 2.5
 
 
 def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
     caught = {"kind": "caught", "signal": "SIGINT"}
-    moments = [(0.1, "s", {"child": 1}), (1.0, "n", caught), (1.0, "n", SIGNALLED), (1.2, "x", ENDED_BY_US)]
+    moments = [
+        (0.1, "s", {"child": 1}),
+        (1.0, "n", caught),
+        (1.0, "n", SIGNALLED),
+        (1.2, "x", ENDED_BY_US),
+    ]
     _, changes = told(cast_of(moments, argv=["-p", "say hello"]))
     assert [cause_of(step.facts) for step in results(changes)] == ["interrupted"]
 
@@ -433,10 +523,15 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
     [
         ([(0.2, "n", {"kind": "result", "result": FAILED})], ["stall"]),  # no child was started
         ([(0.2, "n", {"kind": "result", "result": 7})], [""]),
-        ([(0.2, "n", {"kind": "result"}), (0.3, "n", {"kind": "result", "result": FAILED})], ["", "stall"]),
+        (
+            [(0.2, "n", {"kind": "result"}), (0.3, "n", {"kind": "result", "result": FAILED})],
+            ["", "stall"],
+        ),
     ],
 )
-def test_a_result_without_a_child_is_the_one_of_the_note(moments: list[Any], causes: list[str]) -> None:
+def test_a_result_without_a_child_is_the_one_of_the_note(
+    moments: list[Any], causes: list[str]
+) -> None:
     _, changes = told(cast_of(moments, argv=["-p", "hi"]))
     assert [cause_of(step.facts) for step in results(changes)] == causes
 
@@ -444,7 +539,11 @@ def test_a_result_without_a_child_is_the_one_of_the_note(moments: list[Any], cau
 @pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
 def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
     note = (2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})
-    line = b'{"type":"result","is_error":false,"result":"hello"}\n' if output_format != "text" else b"hello\n"
+    line = (
+        b'{"type":"result","is_error":false,"result":"hello"}\n'
+        if output_format != "text"
+        else b"hello\n"
+    )
     for vendor in ("pi", "of-somebody-else"):
         moments = [(2.5, "x", {"child": 1, "code": 0}), note, (2.7, "O", line)]
         _, changes = told(text_cast(*moments, output_format=output_format, vendor=vendor))
@@ -454,32 +553,59 @@ def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
 def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_second_one() -> None:
     data = case("pi/1.5.2-plain").data
     note = {"kind": "result", "turn": 1, "result": DECIDED}
-    moments = [(0.1, "i", b""), (0.1, "s", {"child": 1}), (0.2, "o", data), (0.3, "x", {"child": 1, "code": 0})]
-    _, changes = told(cast_of([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"]))
+    moments = [
+        (0.1, "i", b""),
+        (0.1, "s", {"child": 1}),
+        (0.2, "o", data),
+        (0.3, "x", {"child": 1, "code": 0}),
+    ]
+    _, changes = told(
+        cast_of([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"])
+    )
     assert [step.at for step in results(changes)] == [pytest.approx(0.3)]
 
 
 def test_two_children_in_a_row_are_one_session() -> None:
     data = case("pi/1.5.2-plain").data
-    moments = [(n, letter, data if letter == "o" else {"child": n, "code": 0}) for n in (1, 2) for letter in "sox"]
+    moments = [
+        (n, letter, data if letter == "o" else {"child": n, "code": 0})
+        for n in (1, 2)
+        for letter in "sox"
+    ]
     story, changes = told(cast_of(moments, dialect="yume"))
     assert story.totals.turns == 2
     assert [change.step.kind for change in changes if change.what == "begin"].count("start") == 1
 
 
 def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -> None:
-    moments = [(0.0, "s", {}), (0.5, "o", b"gibberish\n"), (1.0, "O", b"Hello\n"), (1.2, "O", b"you\n")]
+    moments = [
+        (0.0, "s", {}),
+        (0.5, "o", b"gibberish\n"),
+        (1.0, "O", b"Hello\n"),
+        (1.2, "O", b"you\n"),
+    ]
     _, changes = told(cast_of(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
     steps = [change.step for change in changes if change.what == "end"]
-    assert [(step.kind, step.text) for step in steps] == [("prompt", "hi"), ("text", "Hello\nyou\n")]
+    assert [(step.kind, step.text) for step in steps] == [
+        ("prompt", "hi"),
+        ("text", "Hello\nyou\n"),
+    ]
 
 
-def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("shim.story.reading.LINE_BYTES", 3_000_000)
-    lines = [b'{"type":"result","result":"' + b"x" * size + b'"}\n' for size in (2_500_000, 5_000_000, 10)]
+    lines = [
+        b'{"type":"result","result":"' + b"x" * size + b'"}\n'
+        for size in (2_500_000, 5_000_000, 10)
+    ]
     story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2
-    assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [2_500_000, 10]
+    assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [
+        2_500_000,
+        10,
+    ]
 
 
 def test_what_was_asked_stands_before_why_it_was_refused() -> None:
@@ -488,12 +614,15 @@ def test_what_was_asked_stands_before_why_it_was_refused() -> None:
 
 
 def test_the_prompt_of_a_session_that_yume_started_is_told():
-    moments = [(0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}), (0.2, "O", b'{"type":"text"}\n')]
+    moments = [
+        (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}),
+        (0.2, "O", b'{"type":"text"}\n'),
+    ]
     _, changes = told(cast_of(moments, dialect="yume", argv=["start", "--prompt", "Hello there."]))
     assert changes[0].step.kind == "prompt" and changes[0].step.text == "Hello there."
 
 
-# -- how a child ended ----------------------------------------------------------------------------------------------
+# -- how a child ended -----------------------------------------------------------------------------
 
 
 @each(

@@ -10,7 +10,10 @@ from shim.story.reading import Teller
 from shim.story.story import Story
 from shim.story.trace import HELD, LANES, ModelReply, Trace
 
-START = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
+START = {
+    "type": "stream_event",
+    "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}},
+}
 STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
 
 
@@ -29,7 +32,10 @@ def replies(items, lane=""):
 
 def test_blocks_of_one_message_are_one_reply():
     items, _ = traced(
-        init(), assistant("m1", thinking("hm")), assistant("m1", text("so")), assistant("m2", text("yes"))
+        init(),
+        assistant("m1", thinking("hm")),
+        assistant("m1", text("so")),
+        assistant("m2", text("yes")),
     )
     (reply,) = replies(items)
     assert (reply.text("thinking"), reply.text()) == ("hm", "so")
@@ -59,7 +65,11 @@ def test_a_result_answers_what_is_open():
 def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     trace = Trace()
     trace.prompt(1.0, "go")
-    for at, event in ((3.0, assistant("m1", call("a"))), (5.0, answer("a")), (9.0, assistant("m2", text("x")))):
+    for at, event in (
+        (3.0, assistant("m1", call("a"))),
+        (5.0, answer("a")),
+        (9.0, assistant("m2", text("x"))),
+    ):
         trace.event(at, event)
     trace.close(9.0)
     first, second = replies(trace.replies.take())
@@ -68,9 +78,19 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
 
 
 def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
-    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}
+    end = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"output_tokens": 7},
+    }
     items, _ = traced(
-        init(), START, delta("so "), delta("it is"), STOP, {"type": "stream_event", "event": end}, result()
+        init(),
+        START,
+        delta("so "),
+        delta("it is"),
+        STOP,
+        {"type": "stream_event", "event": end},
+        result(),
     )
     (reply,) = replies(items)
     assert (reply.text(), reply.reason, reply.usage, reply.whole) == (
@@ -82,7 +102,9 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
 
 
 def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
-    items, _ = traced(init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result())
+    items, _ = traced(
+        init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result()
+    )
     (reply,) = replies(items)
     assert reply.usage["input_tokens"] == 9 and not reply.whole
 
@@ -140,5 +162,8 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     plain, trace = stories
     assert isinstance(trace, Trace)
     found = [item for _, item in trace.replies.take() if isinstance(item, ModelReply)]
-    assert sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts) == words
+    assert (
+        sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts)
+        == words
+    )
     assert trace.totals == plain.totals

@@ -1,8 +1,10 @@
-"""acai and its successor cake as a module by hand: what their profiles are held against and measured beside.
+"""acai and its successor cake as a module by hand: what their profiles are held against and
+measured beside.
 
 Whole messages only. Its `role: tool` messages
-answer the oldest open call; 0.1.0 never says what a call returned; a message may come before the output of a call
-that was made before it (the document's own example), so text waits one event while calls are open.
+answer the oldest open call; 0.1.0 never says what a call returned; a message may come before the
+output of a call that was made before it (the document's own example), so text waits one event while
+calls are open.
 """
 
 import re
@@ -90,7 +92,8 @@ class AcaiTranslator(Translator):
 
     def on_function_call(self, event: Event) -> None:
         if self._held:
-            # Thinking between two calls of a batch leaves the batch open: their outputs may come together.
+            # Thinking between two calls of a batch leaves the batch open: their outputs may come
+            # together.
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
@@ -102,7 +105,9 @@ class AcaiTranslator(Translator):
         text = event.get("output")
         if text.__class__ is not str:
             text = dump(self.turn.sure(text)).decode()
-        failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
+        failed = text.startswith("Error:") or (
+            "[exit:" in text and FAILED.search(text, len(text) - 80) is not None
+        )
         self._answers = True
         self.turn.tool_result(event.get("call_id", ""), text, failed)
         if self._held and not self.turn.open:
@@ -110,7 +115,8 @@ class AcaiTranslator(Translator):
 
     def on_result(self, event: Event) -> None:
         failed = event.get("is_error", not event.get("success"))
-        # Only the founding dialect, which never says what a call returned, leaves calls open on a good end.
+        # Only the founding dialect, which never says what a call returned, leaves calls open on a
+        # good end.
         self._say_held(fill=not failed and not self._answers)
         facts: dict[str, Any] = {
             "usage": counted_usage(event.get("usage")),
@@ -124,8 +130,12 @@ class AcaiTranslator(Translator):
             self.turn.interrupted(**facts)
         elif failed:
             subtype = LIMITS.get(str(event.get("limit")))
-            message = str(event.get("error") or event.get("subtype") or "error").removeprefix("Error: ")
-            self.turn.failed(message, kind="limit" if "limit" in event else None, subtype=subtype, **facts)
+            message = str(event.get("error") or event.get("subtype") or "error").removeprefix(
+                "Error: "
+            )
+            self.turn.failed(
+                message, kind="limit" if "limit" in event else None, subtype=subtype, **facts
+            )
         else:
             self.turn.ended(**facts)
         self.turn.settle()
@@ -142,12 +152,16 @@ class AcaiTranslator(Translator):
 
 
 def counted_usage(counted: object) -> Usage | None:
-    """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section 1)."""
+    """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section
+    1).
+    """
     if not isinstance(counted, dict):
         return None
     details = counted.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return usage(counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True)
+    return usage(
+        counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True
+    )
 
 
 def _vendor(name: str) -> Vendor:

@@ -24,7 +24,10 @@ YES = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "re
 
 
 def update(name, /, session="s1", **fields):
-    return {"method": "session/update", "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}}}
+    return {
+        "method": "session/update",
+        "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}},
+    }
 
 
 def text(words, kind="agent_message_chunk"):
@@ -32,7 +35,12 @@ def text(words, kind="agent_message_chunk"):
 
 
 def question(identity=7, call="c1", **fields):
-    call = {"toolCallId": call, "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}} | fields
+    call = {
+        "toolCallId": call,
+        "title": "bash",
+        "kind": "execute",
+        "rawInput": {"command": "ls"},
+    } | fields
     params = {"sessionId": "s1", "toolCall": call, "options": YES}
     return {"id": identity, "method": "session/request_permission", "params": params}
 
@@ -40,12 +48,18 @@ def question(identity=7, call="c1", **fields):
 class Talk:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None):
+    def __init__(
+        self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
+    ):
         self.vendor = made or find(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
         self.pump = Pump(
-            Translation(reader, terms_of(vendor), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
+            Translation(
+                reader,
+                terms_of(vendor),
+                ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]),
+            )
         )
         self.lines, self.told, self.asked = b"", b"", []
         policy = policy or Policy(place=Place("/w", "/h"))
@@ -54,10 +68,14 @@ class Talk:
         self.told += self.speech.prompt(Message("hi"))
 
     def says(self, *messages):
-        data = b"".join(json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages)
+        data = b"".join(
+            json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages
+        )
         said, commands = self.pump.feed(data)
         self.lines += said
-        self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
+        self.told += b"".join(
+            command.line for command in commands if isinstance(command, TellChild)
+        )
         self.asked += [command.permission for command in commands if isinstance(command, Ask)]
         return self
 

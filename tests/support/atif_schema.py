@@ -1,4 +1,6 @@
-"""ATIF-v1.8 as JSON Schema, written from Harbor's documentation of the format, and the rules that no schema says."""
+"""ATIF-v1.8 as JSON Schema, written from Harbor's documentation of the format, and the rules that
+no schema says.
+"""
 
 from typing import Any
 
@@ -23,9 +25,17 @@ def array(items: Any, **facts: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **facts}
 
 
-TOKENS = {"prompt_tokens": COUNT, "completion_tokens": COUNT, "cached_tokens": COUNT, "cost_usd": {"type": "number"}}
+TOKENS = {
+    "prompt_tokens": COUNT,
+    "completion_tokens": COUNT,
+    "cached_tokens": COUNT,
+    "cost_usd": {"type": "number"},
+}
 CALL = record(
-    ("tool_call_id", "function_name", "arguments"), tool_call_id=TEXT, function_name=TEXT, arguments={"type": "object"}
+    ("tool_call_id", "function_name", "arguments"),
+    tool_call_id=TEXT,
+    function_name=TEXT,
+    arguments={"type": "object"},
 )
 REFERENCE = record(("trajectory_id",), trajectory_id=TEXT, session_id=TEXT, trajectory_path=TEXT)
 RESULT = record(source_call_id=TEXT, content=TEXT, subagent_trajectory_ref=array(REFERENCE))
@@ -49,7 +59,11 @@ STEP = record(
     llm_call_count=COUNT,
 )
 AGENT = record(
-    ("name", "version"), name=TEXT, version=TEXT, model_name=TEXT, tool_definitions=array({"type": "object"})
+    ("name", "version"),
+    name=TEXT,
+    version=TEXT,
+    model_name=TEXT,
+    tool_definitions=array({"type": "object"}),
 )
 FINAL = record(
     total_prompt_tokens=COUNT,
@@ -81,7 +95,9 @@ def check_trajectory(trajectory: dict[str, Any]) -> None:
 
 def _check_rules(trajectory: dict[str, Any]) -> None:
     steps, nested = trajectory["steps"], trajectory.get("subagent_trajectories", [])
-    assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1)), "step ids count from 1"
+    assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1)), (
+        "step ids count from 1"
+    )
     names = [inner["trajectory_id"] for inner in nested]
     assert len(set(names)) == len(names), "the ids of nested trajectories are their own"
     referred = []
@@ -90,8 +106,15 @@ def _check_rules(trajectory: dict[str, Any]) -> None:
             assert not [name for name in AGENT_ONLY if name in step], "only an agent has these"
         calls = {call["tool_call_id"] for call in step.get("tool_calls", [])}
         for result in step.get("observation", {}).get("results", []):
-            assert result.get("source_call_id") in {None, *calls}, "a result belongs to a call of its step"
-            referred += [reference["trajectory_id"] for reference in result.get("subagent_trajectory_ref", [])]
-    assert sorted(referred) == sorted(names), "every nested trajectory is referred to, and every reference is there"
+            assert result.get("source_call_id") in {None, *calls}, (
+                "a result belongs to a call of its step"
+            )
+            referred += [
+                reference["trajectory_id"]
+                for reference in result.get("subagent_trajectory_ref", [])
+            ]
+    assert sorted(referred) == sorted(names), (
+        "every nested trajectory is referred to, and every reference is there"
+    )
     for inner in nested:
         _check_rules(inner)

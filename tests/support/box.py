@@ -1,4 +1,6 @@
-"""What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the drop-in in it."""
+"""What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the
+drop-in in it.
+"""
 
 import atexit
 import fcntl
@@ -23,7 +25,8 @@ import sweeps
 from forking import Forked, WorkerRun, can_run_in_worker, forkable
 from support import ROOT, Line, parse
 
-# -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a copy of the code.
+# -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a
+# copy of the code.
 SHIM = [sys.executable, "-P", "-m", "shim"]
 OURS = tuple(SHIM)
 PATIENCE = 30.0  # no test takes so long unless something hangs, however busy the machine is
@@ -38,7 +41,9 @@ END = {"type": "end"}
 
 @cache
 def stand_in(name: str) -> list[str]:
-    """The command that runs a program of this folder, compiled once: it is started some hundred times."""
+    """The command that runs a program of this folder, compiled once: it is started some hundred
+    times.
+    """
     folder = tempfile.TemporaryDirectory(prefix="shim-tests-")
     atexit.register(folder.cleanup)
     compiled = f"{folder.name}/{name}.pyc"
@@ -54,28 +59,42 @@ def start_shim(
     reuse: bool = False,
     **options: Any,
 ) -> "subprocess.Popen[bytes]":
-    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too.
+    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given
+    something too.
 
-    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's. With `reuse`
-    it may run in a worker, a process that has run other commands before.
+    `closed` are descriptors that it does not have; it has all others from `options`, which are
+    Popen's. With `reuse` it may run in a worker, a process that has run other commands before.
     """
     env = os.environ if env is None else env
     python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
-    plain = all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
+    plain = (
+        all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
+    )
     if plain and not sweeps.full and reuse and not closed and can_run_in_worker(options):
         return WorkerRun(words, env=env, **options)
     if plain and not sweeps.full and forkable(options):
         return Forked(words, closed=closed, env=env, **options)
     command = [*SHIM, *words]
     if closed:
-        command = ["/bin/sh", "-c", f"exec {shlex.join(command)} " + " ".join(f"{one}>&-" for one in closed)]
+        command = [
+            "/bin/sh",
+            "-c",
+            f"exec {shlex.join(command)} " + " ".join(f"{one}>&-" for one in closed),
+        ]
     return subprocess.Popen(command, env=env, **options)
 
 
 def run_shim(
-    words: Sequence[str], *, stdin: bytes = b"", patience: float = PATIENCE, reuse: bool = True, **options: Any
+    words: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    patience: float = PATIENCE,
+    reuse: bool = True,
+    **options: Any,
 ) -> "Done":
-    """Run `shim WORDS` to its end, with options of `start_shim`. Without `reuse` it has its own process."""
+    """Run `shim WORDS` to its end, with options of `start_shim`. Without `reuse` it has its own
+    process.
+    """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start_shim(words, reuse=reuse, **(pipes | options)) as process:
         try:
@@ -97,20 +116,37 @@ def ndjson(*events: Line) -> str:
 
 CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 
-# What the stand-ins print for `--version`: the line of each vendor's tested version, so that its promises hold.
+# What the stand-ins print for `--version`: the line of each vendor's tested version, so that its
+# promises hold.
 VERSION_LINES = (
-    *("2.1.327 (Claude Code)", "codex-cli 0.169.0", "GitHub Copilot CLI 1.0.102.", "kimi, version 1.49.0"),
-    *("acai 0.1.0", "amp 0.0.1790142911", "cake 0.1.0", "cline 3.0.65", "cursor-agent 2026.09.10", "droid 0.225.2"),
+    *(
+        "2.1.327 (Claude Code)",
+        "codex-cli 0.169.0",
+        "GitHub Copilot CLI 1.0.102.",
+        "kimi, version 1.49.0",
+    ),
+    *(
+        "acai 0.1.0",
+        "amp 0.0.1790142911",
+        "cake 0.1.0",
+        "cline 3.0.65",
+        "cursor-agent 2026.09.10",
+        "droid 0.225.2",
+    ),
     *("gemini 0.61.0", "kilo 7.7.9", "opencode 1.18.33", "pi 1.5.2", "qwen 0.24.4", "vibe 3.0.2"),
 )
-TELL_VERSION = f"""if [ "$*" = --version ]; then printf '%s\\n' {shlex.join(VERSION_LINES)}; exit; fi\n"""
+TELL_VERSION = (
+    f"""if [ "$*" = --version ]; then printf '%s\\n' {shlex.join(VERSION_LINES)}; exit; fi\n"""
+)
 
 
 ANSWER = ndjson(START, text("Hello."), END)
 
 
 class Lifeline:
-    """A FIFO held open by a child and its children: their words come through it, its end is their end."""
+    """A FIFO held open by a child and its children: their words come through it, its end is their
+    end.
+    """
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -230,7 +266,9 @@ class Running:
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while mark not in self._read:
-            assert select.select([descriptor], [], [], PATIENCE)[0], f"{mark!r} did not come: {self._read!r}"
+            assert select.select([descriptor], [], [], PATIENCE)[0], (
+                f"{mark!r} did not come: {self._read!r}"
+            )
             chunk = os.read(descriptor, at_once)
             assert chunk, f"{mark!r} did not come before the end: {self._read!r}"
             self._read += chunk
@@ -291,7 +329,9 @@ class Running:
 
 
 class Box:
-    """A home, a state folder, a working directory and a folder of programs, all in one temporary directory."""
+    """A home, a state folder, a working directory and a folder of programs, all in one temporary
+    directory.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -337,18 +377,24 @@ class Box:
 
     def prints(self, name: str, case: str) -> str:
         """A program that prints a fixture's bytes, whatever it is asked; its path."""
-        return self.program(name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n")
+        return self.program(
+            name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n"
+        )
 
     def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
         """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
         self._count += 1
         plan = self.path / f"plan{self._count}"
-        plan.write_text(repr(json.loads(json.dumps(steps))), encoding="ascii", errors="backslashreplace")
+        plan.write_text(
+            repr(json.loads(json.dumps(steps))), encoding="ascii", errors="backslashreplace"
+        )
         script = f'{TELL_VERSION}exec {" ".join(stand_in("fake_child"))} {plan} "$@"\n'
         return self.program(name or f"fake{self._count}", script)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
-        """A program that does another plan each time it is started, the last one from then on; its path."""
+        """A program that does another plan each time it is started, the last one from then on; its
+        path.
+        """
         self._count += 1
         counter = self.path / f"started{self._count}"
         counter.mkdir()
@@ -365,7 +411,9 @@ class Box:
         return self.program(name or f"fakes{self._count}", script)
 
     def demo(self, pace: float = 0.0) -> str:
-        """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what they are; its path."""
+        """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what
+        they are; its path.
+        """
         play = "from shim.commands.turn import demo_child as it"
         code = f"{play}; it.PAUSE *= {pace}; it.THOUGHT *= {pace}; it.main()"
         return self.program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
@@ -389,26 +437,40 @@ class Box:
     def recording(self) -> Path:
         return self.path / "recording.json"
 
-    def shim(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
+    def shim(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
+    ) -> Done:
         """`shim ARGUMENTS`, to its end."""
         environment = self.environment() if environment is None else environment
         return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
 
     def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
-        return self.shim("claude", *arguments, environment=self.environment(**environment), stdin=stdin)
+        return self.shim(
+            "claude", *arguments, environment=self.environment(**environment), stdin=stdin
+        )
 
     def talk(
-        self, child: str, *flags: str, vendor: str, stdout: int | None = None, **environment: str | None
+        self,
+        child: str,
+        *flags: str,
+        vendor: str,
+        stdout: int | None = None,
+        **environment: str | None,
     ) -> AbstractContextManager[Any]:
-        """Start a conversation with a vendor's program. Without `stdout` all output of the drop-in can be read."""
+        """Start a conversation with a vendor's program. Without `stdout` all output of the drop-in
+        can be read.
+        """
         environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
         options = {} if stdout is None else {"stdout": stdout}
-        return self.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options)
+        return self.running(
+            *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options
+        )
 
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
-        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude.
+        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another
+        `door` than claude.
 
         With `reuse=False` it has its own process.
         """

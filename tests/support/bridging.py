@@ -1,4 +1,6 @@
-"""A hub with a log in memory and clients that are played, for tests: what a host does, without its sockets."""
+"""A hub with a log in memory and clients that are played, for tests: what a host does, without its
+sockets.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,7 +32,11 @@ class MemoryLog:
 
     def append(self, records: Sequence[Record]) -> None:
         self.records += records
-        self.entries += [Entry(each.number, self.generation, each.at, each.data) for each in records if each.number]
+        self.entries += [
+            Entry(each.number, self.generation, each.at, each.data)
+            for each in records
+            if each.number
+        ]
 
     def read(self, after: int, most: int, size: int) -> list[Entry]:
         found: list[Entry] = []
@@ -42,9 +48,13 @@ class MemoryLog:
 
 
 class Play:
-    """A hub, its log, and the conversation's stdin. `do` carries out what waits; `read` is what a client reads."""
+    """A hub, its log, and the conversation's stdin. `do` carries out what waits; `read` is what a
+    client reads.
+    """
 
-    def __init__(self, log: MemoryLog | None = None, known: Iterable[str] = (), **facts: Any) -> None:
+    def __init__(
+        self, log: MemoryLog | None = None, known: Iterable[str] = (), **facts: Any
+    ) -> None:
         self.log = log or MemoryLog()
         self.seconds = 0.0
         self.stdin: list[Frame] = []
@@ -75,7 +85,11 @@ class Play:
             assert command.line.endswith(b"\n")
             self.stdin.append(json.loads(command.line))
         elif isinstance(command, Read):
-            self.hub.replayed(command.client, command.after, self.log.read(command.after, command.most, command.size))
+            self.hub.replayed(
+                command.client,
+                command.after,
+                self.log.read(command.after, command.most, command.size),
+            )
         elif isinstance(command, Drop):
             self.dropped[command.client] = command.reason
         elif isinstance(command, Changed):
@@ -111,7 +125,9 @@ class Play:
 
     def said(self, *lines: Frame) -> None:
         """The conversation says lines."""
-        self.hub.said(b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines))
+        self.hub.said(
+            b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+        )
         self.do()
 
     def turn(self, text: str = "done", **result: Any) -> None:
@@ -120,11 +136,18 @@ class Play:
             if line["type"] == "user":
                 self.said({**line, "isReplay": True})
         self.stdin = [line for line in self.stdin if line["type"] != "user"]
-        self.said({"type": "result", "subtype": "success", "is_error": False, "result": text, **result})
+        self.said(
+            {"type": "result", "subtype": "success", "is_error": False, "result": text, **result}
+        )
 
     def question(self, identity: str, tool: str = "Write", **arguments: Any) -> None:
         """The conversation asks whether a call may run."""
-        request = {"subtype": "can_use_tool", "tool_name": tool, "input": arguments, "tool_use_id": f"call-{identity}"}
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": tool,
+            "input": arguments,
+            "tool_use_id": f"call-{identity}",
+        }
         self.said({"type": "control_request", "request_id": identity, "request": request})
 
     def responses(self) -> list[Frame]:
@@ -144,7 +167,12 @@ class Play:
         (first, *_) = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin.remove(first)
         said = {"subtype": "success", "request_id": first["request_id"], **response}
-        self.said({"type": "control_response", "response": said if body is None else {**said, "response": body}})
+        self.said(
+            {
+                "type": "control_response",
+                "response": said if body is None else {**said, "response": body},
+            }
+        )
 
 
 def kinds(frames: Sequence[Frame]) -> list[str]:
@@ -153,7 +181,11 @@ def kinds(frames: Sequence[Frame]) -> list[str]:
 
 def of_kind(frames: Sequence[Frame], kind: str) -> list[Frame]:
     """The frames of a kind, without it."""
-    return [{key: item for key, item in frame.items() if key != "kind"} for frame in frames if frame["kind"] == kind]
+    return [
+        {key: item for key, item in frame.items() if key != "kind"}
+        for frame in frames
+        if frame["kind"] == kind
+    ]
 
 
 def numbers(frames: Sequence[Frame]) -> list[int]:

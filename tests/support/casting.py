@@ -30,14 +30,22 @@ def cast_of(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> by
     encoder = Encoder()
     lines, at = [encoder.header({**HEADER, **header})], 0.0
     for at, letter, data in moments:
-        lines.append(encoder.stream(letter, at, data) if letter in STREAMS else encoder.fact(letter, at, data))
+        lines.append(
+            encoder.stream(letter, at, data)
+            if letter in STREAMS
+            else encoder.fact(letter, at, data)
+        )
     return b"".join(lines) + (encoder.end(at) if end else b"")
 
 
 def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
-    """What a one-message run of a fixture's child would have been: its lines, `step` seconds apart, and ours behind."""
+    """What a one-message run of a fixture's child would have been: its lines, `step` seconds apart,
+    and ours behind.
+    """
     said, _ = translate_case(case)
-    moments: list[Moment] = [(0.0, "s", {"child": 1, "turn": 1, "argv": [case.vendor], "cwd": "/home/user/project"})]
+    moments: list[Moment] = [
+        (0.0, "s", {"child": 1, "turn": 1, "argv": [case.vendor], "cwd": "/home/user/project"})
+    ]
     at = 0.0
     for line in lines_of(case.data):
         at += step
@@ -45,7 +53,11 @@ def moments_of(case: Case, step: float = 0.1) -> list[Moment]:
     if case.stderr:
         moments.append((at, "e", case.stderr.encode()))
     ended = case.exit
-    code = {"code": ended.code, "signal": ended.signal} if isinstance(ended, Exit) else {"code": None, "signal": None}
+    code = (
+        {"code": ended.code, "signal": ended.signal}
+        if isinstance(ended, Exit)
+        else {"code": None, "signal": None}
+    )
     for line in lines_of(said):
         moments.append((at, "O", line))
     return [*moments, (at, "x", {"child": 1, **code})]

@@ -12,7 +12,27 @@ def certified(name: str, folder: Path) -> tuple[str, str]:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    words += ["-keyout", key, "-out", cert, "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    words += [
+        "-keyout",
+        key,
+        "-out",
+        cert,
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        f"subjectAltName=DNS:{name}",
+    ]
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     return cert, key

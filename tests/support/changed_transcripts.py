@@ -1,7 +1,9 @@
-"""Defects of a command like claude, as edits of the transcripts of a command that keeps every rule of the contract.
+"""Defects of a command like claude, as edits of the transcripts of a command that keeps every rule
+of the contract.
 
-A defect is called with each line of a stream and returns its replacement: objects, or the bytes of lines. A defect that
-no transcript shows, such as a command that does not answer, is in `fake_claude`.
+A defect is called with each line of a stream and returns its replacement: objects, or the bytes of
+lines. A defect that no transcript shows, such as a command that does not answer, is in
+`fake_claude`.
 """
 
 import dataclasses
@@ -34,7 +36,9 @@ def classify_line(line: Object) -> str:
 
 
 def apply_edit(run: Run, edit: Edit) -> Run:
-    """Return a copy of a run with an edited stream. A run that prints no stream-json is returned as it is."""
+    """Return a copy of a run with an edited stream. A run that prints no stream-json is returned as
+    it is.
+    """
     if "stream-json" not in " ".join(run.argv):
         return run
     lines: list[Line] = []
@@ -46,7 +50,9 @@ def apply_edit(run: Run, edit: Edit) -> Run:
             continue
         value = json.loads(line.raw)
         for replacement in edit(classify_line(value), value):
-            raw = replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
+            raw = (
+                replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
+            )
             lines.append(read_line(line.at, raw))
     positions.append(len(lines))
     return dataclasses.replace(
@@ -54,11 +60,14 @@ def apply_edit(run: Run, edit: Edit) -> Run:
         lines=lines,
         stdout=bytearray(b"".join(line.raw + b"\n" for line in lines)),
         marks={name: positions[index] for name, index in run.marks.items()},
-        sent=[dataclasses.replace(message, position=positions[message.position]) for message in run.sent],
+        sent=[
+            dataclasses.replace(message, position=positions[message.position])
+            for message in run.sent
+        ],
     )
 
 
-# -- edits of lines -----------------------------------------------------------------------------------------------
+# -- edits of lines --------------------------------------------------------------------------------
 
 
 def change_lines(kind: str, function: Callable[[Object], object]) -> Edit:
@@ -106,7 +115,7 @@ def get_first_block(line: Object) -> Object:
     return block
 
 
-# -- the defects --------------------------------------------------------------------------------------------------
+# -- the defects -----------------------------------------------------------------------------------
 
 
 def _repeat_result(kind: str, line: Object) -> list[Object | bytes]:
@@ -123,7 +132,9 @@ def _drop_interrupt_line(kind: str, line: Object) -> list[Object | bytes]:
 
 def _add_state_line(kind: str, line: Object) -> list[Object | bytes]:
     return (
-        [b'{"type":"system","subtype":"session_state_changed","state":"running"}', line] if kind == "init" else [line]
+        [b'{"type":"system","subtype":"session_state_changed","state":"running"}', line]
+        if kind == "init"
+        else [line]
     )
 
 
@@ -180,7 +191,9 @@ EDITS: Mapping[str, Edit] = {
     "nan": insert_after("init", b'{"type":"system","subtype":"x","n":NaN}'),
     "bad-utf8": insert_after("init", b'{"type":"system","subtype":"\xff"}'),
     "long-line": insert_after("init", b'{"type":"system","subtype":"%s"}' % LONG_TEXT),
-    "long-for-yume": insert_after("init", b'{"type":"system","subtype":"%s"}' % LONG_TEXT[:150_000]),
+    "long-for-yume": insert_after(
+        "init", b'{"type":"system","subtype":"%s"}' % LONG_TEXT[:150_000]
+    ),
     "end-line": insert_after("init", b'{"type":"end"}'),
     "type-last": insert_after("init", b'{"subtype":"x","type":"conform"}'),
     "unasked-event": insert_after(
@@ -204,8 +217,12 @@ EDITS: Mapping[str, Edit] = {
     "content-is-text": change_lines("assistant", set_key("hello", "message", "content")),
     "text-without-text": change_lines("assistant", _remove_text),
     "call-without-input": change_lines("assistant", _set_text_input),
-    "result-without-content": change_lines("tool", lambda line: get_first_block(line).pop("content")),
-    "result-of-nobody": change_lines("tool", lambda line: get_first_block(line).update(tool_use_id="toolu_none")),
+    "result-without-content": change_lines(
+        "tool", lambda line: get_first_block(line).pop("content")
+    ),
+    "result-of-nobody": change_lines(
+        "tool", lambda line: get_first_block(line).update(tool_use_id="toolu_none")
+    ),
     "no-tool-use-result": change_lines("tool", pop_key("tool_use_result")),
     "denial-unsaid": change_lines("tool", _hide_denial),
     "denies-all": change_lines("tool", _deny_all),
@@ -213,7 +230,9 @@ EDITS: Mapping[str, Edit] = {
     "no-init": drop_lines("init"),
     "no-result": drop_lines("result"),
     "two-results": _repeat_result,
-    "talk-behind-result": insert_after("result", b'{"type":"user","message":{"role":"user","content":"x"}}'),
+    "talk-behind-result": insert_after(
+        "result", b'{"type":"user","message":{"role":"user","content":"x"}}'
+    ),
     "call-unanswered": drop_lines("tool"),
     "no-replay": drop_lines("replay"),
     "no-terminator": drop_lines("message_stop"),
@@ -225,11 +244,15 @@ EDITS: Mapping[str, Edit] = {
     "no-message-start": drop_lines("event message_start"),
     "no-message-stop": drop_lines("event message_stop"),
     "block-stays-open": drop_lines("event content_block_stop"),
-    "other-message": change_lines("event message_start", set_key("other", "event", "message", "id")),
+    "other-message": change_lines(
+        "event message_start", set_key("other", "event", "message", "id")
+    ),
     "other-index": change_lines("event content_block_delta", _shift_index),
     "deltas-differ": change_lines("event content_block_delta", _change_text_delta),
     "event-without-parent": change_lines("event message_start", pop_key("parent_tool_use_id")),
-    "start-without-usage": change_lines("event message_start", pop_key("event", "message", "usage")),
+    "start-without-usage": change_lines(
+        "event message_start", pop_key("event", "message", "usage")
+    ),
     "delta-without-usage": change_lines("event message_delta", set_key({}, "event", "usage")),
     # The control protocol.
     "no-models": _change_initialize(set_key([], "models")),

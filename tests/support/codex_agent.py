@@ -20,8 +20,18 @@ CONFIG = {"id": 2, "result": {"config": {"mcp_servers": {"srv": SERVER}}}}
 LISTED = {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": []}]}}
 OPENED = {"id": 4, "result": {"thread": {"id": THREAD}, "model": "m1", "cwd": "/w"}}
 BEGUN = {"id": 5, "result": {"turn": {"id": TURN}}}
-COMMAND = {"type": "commandExecution", "id": "c1", "command": "/bin/bash -lc ': claude-shim;ls'", "cwd": "/w"}
-COUNTS = {"inputTokens": 120, "cachedInputTokens": 20, "cacheWriteInputTokens": 0, "outputTokens": 30}
+COMMAND = {
+    "type": "commandExecution",
+    "id": "c1",
+    "command": "/bin/bash -lc ': claude-shim;ls'",
+    "cwd": "/w",
+}
+COUNTS = {
+    "inputTokens": 120,
+    "cachedInputTokens": 20,
+    "cacheWriteInputTokens": 0,
+    "outputTokens": 30,
+}
 
 
 def said(method, thread=THREAD, **params):
@@ -55,13 +65,17 @@ class Talk(Played):
     def __init__(self, *words, resume=None, servers=None):
         super().__init__(find("codex").program.two_way())
         self.told = b""
-        request = Request(parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h")))
+        request = Request(
+            parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h"))
+        )
         if servers is not None:
             request = request._replace(servers=request.servers._replace(given=servers))
         self.told += self.speech.hello(request._replace(judge=("judge",), listens=True))
 
     def prompt(self, message="hi"):
-        self.told += self.speech.prompt(message if isinstance(message, Message) else Message(message))
+        self.told += self.speech.prompt(
+            message if isinstance(message, Message) else Message(message)
+        )
         return self
 
     def begun(self):
@@ -70,7 +84,9 @@ class Talk(Played):
 
     def hears(self, said, commands):
         self.lines += said
-        self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
+        self.told += b"".join(
+            command.line for command in commands if isinstance(command, TellChild)
+        )
         self.asked += [command.permission for command in commands if isinstance(command, Ask)]
         return self
 
@@ -87,5 +103,7 @@ class Talk(Played):
 
     def blocks(self, kind):
         lines = [json.loads(line) for line in self.lines.splitlines()]
-        contents = [line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")]
+        contents = [
+            line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")
+        ]
         return [block for content in contents for block in content if block["type"] == kind]

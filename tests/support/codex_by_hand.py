@@ -48,7 +48,9 @@ class CodexByHand(Translator):
         own = self._mark + item["id"]
         self.turn.tool_use(own, "Bash", {"command": unquoted(item["command"])})
         if whole:
-            self.turn.tool_result(own, item["aggregated_output"], item["status"] in ("failed", "declined"))
+            self.turn.tool_result(
+                own, item["aggregated_output"], item["status"] in ("failed", "declined")
+            )
 
     def _change(self, item: Any, whole: bool) -> None:
         for index, change in enumerate(item["changes"]):
@@ -56,7 +58,9 @@ class CodexByHand(Translator):
             self.turn.tool_use(own, CHANGES[change["kind"]], {"file_path": change["path"]})
         if whole:
             for index in range(len(item["changes"])):
-                self.turn.tool_result(f"{self._mark}{item['id']}:{index}", item["status"], item["status"] == "failed")
+                self.turn.tool_result(
+                    f"{self._mark}{item['id']}:{index}", item["status"], item["status"] == "failed"
+                )
 
     def _served(self, item: Any, whole: bool) -> None:
         own = self._mark + item["id"]

@@ -1,9 +1,11 @@
-"""Drift: what a vendor prints today that neither its rules or handlers nor the recordings it was tested with know.
+"""Drift: what a vendor prints today that neither its rules or handlers nor the recordings it was
+tested with know.
 
-Events that nobody translates are counted by the account of every turn. This is about the rest: kinds of events and
-fields that are new. A field is known if the tested recordings have it in events of its kind (RECORDED, which `make
-accept` makes from the fixtures), or if the vendor's rules name it, or the list of what its handlers read (HANDLED).
-What lies inside of something new is not told again.
+Events that nobody translates are counted by the account of every turn. This is about the rest:
+kinds of events and fields that are new. A field is known if the tested recordings have it in events
+of its kind (RECORDED, which `make accept` makes from the fixtures), or if the vendor's rules name
+it, or the list of what its handlers read (HANDLED). What lies inside of something new is not told
+again.
 """
 
 import json
@@ -18,27 +20,53 @@ from shim.core.vendor.translator import Translator
 from shim.profiles.profile import ProfileTranslator
 
 RECORDED = ROOT / "tests" / "golden" / "recorded.json"  # what the fixtures have, made from them
-HANDLED = ROOT / "tests" / "support" / "handled.json"  # the words that handlers in Python read, written by hand
-DEPTH = 3  # of fields inside each other; below that, they are a tool's or a provider's rather than the stream's
+# the words that handlers in Python read, written by hand
+HANDLED = ROOT / "tests" / "support" / "handled.json"
+# of fields inside each other; below that, they are a tool's or a provider's rather than the
+# stream's
+DEPTH = 3
 ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
 FIELDS = 1000  # of one event; the richest recorded one has 90
 NAME_CHARACTERS = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KIND = re.compile(r"[A-Za-z_][\w./:-]*\Z", re.A)
 _WORD = re.compile(r"\w+", re.A)
-UNTYPED = "untyped"  # an object without a type: where it is none of the vendor's events, its account says so
-OTHER = "*"  # a key that is no name: an id, a path or a model, each of which is another one every time
+# an object without a type: where it is none of the vendor's events, its account says so
+UNTYPED = "untyped"
+# a key that is no name: an id, a path or a model, each of which is another one every time
+OTHER = "*"
 # Their fields are a tool's, a provider's or a user's own.
 OPAQUE = frozenset(
     (
-        *("input", "args", "arguments", "rawInput", "partialArgs", "parameters", "params", "env", "headers"),
-        *("result", "results", "output", "details", "metadata", "structured_result", "tool_use_result", "toolResult"),
+        *(
+            "input",
+            "args",
+            "arguments",
+            "rawInput",
+            "partialArgs",
+            "parameters",
+            "params",
+            "env",
+            "headers",
+        ),
+        *(
+            "result",
+            "results",
+            "output",
+            "details",
+            "metadata",
+            "structured_result",
+            "tool_use_result",
+            "toolResult",
+        ),
     )
 )
 
 
 class Field(NamedTuple):
-    """A field of an event: its path (`item<agent_message>.text`), its last word, and the path that it is inside of."""
+    """A field of an event: its path (`item<agent_message>.text`), its last word, and the path that
+    it is inside of.
+    """
 
     path: str
     word: str
@@ -46,14 +74,22 @@ class Field(NamedTuple):
 
 
 def kind_of(event: Mapping[str, Any]) -> str:
-    """What an event is called: its type, with what tells its kinds apart; `untyped` for one without."""
+    """What an event is called: its type, with what tells its kinds apart; `untyped` for one
+    without.
+    """
     words = [event.get(key) for key in ("type", "subtype", "role")]
-    named = [word for word in words if isinstance(word, str) and len(word) <= NAME_CHARACTERS and _KIND.match(word)]
+    named = [
+        word
+        for word in words
+        if isinstance(word, str) and len(word) <= NAME_CHARACTERS and _KIND.match(word)
+    ]
     return "/".join(named) or UNTYPED
 
 
 def fields_of(event: Mapping[str, Any]) -> list[Field]:
-    """The fields of an event, those of objects and lists inside of it too. An object with a `type` is named by it."""
+    """The fields of an event, those of objects and lists inside of it too. An object with a `type`
+    is named by it.
+    """
     found: dict[str, Field] = {}
     for field in _fields(event, "", 1):
         found.setdefault(field.path, field)
@@ -107,14 +143,18 @@ def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def words_of(name: str, translator: type[Translator]) -> frozenset[str]:
-    """Every word that the rules of a profile name, or the handlers of a module: types of events and fields."""
+    """Every word that the rules of a profile name, or the handlers of a module: types of events and
+    fields.
+    """
     words = set(load_table(HANDLED).get(name, "").split())
     _of_rules(list_rules(translator), words)
     return frozenset(words)
 
 
 def list_rules(translator: type[Translator]) -> list[Any]:
-    """Return the rules of a profile as they were written, or an empty list for a translator in Python."""
+    """Return the rules of a profile as they were written, or an empty list for a translator in
+    Python.
+    """
     if not issubclass(translator, ProfileTranslator):
         return []
     return [rule.spot.value for rule in translator.rules]

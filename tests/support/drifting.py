@@ -25,7 +25,9 @@ def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
     for case in cases:
         for event in case.events():
             if isinstance(event, dict):
-                found.setdefault(kind_of(event), set()).update(field.path for field in fields_of(event))
+                found.setdefault(kind_of(event), set()).update(
+                    field.path for field in fields_of(event)
+                )
     return found
 
 

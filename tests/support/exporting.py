@@ -1,4 +1,6 @@
-"""What the tests of exports share: casts in files, exports as bytes, and a session with a secret of each kind."""
+"""What the tests of exports share: casts in files, exports as bytes, and a session with a secret of
+each kind.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,9 @@ class Export(Protocol):
     def __call__(self, path: str, write: Callable[[bytes], None], *, redact: bool) -> None: ...
 
 
-def exported(export: Export, folder: Path, cast: bytes, *, redact: bool = False, **options: Any) -> bytes:
+def exported(
+    export: Export, folder: Path, cast: bytes, *, redact: bool = False, **options: Any
+) -> bytes:
     """What an export writes for a cast."""
     file = folder / "one.cast"
     file.write_bytes(cast)
@@ -33,10 +37,18 @@ def said(*events: dict[str, Any]) -> bytes:
 
 
 def init(**facts: Any) -> dict[str, Any]:
-    return {"type": "system", "subtype": "init", "session_id": "s-1", "model": "m-1", "tools": ["Bash"]} | facts
+    return {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "s-1",
+        "model": "m-1",
+        "tools": ["Bash"],
+    } | facts
 
 
-def assistant(identity: str, *content: dict[str, Any], parent: str | None = None, **message: Any) -> dict[str, Any]:
+def assistant(
+    identity: str, *content: dict[str, Any], parent: str | None = None, **message: Any
+) -> dict[str, Any]:
     return {
         "type": "assistant",
         "message": {"id": identity, "model": "m-1", "content": list(content)} | message,
@@ -48,22 +60,42 @@ def thinking(words: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": words}
 
 
-def answer(identity: str, content: Any = "done", *, failed: bool = False, parent: str | None = None) -> dict[str, Any]:
+def answer(
+    identity: str, content: Any = "done", *, failed: bool = False, parent: str | None = None
+) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
-    return {"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": parent}
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": [block]},
+        "parent_tool_use_id": parent,
+    }
 
 
 def spoken(words: str, parent: str | None = None) -> dict[str, Any]:
     """A line that is said in the user's name."""
-    return {"type": "user", "message": {"role": "user", "content": [text(words)]}, "parent_tool_use_id": parent}
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": [text(words)]},
+        "parent_tool_use_id": parent,
+    }
 
 
 def result(**facts: Any) -> dict[str, Any]:
-    return {"type": "result", "subtype": "success", "is_error": False, "result": "done", "usage": {}} | facts
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": "done",
+        "usage": {},
+    } | facts
 
 
 def delta(words: str) -> dict[str, Any]:
-    inner = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}}
+    inner = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": words},
+    }
     return {"type": "stream_event", "event": inner, "parent_tool_use_id": None}
 
 
@@ -73,25 +105,55 @@ def session(*moments: tuple[float, dict[str, Any]], end: bool = True, **header: 
 
 
 def session_with(secret: str) -> bytes:
-    """A session with a secret wherever somebody may say one: prompt, texts, calls, results, errors, questions."""
-    question = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": secret}, "tool_use_id": "c1"}
+    """A session with a secret wherever somebody may say one: prompt, texts, calls, results, errors,
+    questions.
+    """
+    question = {
+        "subtype": "can_use_tool",
+        "tool_name": "Bash",
+        "input": {"command": secret},
+        "tool_use_id": "c1",
+    }
     start = {"type": "message_start", "message": {"id": "m2", "model": "m-1", "usage": {}}}
     half = len(secret) // 2
     events = [
         init(cwd=f"/home/{secret}", session_id=f"s {secret} s", model=f"m {secret} m"),
-        assistant("m1", thinking(f"hm {secret} hm"), text(f"so {secret} so"), call("c1", command=f"echo {secret}")),
+        assistant(
+            "m1",
+            thinking(f"hm {secret} hm"),
+            text(f"so {secret} so"),
+            call("c1", command=f"echo {secret}"),
+        ),
         {"type": "control_request", "request_id": "r1", "request": question},
         answer("c1", [text(f"it was {secret} .")], failed=True),
         {"type": "stream_event", "event": start, "parent_tool_use_id": None},
         delta(f"in two {secret[:half]}"),
         delta(f"{secret[half:]} pieces"),
-        {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}, "parent_tool_use_id": None},
+        {
+            "type": "stream_event",
+            "event": {"type": "content_block_stop", "index": 0},
+            "parent_tool_use_id": None,
+        },
         assistant("m2", text(f"in two {secret} pieces")),
         spoken(f"the user said {secret} ."),
         assistant("m3", text(f"it failed: {secret}"), model="<synthetic>") | {"error": "unknown"},
-        result(is_error=True, subtype="error_during_execution", errors=[f"no {secret} there"], result=secret),
+        result(
+            is_error=True,
+            subtype="error_during_execution",
+            errors=[f"no {secret} there"],
+            result=secret,
+        ),
     ]
-    argv = ["-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose", f"use {secret} now"]
-    moments: list[Moment] = [(0.1 * number, "O", said(event)) for number, event in enumerate(events)]
+    argv = [
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--include-partial-messages",
+        "--verbose",
+        f"use {secret} now",
+    ]
+    moments: list[Moment] = [
+        (0.1 * number, "O", said(event)) for number, event in enumerate(events)
+    ]
     moments += [(2.0, "O", f"not JSON: {secret} .\n".encode()), (2.0, "e", f"{secret}\n".encode())]
     return cast_of(moments, argv=argv, cwd=f"/home/{secret}")

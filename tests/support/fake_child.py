@@ -1,11 +1,13 @@
-"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN [ARGUMENTS…]`.
+"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN
+[ARGUMENTS…]`.
 
-A plan is a list of steps, in JSON (`.json`) or as Python writes it. A step is a list of a name and its values; the
-functions at the end are the steps. A FIFO is a lifeline: words come through it, and it ends when the last process that
-holds it has ended.
+A plan is a list of steps, in JSON (`.json`) or as Python writes it. A step is a list of a name and
+its values; the functions at the end are the steps. A FIFO is a lifeline: words come through it, and
+it ends when the last process that holds it has ended.
 """
 
-import _signal as signal  # `signal` and `json` cost an import of ten milliseconds, and this is started very often
+# `signal` and `json` cost an import of ten milliseconds, and this is started very often
+import _signal as signal
 import os
 import sys
 
@@ -33,7 +35,9 @@ def read() -> None:
 
 
 def hear(mark: str) -> None:
-    """Read lines of stdin until one has `mark`; at its end, exit as a child does that was hung up on."""
+    """Read lines of stdin until one has `mark`; at its end, exit as a child does that was hung up
+    on.
+    """
     global _stdin
     while line := sys.stdin.buffer.readline():
         _stdin += line
@@ -43,7 +47,9 @@ def hear(mark: str) -> None:
 
 
 def serve() -> None:
-    """Read up to a user's message, or to the end of stdin; what a frontend asks before it gets an answer."""
+    """Read up to a user's message, or to the end of stdin; what a frontend asks before it gets an
+    answer.
+    """
     if "--input-format" not in sys.argv:
         read()
         return
@@ -52,7 +58,11 @@ def serve() -> None:
         if event["type"] == "user":
             return
         if event["type"] == "control_request":
-            answer = {"subtype": "success", "request_id": event["request_id"], "response": {"commands": []}}
+            answer = {
+                "subtype": "success",
+                "request_id": event["request_id"],
+                "response": {"commands": []},
+            }
             out(_json().dumps({"type": "control_response", "response": answer}) + "\n")
 
 
@@ -113,13 +123,22 @@ def cat(path: str, at_once: int = 0) -> None:
 
 
 def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -> None:
-    """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a file; it may die."""
+    """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a
+    file; it may die.
+    """
     import subprocess
 
     said = _find_server(server)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([said["command"], *said["args"]], env={**os.environ, **said["env"]}, **pipes) as process:  # type: ignore[call-overload]
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    with subprocess.Popen(
+        [said["command"], *said["args"]], env={**os.environ, **said["env"]}, **pipes
+    ) as process:  # type: ignore[call-overload]
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        }
         process.stdin.write(_json().dumps(call).encode() + b"\n")
         process.stdin.flush()
         answer = process.stdout.readline()
@@ -128,7 +147,9 @@ def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -
 
 
 def _find_server(name: str) -> dict[str, object]:
-    """Return the command of an MCP server: of `initialize`, or of `session/new`, which has variables as a list."""
+    """Return the command of an MCP server: of `initialize`, or of `session/new`, which has
+    variables as a list.
+    """
     for line in _stdin.splitlines():
         message = _json().loads(line)
         if message.get("type") == "control_request":
@@ -191,7 +212,9 @@ def close(*descriptors: int) -> None:
 
 
 def spawn(fifo: str, own_session: bool) -> None:
-    """Start a grandchild that holds stdout, stderr and the lifeline and hangs; go on when it says that it is there."""
+    """Start a grandchild that holds stdout, stderr and the lifeline and hangs; go on when it says
+    that it is there.
+    """
     ready, said = os.pipe()
     if os.fork() == 0:
         signal.alarm(LONGEST_SECONDS)
@@ -205,7 +228,9 @@ def spawn(fifo: str, own_session: bool) -> None:
 
 
 def wrap(path: str) -> None:
-    """Be a wrapper that an interrupt ends at once; the program behind it writes a file when that has happened."""
+    """Be a wrapper that an interrupt ends at once; the program behind it writes a file when that
+    has happened.
+    """
     ready, said = os.pipe()
     alive, held = os.pipe()  # at its end when the wrapper is
     if os.fork() == 0:
@@ -222,7 +247,9 @@ def wrap(path: str) -> None:
 
 
 def hold(seconds: int) -> None:
-    """Leave a grandchild with a session of its own that holds stdout and stderr for so long, or until it is ended."""
+    """Leave a grandchild with a session of its own that holds stdout and stderr for so long, or
+    until it is ended.
+    """
     if os.fork() == 0:
         os.setsid()
         signal.alarm(seconds)
@@ -230,7 +257,9 @@ def hold(seconds: int) -> None:
 
 
 def daemon(fifo: str) -> None:
-    """Leave a process behind that belongs to nobody: a session of its own, and a parent that has ended."""
+    """Leave a process behind that belongs to nobody: a session of its own, and a parent that has
+    ended.
+    """
     ready, said = os.pipe()
     if (parent := os.fork()) == 0:
         os.setsid()
@@ -286,7 +315,22 @@ def _write(descriptor: int, data: bytes) -> None:
 
 _DOES = (
     *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat, drained, call_tool),
-    *(say, wait, ignore, exit_on, out_on, close, spawn, wrap, hold, daemon, orphan, hang, die, leave),
+    *(
+        say,
+        wait,
+        ignore,
+        exit_on,
+        out_on,
+        close,
+        spawn,
+        wrap,
+        hold,
+        daemon,
+        orphan,
+        hang,
+        die,
+        leave,
+    ),
 )
 STEPS = {step.__name__: step for step in _DOES}
 

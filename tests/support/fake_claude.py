@@ -1,7 +1,8 @@
 """A claude-like command that keeps every rule of the contract which can be seen from outside.
 
-FAKE_DEFECT names the one thing that it does wrong. Run with `-I -S`: a start costs nothing. It answers at once; a
-prompt that asks for a file makes a call, one that asks to count goes on until it is interrupted.
+FAKE_DEFECT names the one thing that it does wrong. Run with `-I -S`: a start costs nothing. It
+answers at once; a prompt that asks for a file makes a call, one that asks to count goes on until it
+is interrupted.
 """
 
 import json
@@ -11,7 +12,14 @@ import signal
 import sys
 
 DEFECT = os.environ.get("FAKE_DEFECT", "")
-VARIADIC = ("--allowedTools", "--disallowedTools", "--tools", "--add-dir", "--mcp-config", "--betas")
+VARIADIC = (
+    "--allowedTools",
+    "--disallowedTools",
+    "--tools",
+    "--add-dir",
+    "--mcp-config",
+    "--betas",
+)
 SINGLE = [
     "--output-format",
     "--input-format",
@@ -33,7 +41,9 @@ FLAGS = [
     "--continue",
 ]
 TOOLS = ["Bash", "Read", "Write"]
-USAGE = dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 1)
+USAGE = dict.fromkeys(
+    ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 1
+)
 WAIT_SECONDS = 10.0  # for a signal or a reader that leaves, when conformance forgot us
 LONG = "x" * 1_100_000
 REPLAY = {
@@ -71,7 +81,10 @@ class Fake:
         self.output = flags.get("--output-format", "text")
         self.partial = "--include-partial-messages" in flags
         self.sdk = flags.get("--input-format") == "stream-json"
-        self.model, self.mode = flags.get("--model", "m1"), flags.get("--permission-mode", "default")
+        self.model, self.mode = (
+            flags.get("--model", "m1"),
+            flags.get("--permission-mode", "default"),
+        )
         self.session = new_uuid()
         self.failed = False
         self.said = []
@@ -79,7 +92,7 @@ class Fake:
         self.stopped = False
         self.hooks = {}
 
-    # -- lines out -----------------------------------------------------------------------------------------------
+    # -- lines out ---------------------------------------------------------------------------------
 
     def emit(self, kind, **fields):
         line = {"type": kind, **fields, "session_id": self.session, "uuid": new_uuid()} | {
@@ -104,14 +117,32 @@ class Fake:
             name = rule.partition("(")[0] if broken("specifier-removes") else rule
             if name in tools and not broken("disallowed-kept"):
                 tools.remove(name)
-        facts = {"mcp_servers": [], "slash_commands": [], "apiKeySource": "none", "model": self.model}
-        self.emit("system", subtype="init", cwd=os.getcwd(), tools=tools, permissionMode=self.mode, **facts)
+        facts = {
+            "mcp_servers": [],
+            "slash_commands": [],
+            "apiKeySource": "none",
+            "model": self.model,
+        }
+        self.emit(
+            "system",
+            subtype="init",
+            cwd=os.getcwd(),
+            tools=tools,
+            permissionMode=self.mode,
+            **facts,
+        )
         if self.output == "stream-json":
             write(NOISE.get(DEFECT, b""))
 
     def block(self, block, index=0):
         kind = block["type"]
-        message = {"id": self.reply, "type": "message", "role": "assistant", "model": self.model, "content": [block]}
+        message = {
+            "id": self.reply,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [block],
+        }
         message |= {"stop_reason": None, "stop_sequence": None, "usage": USAGE}
         empty = {"text": {"text": ""}, "tool_use": {"input": {}}}[kind]
         self.event(type="content_block_start", index=index, content_block=block | empty)
@@ -144,24 +175,43 @@ class Fake:
             "duration_api_ms": 1,
             "num_turns": 0 if self.session == self.flags.get("NOBODY") else 1,
         }
-        facts = {"stop_reason": None, "total_cost_usd": 0, "usage": USAGE, "modelUsage": {}, "permission_denials": []}
+        facts = {
+            "stop_reason": None,
+            "total_cost_usd": 0,
+            "usage": USAGE,
+            "modelUsage": {},
+            "permission_denials": [],
+        }
         self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
         if self.output == "stream-json" and not self.sdk and not broken("no-terminator"):
             write(b'{"type":"message_stop"}\n')
 
-    # -- turns ---------------------------------------------------------------------------------------------------
+    # -- turns -------------------------------------------------------------------------------------
 
     def turn(self, prompt, echo=None):
         self.init()
         if echo is not None and "--replay-user-messages" in self.flags:
-            self.emit("user", message=echo["message"], uuid=echo.get("uuid", new_uuid()), isReplay=True)
+            self.emit(
+                "user", message=echo["message"], uuid=echo.get("uuid", new_uuid()), isReplay=True
+            )
         if broken("says-escapes"):
             prompt = "\x1b]52;c;ZXZpbA==\x07[red]x[/red]\u202e"
         if DEFECT.startswith("api-"):
-            message = {"id": "m", "type": "message", "role": "assistant", "model": "<synthetic>", "usage": USAGE}
-            message |= {"content": [{"type": "text", "text": "API Error: 500"}], "stop_reason": "stop_sequence"}
+            message = {
+                "id": "m",
+                "type": "message",
+                "role": "assistant",
+                "model": "<synthetic>",
+                "usage": USAGE,
+            }
+            message |= {
+                "content": [{"type": "text", "text": "API Error: 500"}],
+                "stop_reason": "stop_sequence",
+            }
             if not broken("api-silent"):
-                self.emit("assistant", message=message, parent_tool_use_id=None, error="server_error")
+                self.emit(
+                    "assistant", message=message, parent_tool_use_id=None, error="server_error"
+                )
             self.result("API Error: 500", failed=True)
         elif "Count" in prompt:
             self.count()
@@ -186,7 +236,9 @@ class Fake:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
             import subprocess
 
-            child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL)
+            child = subprocess.Popen(
+                ["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL
+            )
         self.begin_reply()
         self.event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
         self.event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "1 2"})
@@ -213,8 +265,18 @@ class Fake:
             self.failed = broken("sigint-1")
 
     def reply_cut(self):
-        message = {"id": self.reply, "type": "message", "role": "assistant", "model": self.model, "usage": USAGE}
-        message |= {"content": [{"type": "text", "text": "1 2"}], "stop_reason": None, "stop_sequence": None}
+        message = {
+            "id": self.reply,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "usage": USAGE,
+        }
+        message |= {
+            "content": [{"type": "text", "text": "1 2"}],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
         self.emit("assistant", message=message, parent_tool_use_id=None)
         self.event(type="content_block_stop", index=0)
         self.end_reply(None)
@@ -238,13 +300,17 @@ class Fake:
                 "user",
                 message={
                     "role": "user",
-                    "content": [{"type": "text", "text": "[Request interrupted by user for tool use]"}],
+                    "content": [
+                        {"type": "text", "text": "[Request interrupted by user for tool use]"}
+                    ],
                 },
             )
             self.result(subtype="error_during_execution", errors=["interrupted"])
             return
         allowed = answer.get("behavior") == "allow"
-        self.tool_result(identity, "written" if allowed else answer.get("message", "denied"), not allowed)
+        self.tool_result(
+            identity, "written" if allowed else answer.get("message", "denied"), not allowed
+        )
         if self.flags.get("--max-turns") == "1" and not broken("no-limit"):
             self.result(subtype="error_max_turns", errors=["Reached maximum number of turns (1)"])
             return
@@ -257,24 +323,47 @@ class Fake:
 
     def tool_result(self, identity, content, failed):
         said = f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
-        block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
-        self.emit("user", message={"role": "user", "content": [block]}, parent_tool_use_id=None, tool_use_result=said)
+        block = {
+            "type": "tool_result",
+            "tool_use_id": identity,
+            "content": content,
+            "is_error": failed,
+        }
+        self.emit(
+            "user",
+            message={"role": "user", "content": [block]},
+            parent_tool_use_id=None,
+            tool_use_result=said,
+        )
 
     def question(self, identity, given):
         if "PreToolUse" in self.hooks:
-            self.ask("hook_callback", callback_id="conform_before", input={"hook_event_name": "PreToolUse"})
-        if "--permission-prompt-tool" not in self.flags and not (broken("asks-unasked") and self.sdk):
+            self.ask(
+                "hook_callback",
+                callback_id="conform_before",
+                input={"hook_event_name": "PreToolUse"},
+            )
+        if "--permission-prompt-tool" not in self.flags and not (
+            broken("asks-unasked") and self.sdk
+        ):
             return {"behavior": "allow"}
         return self.ask("can_use_tool", tool_name="Write", input=given, tool_use_id=identity)
 
-    # -- the control protocol ------------------------------------------------------------------------------------
+    # -- the control protocol ----------------------------------------------------------------------
 
     def ask(self, subtype, **fields):
         identity = new_uuid()
-        line = {"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}}
+        line = {
+            "type": "control_request",
+            "request_id": identity,
+            "request": {"subtype": subtype, **fields},
+        }
         write(json.dumps(line).encode() + b"\n")
         while (line := self.next_line()) is not None:
-            if line.get("type") == "control_response" and line["response"]["request_id"] == identity:
+            if (
+                line.get("type") == "control_response"
+                and line["response"]["request_id"] == identity
+            ):
                 return line["response"]["response"]
             self.heed(line, question=identity)
             if self.stopped:
@@ -310,7 +399,12 @@ class Fake:
         if subtype == "initialize":
             self.hooks = request.get("hooks") or {}
             self.asked = getattr(self, "asked", 0) + 1
-            body = {"commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"]}
+            body = {
+                "commands": [],
+                "agents": [],
+                "output_style": "default",
+                "available_output_styles": ["default"],
+            }
             model = {"value": "default", "displayName": "Default", "description": "d"}
             body |= {"models": [model], "account": {}}
             if self.asked > 1 and broken("initialize-once"):
@@ -321,12 +415,21 @@ class Fake:
             if broken("no-interrupt"):
                 error = "no"
             elif question and not broken("question-stays"):
-                write(json.dumps({"type": "control_cancel_request", "request_id": question}).encode() + b"\n")
+                write(
+                    json.dumps({"type": "control_cancel_request", "request_id": question}).encode()
+                    + b"\n"
+                )
             if broken("idle-interrupt-talks"):
-                self.emit("user", message={"role": "user", "content": "[Request interrupted by user]"})
+                self.emit(
+                    "user", message={"role": "user", "content": "[Request interrupted by user]"}
+                )
             self.stopped = True
         elif subtype == "set_model":
-            body = {} if broken("set-model-silent") else {"model": "m2" if broken("set-model-lost") else self.model}
+            body = (
+                {}
+                if broken("set-model-silent")
+                else {"model": "m2" if broken("set-model-lost") else self.model}
+            )
         elif subtype == "set_permission_mode":
             body, error = self.set_mode(request["mode"])
         elif subtype in REPLAY:
@@ -374,8 +477,13 @@ class Fake:
                 line = self.next_line()
                 ended = line is None
                 if line is not None:
-                    if (line.get("type") == "conform_unknown_type" and broken("unknown-type-is-fatal")) or (
-                        line.get("type") == "user" and "message" not in line and broken("no-message-is-fatal")
+                    if (
+                        line.get("type") == "conform_unknown_type"
+                        and broken("unknown-type-is-fatal")
+                    ) or (
+                        line.get("type") == "user"
+                        and "message" not in line
+                        and broken("no-message-is-fatal")
                     ):
                         return 1
                     self.heed(line)
@@ -388,7 +496,8 @@ class Fake:
                     continue
                 content = content[0]["text"]
             while "--replay-user-messages" in self.flags and not ended and not self.waiting:
-                line = self.next_line()  # what came together is known before the first of it is answered
+                # what came together is known before the first of it is answered
+                line = self.next_line()
                 ended = line is None
                 if line is not None:
                     self.heed(line)
@@ -478,10 +587,16 @@ def check(flags, prompt):
     output, stream = flags.get("--output-format", "text"), flags.get("--input-format")
     if output not in ("text", "json", "stream-json") and not broken("bad-values-pass"):
         refuse("error: option '--output-format <format>' argument is invalid")
-    if flags.get("--permission-mode", "plan") not in ("default", "plan", "acceptEdits") and not broken(
-        "bad-values-pass"
-    ):
-        refuse("" if broken("bad-values-silent") else "error: option '--permission-mode <mode>' argument is invalid")
+    if flags.get("--permission-mode", "plan") not in (
+        "default",
+        "plan",
+        "acceptEdits",
+    ) and not broken("bad-values-pass"):
+        refuse(
+            ""
+            if broken("bad-values-silent")
+            else "error: option '--permission-mode <mode>' argument is invalid"
+        )
     for name, wrong in {
         "--include-partial-messages": output != "stream-json",
         "--replay-user-messages": stream is None,
@@ -542,7 +657,9 @@ def main():
     if (not prompt and not broken("stdin-unread")) or broken("waits-for-stdin"):
         prompt += sys.stdin.read().strip()
     if not prompt and not broken("no-prompt-passes"):
-        refuse("Error: Input must be provided either through stdin or as a prompt argument when using --print")
+        refuse(
+            "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+        )
     try:
         fake.turn(prompt)
     except BrokenPipeError:
@@ -563,7 +680,8 @@ def main():
     elif fake.output == "json":
         write(
             b"".join(
-                json.dumps(line).encode() + b"\n" for line in (fake.said if broken("json-is-many") else fake.said[-1:])
+                json.dumps(line).encode() + b"\n"
+                for line in (fake.said if broken("json-is-many") else fake.said[-1:])
             )
         )
     sys.exit(fake.status())

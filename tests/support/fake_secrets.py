@@ -7,7 +7,8 @@ HEX = "0123456789abcdef"
 def random(length: int, characters: str = ALPHABET) -> str:
     """So many characters that look like chance, the same ones each time."""
     return "".join(
-        characters[(7 * position + position // len(characters)) % len(characters)] for position in range(length)
+        characters[(7 * position + position // len(characters)) % len(characters)]
+        for position in range(length)
     )
 
 
@@ -16,9 +17,16 @@ KEY = f"-----BEGIN {{0}}PRIVATE KEY-----\n{random(64)}\n{random(64)}\n{random(20
 # Kind → secrets that stand for themselves: all of them goes.
 BARE = {
     "anthropic-key": [f"sk-ant-api03-{random(80)}-{random(10)}AA"],
-    "openai-key": [f"sk-proj-{random(60)}_{random(20)}", f"sk-svcacct-{random(40)}", f"sk-admin-{random(40)}"],
+    "openai-key": [
+        f"sk-proj-{random(60)}_{random(20)}",
+        f"sk-svcacct-{random(40)}",
+        f"sk-admin-{random(40)}",
+    ],
     "api-key": [f"sk-{random(48)}"],
-    "github-token": [*(f"gh{letter}_{random(36)}" for letter in "pousr"), f"github_pat_{random(22)}_{random(59)}"],
+    "github-token": [
+        *(f"gh{letter}_{random(36)}" for letter in "pousr"),
+        f"github_pat_{random(22)}_{random(59)}",
+    ],
     "gitlab-token": [f"glpat-{random(20)}"],
     "google-key": [f"AIza{random(35)}"],
     "google-oauth": [f"ya29.{random(60)}", f"GOCSPX-{random(28)}", f"1//0{random(40)}"],
@@ -26,7 +34,11 @@ BARE = {
     "npm-token": [f"npm_{random(36)}"],
     "pypi-token": [f"pypi-AgE{random(80)}"],
     "huggingface-token": [f"hf_{random(34)}"],
-    "slack-token": [f"xoxb-123456789012-{random(24)}", f"xoxp-{random(40)}", f"xapp-1-{random(40)}"],
+    "slack-token": [
+        f"xoxb-123456789012-{random(24)}",
+        f"xoxp-{random(40)}",
+        f"xapp-1-{random(40)}",
+    ],
     "stripe-key": [f"sk_live_{random(24)}", f"rk_test_{random(24)}", f"whsec_{random(32)}"],
     "sendgrid-key": [f"SG.{random(22)}.{random(43)}"],
     "twilio-key": [f"SK{random(32, HEX)}"],
@@ -108,7 +120,11 @@ SAID = {
         ("The password: ", "hunter2", ". Keep it."),
     ],
     "webhook": [
-        ("https://hooks.slack.com/services/", f"T{random(8).upper()}/B{random(8).upper()}/{random(24)}", ""),
+        (
+            "https://hooks.slack.com/services/",
+            f"T{random(8).upper()}/B{random(8).upper()}/{random(24)}",
+            "",
+        ),
         ("https://discord.com/api/webhooks/", f"123456789012345678/{random(60)}", ""),
     ],
     "signature": [

@@ -1,4 +1,6 @@
-"""What must hold for any stream in Yume's dialect, and how the tests say one (Yume's reference, R1 to R15)."""
+"""What must hold for any stream in Yume's dialect, and how the tests say one (Yume's reference, R1
+to R15).
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -29,7 +31,12 @@ SCENARIOS = (
 MOST_BYTES = 100_000
 STOP: Line = {"type": "message_stop"}
 SUBTYPES = ("init", "session_id", "compact_boundary", "error")
-NUMBERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+NUMBERS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
 
 
 def translate_flat(
@@ -82,7 +89,9 @@ def _word(line: Line) -> str:
         "text": lambda: f"text {line['content']}",
         "thinking": lambda: f"think {line['thought']}",
         "tool_use": lambda: f"call {line['id']} {line['name']}",
-        "tool_result": lambda: f"{'failed' if line['is_error'] else 'result'} {line['tool_use_id']} {line['content']}",
+        "tool_result": lambda: (
+            f"{'failed' if line['is_error'] else 'result'} {line['tool_use_id']} {line['content']}"
+        ),
         "system": lambda: line["subtype"],
         "error": lambda: f"error {line['code']}",
         "result": lambda: f"result {line['subtype']}",
@@ -93,11 +102,14 @@ def _word(line: Line) -> str:
 def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
     """Assert what every stream keeps, whatever the vendor printed; gives back the turns.
 
-    With `exposed` a call may be said while another is open, because the frontend was asked about it.
+    With `exposed` a call may be said while another is open, because the frontend was asked about
+    it.
     """
     text = data.decode("utf-8")
     assert text.endswith("\n") and "\r" not in text
-    assert not any(separator in text for separator in ("\u2028", "\u2029", "\x85")), "separators are escaped"
+    assert not any(separator in text for separator in ("\u2028", "\u2029", "\x85")), (
+        "separators are escaped"
+    )
     lines = []
     for raw in data.split(b"\n")[:-1]:
         assert len(raw) + 1 < MOST_BYTES, f"a line of {len(raw)} bytes: {raw[:80]!r}"
@@ -105,7 +117,11 @@ def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
         json.dumps(line, ensure_ascii=False).encode("utf-8")
         _check_shape(line)
         lines.append(line)
-    inits = [number for number, line in enumerate(lines) if line.get("subtype") == "init" and line["type"] == "system"]
+    inits = [
+        number
+        for number, line in enumerate(lines)
+        if line.get("subtype") == "init" and line["type"] == "system"
+    ]
     assert inits == [0], f"R1: init once, and first, not at {inits}"
     assert lines[-1] == STOP, "R7: the stream ends with the terminator"
     _check_ids(lines)
@@ -134,7 +150,9 @@ def _check_ids(lines: Sequence[Line]) -> None:
 def _check_end(turn: Sequence[Line]) -> None:
     kinds = [line["type"] for line in turn]
     assert kinds.count("result") == 1, f"R7: one result, not {kinds.count('result')}"
-    assert kinds[-2:] == ["result", "message_stop"], f"R7: the result is the last word, not {kinds[-3:]}"
+    assert kinds[-2:] == ["result", "message_stop"], (
+        f"R7: the result is the last word, not {kinds[-3:]}"
+    )
     assert kinds.count("usage") == 1, "R6: one usage"
     result = turn[-2]
     failed = [line for line in turn if line["type"] == "error" or line.get("subtype") == "error"]
@@ -145,7 +163,9 @@ def _check_end(turn: Sequence[Line]) -> None:
         assert bool(failed) == result["is_error"] and len(failed) <= 1, "R10: an error is told once"
         assert result["is_error"] == (result["subtype"] != "success")
     assert result["is_error"] == (result["shim"]["cause"] != "clean")
-    assert result["usage"] == {name: value for name, value in turn[kinds.index("usage")].items() if name != "type"}
+    assert result["usage"] == {
+        name: value for name, value in turn[kinds.index("usage")].items() if name != "type"
+    }
 
 
 def _check_order(lines: Sequence[Line], exposed: bool) -> None:
@@ -158,7 +178,9 @@ def _check_order(lines: Sequence[Line], exposed: bool) -> None:
         lane = line.get("parent_tool_use_id", "")
         open_calls = waiting.setdefault(lane, [])
         if kind == "tool_result":
-            assert line["tool_use_id"] in open_calls, f"R3: a result for {line['tool_use_id']}, which is not open"
+            assert line["tool_use_id"] in open_calls, (
+                f"R3: a result for {line['tool_use_id']}, which is not open"
+            )
             open_calls.remove(line["tool_use_id"])
             answered.add(line["tool_use_id"])
         elif kind in ("text", "thinking", "tool_use", "usage", "result"):
@@ -181,10 +203,18 @@ def _check_shape(line: Line) -> None:
         assert kind in ("text", "thinking", "tool_use", "tool_result")
         keys -= parent
     if kind == "text":
-        assert keys == {"content", "id"} and isinstance(line["content"], str) and line["id"].startswith("chunk-")
+        assert (
+            keys == {"content", "id"}
+            and isinstance(line["content"], str)
+            and line["id"].startswith("chunk-")
+        )
         assert line["content"]
     elif kind == "thinking":
-        assert keys == {"is_thinking", "thought"} and line["is_thinking"] is True and isinstance(line["thought"], str)
+        assert (
+            keys == {"is_thinking", "thought"}
+            and line["is_thinking"] is True
+            and isinstance(line["thought"], str)
+        )
     elif kind == "tool_use":
         assert keys == {"id", "name", "input"} and isinstance(line["input"], dict), "R5"
         assert isinstance(line["id"], str) and isinstance(line["name"], str)
@@ -200,7 +230,9 @@ def _check_shape(line: Line) -> None:
             assert all(isinstance(tool, str) for tool in line["tools"])
         elif line["subtype"] == "compact_boundary":
             metadata = line["compact_metadata"]
-            assert metadata["trigger"] in ("auto", "manual") and isinstance(metadata["pre_tokens"], int), "R12"
+            assert metadata["trigger"] in ("auto", "manual") and isinstance(
+                metadata["pre_tokens"], int
+            ), "R12"
         elif line["subtype"] == "error":
             assert line["message"] and line["code"] == "AUTH", "R10"
     elif kind == "error":
@@ -217,4 +249,6 @@ def _check_usage(usage: Line) -> None:
     assert set(usage) - {"estimated"} == set(NUMBERS)
     assert all(isinstance(usage[name], int) and usage[name] >= 0 for name in NUMBERS)
     assert usage.get("estimated", True) is True
-    assert any(usage[name] for name in NUMBERS) or "estimated" in usage, "R6: what nobody counted is marked"
+    assert any(usage[name] for name in NUMBERS) or "estimated" in usage, (
+        "R6: what nobody counted is marked"
+    )

@@ -1,20 +1,24 @@
-"""The drop-in as a process that costs no start: forked from one that has imported everything already.
+"""The drop-in as a process that costs no start: forked from one that has imported everything
+already.
 
-Python and our imports are most of what a test of a process costs. A server, one for each pytest process, imports the
-package and waits; for each start it forks, and the fork runs `shim.__main__.main` with the arguments, the environment,
-the working directory and the descriptors that it was given. The fork is a child of pytest (CLONE_PARENT), so that it
-is waited for and signalled like any other. A stand-in that is started some hundred times has a server of its own,
+Python and our imports are most of what a test of a process costs. A server, one for each pytest
+process, imports the package and waits; for each start it forks, and the fork runs
+`shim.__main__.main` with the arguments, the environment, the working directory and the descriptors
+that it was given. The fork is a child of pytest (CLONE_PARENT), so that it is waited for and
+signalled like any other. A stand-in that is started some hundred times has a server of its own,
 which has imported nothing of ours: its forks run that program.
 
-Most runs (`box.run_shim`, `Box.running`) need no fork of their own: a `Worker`, which is such a fork, runs one command
-after the other, and restores after each command everything that it changed in the process (`resetting`). If a command
-leaves something that only the end of a process removes, such as a thread or a child, the worker exits, and the next run
-gets a new worker.
+Most runs (`box.run_shim`, `Box.running`) need no fork of their own: a `Worker`, which is such a
+fork, runs one command after the other, and restores after each command everything that it changed
+in the process (`resetting`). If a command leaves something that only the end of a process removes,
+such as a thread or a child, the worker exits, and the next run gets a new worker.
 
-What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
+What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full`
+does so everywhere.
 
-Hosts of background sessions are forked too (`use_forked_hosts`): by the server when a test starts the host, and by the
-drop-in itself when a forked drop-in starts it. Tests of the start of a host ask for the fixture `real_hosts`.
+Hosts of background sessions are forked too (`use_forked_hosts`): by the server when a test starts
+the host, and by the drop-in itself when a forked drop-in starts it. Tests of the start of a host
+ask for the fixture `real_hosts`.
 """
 
 import asyncio
@@ -43,16 +47,19 @@ from functools import cache
 from typing import Any, NamedTuple
 
 MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and the socket of a host
-# A worker receives its runs from a socket, whose descriptor is above those of a command and below the usual limit.
+# A worker receives its runs from a socket, whose descriptor is above those of a command and below
+# the usual limit.
 MIN_LINK_FD = 900
 OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
 HOST_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until a host handles them
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
-# How each standard stream of this interpreter handles encoding errors; a command may close or replace the streams.
+# How each standard stream of this interpreter handles encoding errors; a command may close or
+# replace the streams.
 STREAM_ERRORS = tuple(stream and stream.errors for stream in (sys.stdin, sys.stdout, sys.stderr))
 possible = sys.platform == "linux" and SYS_CLONE is not None
-# What a command imports only when it runs, also inside of the libraries; some versions of them do not have all of it.
+# What a command imports only when it runs, also inside of the libraries; some versions of them do
+# not have all of it.
 EXTRAS = (
     "anyio._backends._asyncio", "anyio._core._signals",
     "pydantic.plugin._loader", "typer._adapters", "typer._click.decorators", "typer.rich_utils",
@@ -85,9 +92,14 @@ class ReplacedStart(subprocess.Popen[bytes]):
             terminal=names["preexec_fn"] is own_terminal,
         )
         files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-        self.pid = self._start(request, [own if file == -1 else file for own, file in enumerate(files)])
+        self.pid = self._start(
+            request, [own if file == -1 else file for own, file in enumerate(files)]
+        )
         self._child_created = True
-        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        pipes = [
+            names[name]
+            for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        ]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _start(self, request: Request, files: Sequence[int]) -> int:
@@ -96,12 +108,15 @@ class ReplacedStart(subprocess.Popen[bytes]):
 
 
 class Forked(ReplacedStart):
-    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors may be `closed`.
+    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors
+    may be `closed`.
 
     `program` is a compiled stand-in (`box.stand_in`) that is run in the place of the shim.
     """
 
-    def __init__(self, words: Sequence[str], *, program: str = "", closed: Sequence[int] = (), **options: Any) -> None:
+    def __init__(
+        self, words: Sequence[str], *, program: str = "", closed: Sequence[int] = (), **options: Any
+    ) -> None:
         self._program = program
         self._closed = tuple(closed)
         super().__init__(words, **options)
@@ -150,11 +165,13 @@ class Server:
         return int.from_bytes(said, "big")
 
 
-# -- workers --------------------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------
 
 
 class WorkerRun(ReplacedStart):
-    """A run of `shim WORDS` in a worker, used like a `Popen`: the end of the run looks like the end of a process."""
+    """A run of `shim WORDS` in a worker, used like a `Popen`: the end of the run looks like the end
+    of a process.
+    """
 
     _worker: "Worker"
 
@@ -168,7 +185,9 @@ class WorkerRun(ReplacedStart):
         return self._worker.pid
 
     def kill_group(self) -> None:
-        """Kill the run and its process group, unless the run has ended and its worker serves other runs."""
+        """Kill the run and its process group, unless the run has ended and its worker serves other
+        runs.
+        """
         if self.poll() is None or self._worker.has_exited:
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -186,7 +205,9 @@ class WorkerRun(ReplacedStart):
 
 
 class Worker:
-    """A fork of the server that runs one command after the other; with `new_session` it has its own session."""
+    """A fork of the server that runs one command after the other; with `new_session` it has its own
+    session.
+    """
 
     def __init__(self, new_session: bool) -> None:
         self._new_session = new_session
@@ -202,7 +223,9 @@ class Worker:
         _protect(self.pid)
 
     def run(self, request: Request, files: Sequence[int]) -> bool:
-        """Start a run. Return False if the worker has exited, for example because a signal arrived late."""
+        """Start a run. Return False if the worker has exited, for example because a signal arrived
+        late.
+        """
         try:
             _send_request(self._link, request, files)
             if self._link.recv(1):
@@ -213,7 +236,9 @@ class Worker:
         return False
 
     def wait_for_status(self, timeout: float | None) -> int | None:
-        """Return the exit status of the run, or None if the run has not ended after `timeout` seconds."""
+        """Return the exit status of the run, or None if the run has not ended after `timeout`
+        seconds.
+        """
         self._link.settimeout(timeout)
         try:
             status = self._link.recv(1)
@@ -248,7 +273,8 @@ def start_in_worker(request: Request, files: Sequence[int]) -> Worker:
     return worker
 
 
-idle_workers: dict[bool, list[Worker]] = {False: [], True: []}  # key: whether the workers have their own session
+# key: whether the workers have their own session
+idle_workers: dict[bool, list[Worker]] = {False: [], True: []}
 _servers: dict[str, Server] = {}
 _starting = threading.Lock()
 protected_pids: set[int] = set()  # of our servers and workers
@@ -276,12 +302,16 @@ def _protect(pid: int) -> None:
 def forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
     known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn", "text"}
-    return possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
+    return (
+        possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
+    )
 
 
 def can_run_in_worker(options: Mapping[str, Any]) -> bool:
     """Return whether a run with these options of `Popen` can use a worker."""
-    return possible and {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}.issuperset(options)
+    return possible and {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}.issuperset(
+        options
+    )
 
 
 def own_terminal() -> None:
@@ -289,21 +319,27 @@ def own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-# -- hosts of background sessions -----------------------------------------------------------------------------------
+# -- hosts of background sessions ------------------------------------------------------------------
 
 Fork = Callable[[Request, Sequence[int]], int]  # what starts a host with these descriptors; its pid
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
-    """Make `shim.bridge.start` fork hosts instead of starting them: with `fork`, or with the server if it is None."""
+    """Make `shim.bridge.start` fork hosts instead of starting them: with `fork`, or with the server
+    if it is None.
+    """
     from shim.bridge import registry, start
 
-    def spawn(folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
+    def spawn(
+        folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int
+    ) -> int:
         can_fork = _can_fork_host(environment) and start.command is command
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, held, listening, environment, stdin)
         log = start._stderr(os.path.join(folder, registry.STDERR))
-        request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST)
+        request = Request(
+            (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
+        )
         try:
             return (fork or server("").fork)(request, [stdin, log, log, held, listening.fileno()])
         finally:
@@ -315,14 +351,18 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
 
 
 def _can_fork_host(environment: Mapping[str, str]) -> bool:
-    """Return whether a fork can replace this host: with the same interpreter, and without a running event loop."""
+    """Return whether a fork can replace this host: with the same interpreter, and without a running
+    event loop.
+    """
     python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
     same = all(os.environ.get(name) == value for name, value in python.items())
     return same and possible and asyncio._get_running_loop() is None
 
 
 def _fork_here(request: Request, files: Sequence[int]) -> int:
-    """Fork this process, which is a fork itself, so that the host has the same parent as if it were started."""
+    """Fork this process, which is a fork itself, so that the host has the same parent as if it were
+    started.
+    """
     from shim.channels import early_signals
 
     every = signal.valid_signals()
@@ -348,17 +388,19 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
     raise AssertionError
 
 
-# -- programs of ours that a fork starts -----------------------------------------------------------------------------
+# -- programs of ours that a fork starts -----------------------------------------------------------
 
-# What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start the drop-in, which
-# starts the programs of the vendor demo and of a recording.
+# What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start
+# the drop-in, which starts the programs of the vendor demo and of a recording.
 HOST = "shim.bridge.host"
 WORKER = "worker"  # not a module: the fork becomes a worker
 RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
 
 
 class ForkedHere(ReplacedStart):
-    """A child that is a fork of this process, which is a fork itself. Other programs are started as usual."""
+    """A child that is a fork of this process, which is a fork itself. Other programs are started as
+    usual.
+    """
 
     def __init__(self, args: Sequence[str], **options: Any) -> None:
         environment = options.get("env")
@@ -372,15 +414,24 @@ class ForkedHere(ReplacedStart):
             subprocess.Popen._execute_child(self, args, *rest)  # type: ignore[attr-defined]
 
     def _start(self, request: Request, files: Sequence[int]) -> int:
-        return _fork_here(request._replace(arguments=request.arguments[4:], module=request.arguments[3]), files)
+        return _fork_here(
+            request._replace(arguments=request.arguments[4:], module=request.arguments[3]), files
+        )
 
 
 def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a command starts a program of ours in this Python, and a fork of this process can stand for it.
+    """Return whether a command starts a program of ours in this Python, and a fork of this process
+    can stand for it.
 
-    Only its main thread forks. Other threads wait at that moment, and hold no lock that the fork needs.
+    Only its main thread forks. Other threads wait at that moment, and hold no lock that the fork
+    needs.
     """
-    ours = len(command) > 3 and command[0] == sys.executable and command[1:3] == ["-I", "-m"] and command[3] in RUNNABLE
+    ours = (
+        len(command) > 3
+        and command[0] == sys.executable
+        and command[1:3] == ["-I", "-m"]
+        and command[3] in RUNNABLE
+    )
     python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
     same = all(os.environ.get(name) == value for name, value in python.items())
     return ours and same and threading.current_thread() is threading.main_thread()
@@ -402,7 +453,9 @@ def _use_forks_here() -> None:
 def _forking_start(start: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `spawn._start` that forks programs of ours."""
 
-    def forking(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> Any:
+    def forking(
+        command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+    ) -> Any:
         if not _is_runnable(command, environment):
             return start(command, environment, cwd, feed=feed)
         return ForkedHere(
@@ -418,7 +471,7 @@ def _forking_start(start: Callable[..., Any]) -> Callable[..., Any]:
     return forking
 
 
-# -- the server ------------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 
 
 def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
@@ -426,11 +479,14 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
     prepare()
     gc.collect()
     gc.freeze()
-    signal.valid_signals = cache(signal.valid_signals)  # asyncio calls it six times in a turn, which takes 1 ms
+    # asyncio calls it six times in a turn, which takes 1 ms
+    signal.valid_signals = cache(signal.valid_signals)
     asked = socket.socket(fileno=descriptor)
     while received := _receive_request(asked):
         request, files = received
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ())
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ()
+        )
         pid = _clone()
         if not pid:
             asked.close()
@@ -467,7 +523,9 @@ def _prepare_shim() -> None:
 
 
 def _preload_host_modules() -> None:
-    """Import and parse what each host loads at its start. This is most of the time that a forked host needs."""
+    """Import and parse what each host loads at its start. This is most of the time that a forked
+    host needs.
+    """
     from shim import vendors
     from shim.conversation.preload import LAZY_MODULES
     from shim.profiles.load import files
@@ -504,7 +562,8 @@ def _clone() -> int:
 
 def _become(request: Request, files: Sequence[int], link: int = OPEN_FILES) -> Request:
     """Take over what was given to a fork. All other descriptors are closed, except `link`."""
-    kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]  # so that none is overwritten by another
+    # so that none is overwritten by another
+    kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
     for number, file in enumerate(kept):
         os.dup2(file, number)
     os.closerange(len(files), link)
@@ -521,7 +580,9 @@ def _become(request: Request, files: Sequence[int], link: int = OPEN_FILES) -> R
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = None
         if number not in request.closed:
-            stream = open(number, mode, encoding="utf-8", errors=STREAM_ERRORS[number], closefd=False)  # noqa: SIM115
+            stream = open(  # noqa: SIM115
+                number, mode, encoding="utf-8", errors=STREAM_ERRORS[number], closefd=False
+            )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     return request
@@ -588,17 +649,29 @@ def _run_request(request: Request) -> int:
     if request.module in ("", "shim"):
         return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), request.arguments)
     if request.module.endswith(".py"):
-        return _run(lambda: runpy.run_path(request.module, run_name="__main__"), request.module, request.arguments)
+        return _run(
+            lambda: runpy.run_path(request.module, run_name="__main__"),
+            request.module,
+            request.arguments,
+        )
     specification = importlib.util.find_spec(request.module)
-    assert specification is not None and isinstance(specification.loader, importlib.machinery.SourceFileLoader)
+    assert specification is not None and isinstance(
+        specification.loader, importlib.machinery.SourceFileLoader
+    )
     program = str(specification.origin)
     code = specification.loader.get_code(request.module)
     assert code is not None
-    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
+    return _run(
+        lambda: exec(code, {"__name__": "__main__", "__file__": program}),
+        program,
+        request.arguments,
+    )
 
 
 def _serve_runs() -> int:
-    """Run one command after the other. Return the exit status of the last one if this process cannot be restored."""
+    """Run one command after the other. Return the exit status of the last one if this process
+    cannot be restored.
+    """
     sys.path.insert(0, os.path.dirname(__file__))
     from resetting import ProcessSnapshot
 
@@ -627,7 +700,11 @@ def _main(descriptor: int, program: str) -> int:
     code = loader.get_code("__main__")
     assert code is not None
     request = serve(descriptor, _prepare_stand_in)
-    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
+    return _run(
+        lambda: exec(code, {"__name__": "__main__", "__file__": program}),
+        program,
+        request.arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""A vendor's program that nobody listed, for tests: `heron fly [FLAGS] -- PROMPT`, with lines of a shape of its own.
+"""A vendor's program that nobody listed, for tests: `heron fly [FLAGS] -- PROMPT`, with lines of a
+shape of its own.
 
-The words of the prompt say what happens: `look` calls two tools side by side, `fall` fails in its own words, `limit`
-is refused by its model, `drop` exits without a word, anything else is answered. HERON_LOG is a file for what it was
-started with.
+The words of the prompt say what happens: `look` calls two tools side by side, `fall` fails in its
+own words, `limit` is refused by its model, `drop` exits without a word, anything else is answered.
+HERON_LOG is a file for what it was started with.
 """
 
 import json
@@ -51,7 +52,10 @@ def look() -> int:
     ]
     say("work", jobs=jobs)
     say("eat", bill={"fish": 10, "frozen": 0, "bones": 2})
-    reports = [{"ref": 8, "found": ["no such", "place"], "went": "badly"}, {"ref": 7, "found": ["one"], "went": "well"}]
+    reports = [
+        {"ref": 8, "found": ["no such", "place"], "went": "badly"},
+        {"ref": 7, "found": ["one"], "went": "well"},
+    ]
     say("report", reports=reports)
     say("call", part=2, so_far="One is there.")
     say("eat", bill={"fish": 20, "frozen": 10, "bones": 3})

@@ -1,8 +1,9 @@
-"""Streams made as bad as what agents really print, for any fixture (hostile-input, sections 2 and 3).
+"""Streams made as bad as what agents really print, for any fixture (hostile-input, sections 2 and
+3).
 
-A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what is said for the
-damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line that they hit, and no rule.
-`damaged` makes such a stream by chance.
+A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what
+is said for the damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line
+that they hit, and no rule. `damaged` makes such a stream by chance.
 """
 
 import re
@@ -87,7 +88,9 @@ def as_cesu(line: bytes) -> bytes:
     text = line.decode("utf-8", "surrogateescape")
     pairs = re.sub("[\U00010000-\U0010ffff]", lambda found: _pair(found[0]), text)
     return b"".join(
-        character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
+        character.encode(
+            "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+        )
         if not _is_low(pairs, position)
         else character.encode("utf-8", "surrogatepass")
         for position, character in enumerate(pairs)
@@ -98,7 +101,10 @@ def _pair(character: str) -> str:
     return (
         character.encode("utf-16-le").decode("utf-16-le", "surrogatepass")
         if character.isascii()
-        else "".join(chr(int.from_bytes(character.encode("utf-16-be")[start : start + 2], "big")) for start in (0, 2))
+        else "".join(
+            chr(int.from_bytes(character.encode("utf-16-be")[start : start + 2], "big"))
+            for start in (0, 2)
+        )
     )
 
 
@@ -124,7 +130,9 @@ REPAIRABLE: Mapping[str, Damage] = {
     "progress bar in front": _around(PROGRESS, b""),
     "progress bar between": _between(PROGRESS),
     "escapes between": _between(ESCAPES, b"\x1b]52;c;ZXZpbA==\x07"),
-    "noise between": _between(b"(node:12) DeprecationWarning: punycode", b"caf\xe9", b"Active code page: 65001\r"),
+    "noise between": _between(
+        b"(node:12) DeprecationWarning: punycode", b"caf\xe9", b"Active code page: 65001\r"
+    ),
     "values between": _between(b"null", b"[]", b"42", b'"text"', b"true", b"{}"),
     "blank lines": _between(*[b""] * 1000, b"\r", b"  ", b"\x00"),
     "two on a line": _on_one_line(2),
@@ -173,7 +181,9 @@ def stream(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
     return b"\n".join(lines) + (b"\n" if ended else b"")
 
 
-def damaged(chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4) -> bytes:
+def damaged(
+    chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4
+) -> bytes:
     """A stream with one damage or a few."""
     lines = clean_lines(data)
     for _ in range(chance.randint(1, at_most)):
@@ -183,7 +193,9 @@ def damaged(chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABL
 
 
 def told(said: bytes) -> dict[str, Any]:
-    """What a frontend learns from a stream: the texts, the calls, the results, and how each turn ended."""
+    """What a frontend learns from a stream: the texts, the calls, the results, and how each turn
+    ended.
+    """
     found: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
     for line in parse(said):
         if line["type"] == "result":
@@ -199,5 +211,7 @@ def told(said: bytes) -> dict[str, Any]:
 
 
 def _blocks(line: Line) -> list[Line]:
-    content = line.get("message", {}).get("content", []) if line["type"] in ("assistant", "user") else []
+    content = (
+        line.get("message", {}).get("content", []) if line["type"] in ("assistant", "user") else []
+    )
     return content if isinstance(content, list) else []

@@ -1,4 +1,6 @@
-"""What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a client hears."""
+"""What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a
+client hears.
+"""
 
 import os
 import signal
@@ -14,7 +16,8 @@ from shim.bridge.registry import Registered
 from shim.bridge.start import Wanted, reap, start
 from shim.bridge.stop import stop
 
-PATIENCE = 60.0  # no test takes so long unless something hangs: two processes have to begin, one behind the other
+# no test takes so long unless something hangs: two processes have to begin, one behind the other
+PATIENCE = 60.0
 
 
 class Hosting:
@@ -25,14 +28,20 @@ class Hosting:
         self.cwd.mkdir(parents=True)
         state = path / "state"
         state.mkdir(mode=0o700)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHIM_", "CLAUDE"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SHIM_", "CLAUDE"))
+        }
         here = {"HOME": str(path), "SHIM_STATE": str(state), "SHIM_VENDOR": "demo"}
         self.environment = {**kept, **here, **variables}
 
     def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> Registered:
         """Begin a host; `wanted` are fields of `Wanted`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
-        return start(Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session)
+        return start(
+            Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session
+        )
 
     def link(self, one: Registered, **hello: Any) -> Link:
         """A connection to it."""
@@ -60,7 +69,9 @@ class Hosting:
 
     @contextmanager
     def halted(self, one: Registered) -> Iterator[int]:
-        """The process of its host, which stands still meanwhile: it hears nobody, and writes none of its files."""
+        """The process of its host, which stands still meanwhile: it hears nobody, and writes none
+        of its files.
+        """
         pid: int = self.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:

@@ -16,7 +16,9 @@ from shim.core.bridge.frames import WATCH
 
 
 class HostingBox:
-    """`environment` is what is said beside the box's own; `variables` are all that a host and its clients have."""
+    """`environment` is what is said beside the box's own; `variables` are all that a host and its
+    clients have.
+    """
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -46,7 +48,9 @@ class HostingBox:
     def children(self, one: Registered) -> list[int]:
         """The processes that a host has started, and that live."""
         pid = self.now(one).facts["pid"]
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
 
     def until(self, link: Link, kind: str) -> dict[str, Any]:
         """The next frame of a kind."""

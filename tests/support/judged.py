@@ -1,6 +1,7 @@
 """Rules and calls, and what the real claude did with each call (`tests/core/policy/judged.toml`).
 
-A call stands there as "VERDICT: TOOL ARGUMENT", or "VERDICT (OURS): TOOL ARGUMENT" where we are stricter on purpose.
+A call stands there as "VERDICT: TOOL ARGUMENT", or "VERDICT (OURS): TOOL ARGUMENT" where we are
+stricter on purpose.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Judged:
 class Case:
     """Rules, as flags and settings files, and calls under them.
 
-    `top` and `top_local` are the project's and the local file of the repository whose sub folder is worked in.
+    `top` and `top_local` are the project's and the local file of the repository whose sub folder is
+    worked in.
     """
 
     name: str
@@ -75,7 +77,12 @@ class Case:
 
     def furnish(self, root: Path) -> None:
         """The files that the calls are about, and the settings files, below a folder of this test."""
-        files = {"work/secret/x": "hidden\n", "work/notes.txt": "notes\n", "work/sub/a.txt": "a\n", "out/o.txt": "o\n"}
+        files = {
+            "work/secret/x": "hidden\n",
+            "work/notes.txt": "notes\n",
+            "work/sub/a.txt": "a\n",
+            "out/o.txt": "o\n",
+        }
         settings = {
             "home/.claude/settings.json": self.user,
             "work/.claude/settings.json": self.project,

@@ -1,4 +1,6 @@
-"""What every backend of the log port has to do, as tests: a class to inherit, which is told how to open a log."""
+"""What every backend of the log port has to do, as tests: a class to inherit, which is told how to
+open a log.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +25,9 @@ def said(*numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9") 
 
 
 class LogSuite:
-    """`opened` gives the log of one life; the next call gives that of the next one, with what the former ones said."""
+    """`opened` gives the log of one life; the next call gives that of the next one, with what the
+    former ones said.
+    """
 
     def opened(self, generation: int) -> Log:
         raise NotImplementedError
@@ -40,7 +44,9 @@ class LogSuite:
         log.append(said(1, 2))
         log.append(said(3))
         at = 1_700_000_000_000
-        assert log.read(0, 10) == [Entry(number, 1, at + number, line(number)) for number in (1, 2, 3)]
+        assert log.read(0, 10) == [
+            Entry(number, 1, at + number, line(number)) for number in (1, 2, 3)
+        ]
         assert (log.first, log.last) == (1, 3)
 
     def test_a_read_begins_behind_a_number_and_has_an_end(self, log):
@@ -54,7 +60,10 @@ class LogSuite:
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
         heard = Record(HEARD, 3, b'{"type":"user"}')
         log.append([*said(1), Record(SAID, 2, QUESTION), heard, Record(NOTED, 4, note), *said(2)])
-        assert [(entry.number, entry.line) for entry in log.read(0, 10)] == [(1, line(1)), (2, line(2))]
+        assert [(entry.number, entry.line) for entry in log.read(0, 10)] == [
+            (1, line(1)),
+            (2, line(2)),
+        ]
         assert log.last == 2
 
     def test_a_line_of_any_size_is_whole(self, log):
@@ -65,12 +74,17 @@ class LogSuite:
         assert first.line == line(1, text) and numbers(log.read(1, 9)) == [2]
 
     def test_a_line_that_only_speaks_of_the_protocol_has_a_number(self, log):
-        spoken = b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
+        spoken = (
+            b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
+        )
         log.append([Record(SAID, 1, spoken, 1)])
         assert [entry.line for entry in log.read(0, 9)] == [spoken]
 
     def test_any_bytes_of_a_line_come_back(self, log):
-        lines = [b'{"type":"x","s":"%b"}' % piece for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")]
+        lines = [
+            b'{"type":"x","s":"%b"}' % piece
+            for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")
+        ]
         log.append([Record(SAID, number, data, number) for number, data in enumerate(lines, 1)])
         assert [entry.line for entry in log.read(0, 9)] == lines
 

@@ -1,9 +1,11 @@
-"""The drop-in in this process, over programs in memory and with a clock that no machine can slow down.
+"""The drop-in in this process, over programs in memory and with a clock that no machine can slow
+down.
 
-`MemoryBox` has the methods of `Box` that a test of a conversation needs. The drop-in is the real one, from its command
-line to its exit status, with real descriptors 0, 1 and 2. It runs in a thread. Either the test or this thread runs,
-never both. The clock of the event loop stands still while there is something to do. It moves to the next deadline only
-when the test waits (`MemoryRunning.wait`). So a silence of minutes takes no time, and a busy machine does not make a
+`MemoryBox` has the methods of `Box` that a test of a conversation needs. The drop-in is the real
+one, from its command line to its exit status, with real descriptors 0, 1 and 2. It runs in a
+thread. Either the test or this thread runs, never both. The clock of the event loop stands still
+while there is something to do. It moves to the next deadline only when the test waits
+(`MemoryRunning.wait`). So a silence of minutes takes no time, and a busy machine does not make a
 vendor look silent.
 
 Tests of processes, of signals between them, of pipes or of real durations need a `Box`.
@@ -47,11 +49,13 @@ from shim.process.probe import Probe
 from shim.process.spawn_error import unstartable
 
 NEVER = float("inf")
-HANG_SECONDS = 4 * PATIENCE  # of real time for one step of the drop-in: much output takes long on a busy machine
+# of real time for one step of the drop-in: much output takes long on a busy machine
+HANG_SECONDS = 4 * PATIENCE
 STDIN_PIPE_BYTES = 1024 * 1024
 MAX_ABANDONED_STEPS = 100  # that the drop-in may take to clean up
 MAX_READ_BYTES = 2**30  # more than any test writes
-DEMO_MODULE = "shim.commands.turn.demo_child"  # the bundled program of the vendor demo; here it is the program `demo`
+# the bundled program of the vendor demo; here it is the program `demo`
+DEMO_MODULE = "shim.commands.turn.demo_child"
 
 
 class AbandonedError(BaseException):
@@ -59,7 +63,9 @@ class AbandonedError(BaseException):
 
 
 class Lockstep:
-    """Runs either the test or the thread of the drop-in, never both. `now` is the time of the event loop."""
+    """Runs either the test or the thread of the drop-in, never both. `now` is the time of the event
+    loop.
+    """
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -86,10 +92,14 @@ class Lockstep:
         """Let the drop-in run until it has to wait."""
         if not self.is_over:
             self._go.release()
-            assert self._back.acquire(timeout=HANG_SECONDS), "the drop-in hangs outside of its event loop"
+            assert self._back.acquire(timeout=HANG_SECONDS), (
+                "the drop-in hangs outside of its event loop"
+            )
 
     def on_idle(self, timeout: float | None) -> None:
-        """Let the test run. The event loop calls this when it has nothing to do for `timeout` seconds."""
+        """Let the test run. The event loop calls this when it has nothing to do for `timeout`
+        seconds.
+        """
         self.next_deadline = NEVER if timeout is None else self.now + timeout
         self._back.release()
         self._go.acquire()
@@ -152,9 +162,18 @@ class MemorySignals:
 
 
 class MemoryRunning:
-    """The drop-in while it runs, with the methods of `box.Running`. It runs only while one of them waits."""
+    """The drop-in while it runs, with the methods of `box.Running`. It runs only while one of them
+    waits.
+    """
 
-    def __init__(self, lockstep: Lockstep, signals: MemorySignals, stdin: int | None, stdout: int, stderr: int) -> None:
+    def __init__(
+        self,
+        lockstep: Lockstep,
+        signals: MemorySignals,
+        stdin: int | None,
+        stdout: int,
+        stderr: int,
+    ) -> None:
         self._lockstep = lockstep
         self._signals = signals
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
@@ -162,7 +181,7 @@ class MemoryRunning:
         self._stdout_bytes, self._consumed = b"", 0
         self.exit_status: int | None = None
 
-    # -- waiting -----------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         """Let the drop-in run until a condition holds; at most `seconds` of its clock may pass."""
@@ -174,7 +193,9 @@ class MemoryRunning:
                 return
             if self._stdout_is_pipe and len(self._stdout_bytes) > length:
                 continue  # now it can write more
-            assert not self._lockstep.is_over, f"{what} did not come before the end: {self._output()!r}"
+            assert not self._lockstep.is_over, (
+                f"{what} did not come before the end: {self._output()!r}"
+            )
             assert self._lockstep.next_deadline <= last, f"{what} did not come: {self._output()!r}"
             self._lockstep.now = self._lockstep.next_deadline
 
@@ -183,7 +204,9 @@ class MemoryRunning:
         last = self._lockstep.now + seconds
         while True:
             self._lockstep.step()
-            assert not self._lockstep.is_over, f"it ended after {seconds - (last - self._lockstep.now):g} s"
+            assert not self._lockstep.is_over, (
+                f"it ended after {seconds - (last - self._lockstep.now):g} s"
+            )
             if self._lockstep.next_deadline > last:
                 break
             self._lockstep.now = self._lockstep.next_deadline
@@ -191,7 +214,7 @@ class MemoryRunning:
         self._lockstep.step()
         assert not self._lockstep.is_over, f"it ended after {seconds:g} s"
 
-    # -- stdout ------------------------------------------------------------------------------------------------------
+    # -- stdout ------------------------------------------------------------------------------------
 
     def _output(self, at_once: int = MAX_READ_BYTES) -> bytes:
         if not self._stdout_is_pipe:
@@ -207,7 +230,9 @@ class MemoryRunning:
         return self._stdout_bytes[self._consumed :]
 
     def read_until(self, mark: bytes, at_once: int = MAX_READ_BYTES) -> bytes:
-        """Return its stdout once it contains `mark`. Read at most `at_once` bytes of a pipe whenever it has to wait."""
+        """Return its stdout once it contains `mark`. Read at most `at_once` bytes of a pipe
+        whenever it has to wait.
+        """
         if mark not in self._stdout_bytes[self._consumed :]:
             self.wait(lambda: mark in self._output(at_once), repr(mark))
         return self._stdout_bytes[self._consumed :]
@@ -224,11 +249,13 @@ class MemoryRunning:
         self._consumed += len(lines)
         return lines
 
-    # -- stdin, signals and the end ----------------------------------------------------------------------------------
+    # -- stdin, signals and the end ----------------------------------------------------------------
 
     def say(self, *events: Line | str) -> None:
         """Write lines to its stdin."""
-        self.write(b"".join((e if isinstance(e, str) else json.dumps(e)).encode() + b"\n" for e in events))
+        self.write(
+            b"".join((e if isinstance(e, str) else json.dumps(e)).encode() + b"\n" for e in events)
+        )
 
     def write(self, data: bytes) -> None:
         """Write bytes to its stdin."""
@@ -269,7 +296,11 @@ class MemoryRunning:
         """Read it to its end."""
         self.wait(lambda: [self._output()] and self._lockstep.is_over, "its end")
         status = self.status()
-        return Done(status, self._output(), os.pread(self._stderr, os.fstat(self._stderr).st_size, 0).decode())
+        return Done(
+            status,
+            self._output(),
+            os.pread(self._stderr, os.fstat(self._stderr).st_size, 0).decode(),
+        )
 
     def hang_up(self) -> Done:
         """Close its stdin, and let it run to its end."""
@@ -302,7 +333,9 @@ class MemoryGate:
 
 
 class MemoryLifeline:
-    """A lifeline of programs in memory, like `box.Lifeline`: their words, and whether the programs have ended."""
+    """A lifeline of programs in memory, like `box.Lifeline`: their words, and whether the programs
+    have ended.
+    """
 
     def __init__(self, path: str, box: MemoryBox) -> None:
         self.path = path
@@ -323,7 +356,11 @@ class MemoryLifeline:
         """Return whether all programs that wrote a word here have ended."""
 
         def ended() -> bool:
-            holders = [each for each in self._box.programs if any(path == self.path for path, _ in each.words)]
+            holders = [
+                each
+                for each in self._box.programs
+                if any(path == self.path for path, _ in each.words)
+            ]
             return bool(holders) and all(program.exit is not None for program in holders)
 
         if self._box.is_running and not ended():
@@ -332,7 +369,9 @@ class MemoryLifeline:
 
 
 class MemoryBox(Box):
-    """A box whose programs (`fake`, `fakes`) and whose drop-in (`running`, `claude`) are in this process."""
+    """A box whose programs (`fake`, `fakes`) and whose drop-in (`running`, `claude`) are in this
+    process.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -346,9 +385,13 @@ class MemoryBox(Box):
         return self.fakes(steps, name=name)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
-        """Create a program that follows the next plan at each start, finally always the last one. Return its path."""
+        """Create a program that follows the next plan at each start, finally always the last one.
+        Return its path.
+        """
         self._count += 1
-        path = self.program(name or f"fake{self._count}", "echo 'this program is in memory' >&2; exit 1\n")
+        path = self.program(
+            name or f"fake{self._count}", "echo 'this program is in memory' >&2; exit 1\n"
+        )
         self._plans[path] = list(plans)
         return path
 
@@ -404,14 +447,20 @@ class MemoryBox(Box):
                 os.close(file)
 
     def _install_patches(
-        self, patch: pytest.MonkeyPatch, lockstep: Lockstep, signals: MemorySignals, environment: Mapping[str, str]
+        self,
+        patch: pytest.MonkeyPatch,
+        lockstep: Lockstep,
+        signals: MemorySignals,
+        environment: Mapping[str, str],
     ) -> None:
         for name in list(os.environ):
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.chdir(self.cwd)
-        run = functools.partial(anyio.run, backend_options={"loop_factory": lambda: LockstepLoop(lockstep)})
+        run = functools.partial(
+            anyio.run, backend_options={"loop_factory": lambda: LockstepLoop(lockstep)}
+        )
         patch.setattr(anyio, "run", run)
         patch.setattr(anyio, "open_signal_receiver", signals.open)
         patch.setattr(early_signals, "handle", lambda handler: None)
@@ -426,11 +475,15 @@ class MemoryBox(Box):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
         patch.setattr(vendors, "described", list(vendors.described))
 
-    def _spawn(self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> Any:
+    def _spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any
+    ) -> Any:
         if DEMO_MODULE in command:
             command = [str(self.bin / "demo")]
         if not os.path.exists(command[0]):
-            raise unstartable(command, environment, cwd, FileNotFoundError(2, "No such file or directory"))
+            raise unstartable(
+                command, environment, cwd, FileNotFoundError(2, "No such file or directory")
+            )
         program = self.start_program(command[0], command[1:], environment, cwd)
         program.stdin_closed = not options["feed"]
         program.run()
@@ -447,7 +500,9 @@ class MemoryBox(Box):
         return self.programs[-1]
 
 
-def _answer_probe(probe: Probe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
+def _answer_probe(
+    probe: Probe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}
+) -> bytes:
     """Answer a probe of a program in memory for its version or its help."""
     probe.failure, probe.broken, probe.late, probe.ended_well = "", False, False, True
     if list(args) == ["--version"]:

@@ -18,7 +18,9 @@ _pids = count(-1, -1)  # not the pids of processes
 
 
 class MemoryProgram:
-    """A program in memory. It runs whenever something has changed, until it has to wait (`_continue`)."""
+    """A program in memory. It runs whenever something has changed, until it has to wait
+    (`_continue`).
+    """
 
     stdin = stdout = stderr = None  # there are no pipes
 
@@ -66,7 +68,9 @@ class MemoryProgram:
 
 
 class MemoryChild(Child):
-    """A `Child` whose process is a `MemoryProgram`. It is stopped by the code of `Child`, with the same timeouts."""
+    """A `Child` whose process is a `MemoryProgram`. It is stopped by the code of `Child`, with the
+    same timeouts.
+    """
 
     def __init__(self, started: Started) -> None:
         super().__init__(started)

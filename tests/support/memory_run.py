@@ -1,4 +1,6 @@
-"""One run of the real loop and the real drivers in memory: over a program that answers each line of its stdin."""
+"""One run of the real loop and the real drivers in memory: over a program that answers each line of
+its stdin.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Responder(Protocol):
         """Return whether it reads its stdin, and does not exit after its first output."""
 
 
-Starts = Callable[[Sequence[str], Mapping[str, str], str], Responder]  # from command, environment and folder
+# from command, environment and folder
+Starts = Callable[[Sequence[str], Mapping[str, str], str], Responder]
 
 
 class RespondingProgram(MemoryProgram):
@@ -91,13 +94,18 @@ class MemoryLauncher(Launcher):
         self.program.remembered = True
 
 
-def run_in_memory(monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts) -> bytes:
-    """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the frontend received.
+def run_in_memory(
+    monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts
+) -> bytes:
+    """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the
+    frontend received.
 
     Raise ShimError if the turn is refused before a child is started.
     """
 
-    def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> MemoryProgram:
+    def spawn(
+        command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any
+    ) -> MemoryProgram:
         return RespondingProgram(starts(command, environment, cwd))
 
     with monkeypatch.context() as patch:

@@ -13,7 +13,12 @@ from shim.core.vendor.commands import Ask, Stage, TellChild
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
 
-HELLO = {"type": "extension_ui_request", "method": "setStatus", "statusKey": "claude-shim", "statusText": "asks"}
+HELLO = {
+    "type": "extension_ui_request",
+    "method": "setStatus",
+    "statusKey": "claude-shim",
+    "statusText": "asks",
+}
 MODEL = {"id": "m1", "provider": "mock", "input": ["text", "image"]}
 START = {"type": "agent_start"}
 SETTLED = {"type": "agent_settled"}
@@ -22,7 +27,12 @@ OLD_END = {"type": "agent_end", "messages": []}
 
 
 def reply(*blocks, stop="stop", **fields):
-    message = {"role": "assistant", "model": "m1", "content": list(blocks), "stopReason": stop} | fields
+    message = {
+        "role": "assistant",
+        "model": "m1",
+        "content": list(blocks),
+        "stopReason": stop,
+    } | fields
     return {"type": "message_end", "message": message}
 
 
@@ -31,7 +41,12 @@ def text(words):
 
 
 def call(identity="c1", name="bash", **arguments):
-    return {"type": "toolCall", "id": identity, "name": name, "arguments": arguments or {"command": "ls"}}
+    return {
+        "type": "toolCall",
+        "id": identity,
+        "name": name,
+        "arguments": arguments or {"command": "ls"},
+    }
 
 
 def question(identity="q1", call="c1", tool="bash", **given):
@@ -46,13 +61,18 @@ def question(identity="q1", call="c1", tool="bash", **given):
 
 
 class Talk(Played):
-    """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
+    """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has
+    come.
+    """
 
     def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
         super().__init__(find("pi").program.two_way(), judge=judge)
         self.stages, self._told = [], []
         request = Request(
-            parse_arguments(flags).with_flags(model=model), "", policy=Policy(place=Place("/w", "/h")), listens=True
+            parse_arguments(flags).with_flags(model=model),
+            "",
+            policy=Policy(place=Place("/w", "/h")),
+            listens=True,
         )
         self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
 
@@ -71,14 +91,23 @@ class Talk(Played):
         self._told.clear()
 
     def prompt(self, message="hi"):
-        return self.tell(self.speech.prompt(message if isinstance(message, Message) else Message(message)))
+        return self.tell(
+            self.speech.prompt(message if isinstance(message, Message) else Message(message))
+        )
 
     def begun(self, *, commands=(), hello=True, **state):
         """Greeted, with a message that was said and whose run has begun."""
         data = {"sessionId": "s1", "model": MODEL} | state
         self.prompt()
         self.says(*([HELLO] if hello else []), self.answer_to("get_state", data))
-        self.says({"type": "response", "id": "shim-2", "success": True, "data": {"commands": list(commands)}})
+        self.says(
+            {
+                "type": "response",
+                "id": "shim-2",
+                "success": True,
+                "data": {"commands": list(commands)},
+            }
+        )
         return self
 
     def answer_to(self, kind, data=None, error=""):
@@ -109,4 +138,6 @@ class Talk(Played):
 
     @property
     def results(self):
-        return [line for line in map(json.loads, self.lines.splitlines()) if line["type"] == "result"]
+        return [
+            line for line in map(json.loads, self.lines.splitlines()) if line["type"] == "result"
+        ]

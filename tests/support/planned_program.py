@@ -18,8 +18,8 @@ Plan = Sequence[Sequence[Any]]
 class PlannedProgram(MemoryProgram):
     """A program that follows its plan until a step has to wait.
 
-    Its steps have the names and meanings of those in `fake_child`. Steps that need a process, and some others, are
-    missing.
+    Its steps have the names and meanings of those in `fake_child`. Steps that need a process, and
+    some others, are missing.
     """
 
     def __init__(
@@ -32,7 +32,8 @@ class PlannedProgram(MemoryProgram):
     ) -> None:
         """Create the program; `gates` counts for each gate how many programs may still pass."""
         super().__init__()
-        self.words: set[tuple[str, str]] = set()  # (lifeline, word) for each word that it wrote to a lifeline
+        # (lifeline, word) for each word that it wrote to a lifeline
+        self.words: set[tuple[str, str]] = set()
         self._gates = gates
         self._arguments, self._environment, self._cwd = list(arguments), dict(environment), cwd
         self._stdin_bytes = b""
@@ -48,13 +49,15 @@ class PlannedProgram(MemoryProgram):
     def _follow(self, plan: Plan) -> Iterator[None]:
         for name, *values in plan:
             step = getattr(self, f"_do_{name}", None)
-            assert step is not None, f"the step {name!r} needs a real process: use Box instead of MemoryBox"
+            assert step is not None, (
+                f"the step {name!r} needs a real process: use Box instead of MemoryBox"
+            )
             yield from step(*values) or ()
             if self.exit is not None:
                 return
         self._end(code=0)
 
-    # -- the steps; those that may wait are generators ---------------------------------------------------------------
+    # -- the steps; those that may wait are generators ---------------------------------------------
 
     def _next_line(self) -> Iterator[None]:
         while b"\n" not in self.unread and not self.stdin_closed:
@@ -87,8 +90,14 @@ class PlannedProgram(MemoryProgram):
             if event is None or event["type"] == "user":
                 return
             if event["type"] == "control_request":
-                answer = {"subtype": "success", "request_id": event["request_id"], "response": {"commands": []}}
-                yield from self._do_out(json.dumps({"type": "control_response", "response": answer}) + "\n")
+                answer = {
+                    "subtype": "success",
+                    "request_id": event["request_id"],
+                    "response": {"commands": []},
+                }
+                yield from self._do_out(
+                    json.dumps({"type": "control_response", "response": answer}) + "\n"
+                )
 
     def _take_unread(self) -> None:
         self._stdin_bytes += self.unread

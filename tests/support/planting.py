@@ -7,7 +7,8 @@ from casting import Moment, cast_of
 from showing import line
 from telling import answer, asked, call, delta, result, returned, said, start, text, user
 
-# Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's beginning.
+# Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's
+# beginning.
 EVIL = "\x1b[31m\x1b]52;c;eA==\x07\x1b]8;;http://evil.example\x1b\\x\x9b2J\u202eb\u2066\r\x08\x7f"
 MARKUP = "[red]m[/red] [link=http://evil.example]l[/link] [/]"
 TRICKS = (
@@ -15,16 +16,27 @@ TRICKS = (
     "<https://auto.example> &#27;[31m &#x202e; **b**\n\n<div>html</div>\n\n````\n```\ninside\n````\n\nafter\n"
 )
 BAD = EVIL + MARKUP
-SEEN = ("[red]m[/red]", "[link=http://evil.example]l[/link]", "\\x1b]52;c;eA==", "\\x9b2J", "\\u202e")
+SEEN = (
+    "[red]m[/red]",
+    "[link=http://evil.example]l[/link]",
+    "\\x1b]52;c;eA==",
+    "\\x9b2J",
+    "\\u202e",
+)
 
 SGR = r"\x1b\[[0-9;]*m"
-LIVE = r"\x1b\[\?25[lh]|\r(\x1b\[\d+A)?(\x1b\[J)?|\x1b\[\d+C"  # below: the cursor hidden, rows up and wiped, a column
+# below: the cursor hidden, rows up and wiped, a column
+LIVE = r"\x1b\[\?25[lh]|\r(\x1b\[\d+A)?(\x1b\[J)?|\x1b\[\d+C"
 
 
 def obeyed(drawn: str, *, live: bool = False) -> list[str]:
-    """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its spinner."""
+    """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its
+    spinner.
+    """
     rest = re.sub(f"{SGR}|{LIVE}" if live else SGR, "", drawn)
-    return re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", rest)
+    return re.findall(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", rest
+    )
 
 
 def events() -> list[dict[str, Any]]:
@@ -34,9 +46,22 @@ def events() -> list[dict[str, Any]]:
     wrong["message"]["model"] = "<synthetic>"
     todos = [{"content": BAD, "status": BAD}]
     edit = {"file_path": BAD, "old_string": BAD, "new_string": BAD + "!"}
-    patch = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-" + BAD, "+" + BAD]}
+    patch = {
+        "oldStart": 1,
+        "oldLines": 1,
+        "newStart": 1,
+        "newLines": 1,
+        "lines": ["-" + BAD, "+" + BAD],
+    }
     return [
-        {"type": "system", "subtype": "init", "session_id": BAD, "model": BAD, "cwd": BAD, "shim": shim},
+        {
+            "type": "system",
+            "subtype": "init",
+            "session_id": BAD,
+            "model": BAD,
+            "cwd": BAD,
+            "shim": shim,
+        },
         said({"type": "thinking", "thinking": BAD + "\n" + BAD}),
         start("t"),
         delta(BAD + "\n\n"),
@@ -45,14 +70,24 @@ def events() -> list[dict[str, Any]]:
         said(call("a", BAD, **{BAD: BAD, "command": BAD})),
         asked("q" + BAD, "a", BAD, **{BAD: BAD}),
         returned("a", [{"type": "text", "text": BAD}, {"type": BAD}], failed=True),
-        said(call("e", "Edit", **edit), call("f", "Edit", **edit), call("t", "TodoWrite", todos=todos)),
+        said(
+            call("e", "Edit", **edit),
+            call("f", "Edit", **edit),
+            call("t", "TodoWrite", todos=todos),
+        ),
         returned("e", BAD, extra={"structuredPatch": [patch]}),
         returned("f", BAD, failed=True),
         said(call("n", "Task", prompt=BAD), call("o", BAD)),
         said(text(BAD + TRICKS), call("m", BAD, **{BAD: [BAD]}), parent="n", reply="u"),
         user(BAD),
         {"type": "system", "subtype": BAD, BAD: BAD},
-        {"type": "system", "subtype": "api_retry", "attempt": BAD, "max_retries": BAD, "error": BAD},
+        {
+            "type": "system",
+            "subtype": "api_retry",
+            "attempt": BAD,
+            "max_retries": BAD,
+            "error": BAD,
+        },
         {"type": "system", "subtype": "informational", "content": BAD},
         {"type": "system", "subtype": "task_started", "description": BAD},
         {"type": "rate_limit_event", "rate_limit_info": {"status": BAD}},
@@ -82,6 +117,12 @@ def planted() -> bytes:
     ]
     moments += [(number, "O", line(event)) for number, event in enumerate(events(), 1)]
     moments.insert(14, (8.5, "i", line(denied)))
-    moments.append((90.0, "i", line({"type": "control_request", "request": {"subtype": "set_model", "model": BAD}})))
+    moments.append(
+        (
+            90.0,
+            "i",
+            line({"type": "control_request", "request": {"subtype": "set_model", "model": BAD}}),
+        )
+    )
     header = dict.fromkeys(("started", "shim", "vendor_version", "cwd", "platform"), BAD)
     return cast_of(moments, argv=argv, vendor=BAD, **header)

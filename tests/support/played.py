@@ -1,4 +1,6 @@
-"""A program that is played by hand, and that asks: its words in, the frontend's lines and its questions out."""
+"""A program that is played by hand, and that asks: its words in, the frontend's lines and its
+questions out.
+"""
 
 import json
 
@@ -21,7 +23,9 @@ class Played:
         self.lines, self.asked = b"", []
 
     def says(self, *messages):
-        data = b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages)
+        data = b"".join(
+            json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages
+        )
         return self.hears(*self.pump.feed(data))
 
     def end(self):

@@ -26,21 +26,32 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
         text += "\n" + LAUNCH
     if "[[event]]" not in text:
         text += "\n" + TEXT_RULE
-    return build("own", tomllib.loads(text), Source("own.toml", lambda: text), adapter and (lambda: adapter))
+    return build(
+        "own", tomllib.loads(text), Source("own.toml", lambda: text), adapter and (lambda: adapter)
+    )
 
 
-def translation_of(vendor: Vendor, *, partial: bool = False, previous: Translation | None = None) -> Translation:
+def translation_of(
+    vendor: Vendor, *, partial: bool = False, previous: Translation | None = None
+) -> Translation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = open_pen("claude", STABLE_IDENTITY, partial=partial) if previous is None else previous.pen
     terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
     return Translation(vendor.translator, terms, pen, previous and previous.turn)
 
 
-def lines_of(vendor: Vendor, *events: Any, code: int | None = 0, stderr: str = "", **options: Any) -> list[Line]:
+def lines_of(
+    vendor: Vendor, *events: Any, code: int | None = 0, stderr: str = "", **options: Any
+) -> list[Line]:
     """Claude's lines for events (texts are lines as they are) and an exit code."""
     translation = translation_of(vendor, **options)
-    data = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events).encode()
-    return parse(translation.feed(data) + translation.close(None if code is None else Exit(code=code), stderr))
+    data = "".join(
+        (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
+    ).encode()
+    return parse(
+        translation.feed(data)
+        + translation.close(None if code is None else Exit(code=code), stderr)
+    )
 
 
 def said(text: str, *events: Any, **options: Any) -> list[str]:

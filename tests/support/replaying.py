@@ -1,4 +1,6 @@
-"""Recordings played without a process: a clock that is turned by hand, and another side that says its lines in time."""
+"""Recordings played without a process: a clock that is turned by hand, and another side that says
+its lines in time.
+"""
 
 import json
 from collections.abc import Iterable
@@ -29,13 +31,22 @@ def line(event: object) -> bytes:
 
 def request(identity: str, subtype: str, **fields: object) -> bytes:
     """A control request."""
-    return line({"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}})
+    return line(
+        {
+            "type": "control_request",
+            "request_id": identity,
+            "request": {"subtype": subtype, **fields},
+        }
+    )
 
 
 def response(identity: str, **body: object) -> bytes:
     """An answer to one."""
     return line(
-        {"type": "control_response", "response": {"subtype": "success", "request_id": identity, "response": body}}
+        {
+            "type": "control_response",
+            "response": {"subtype": "success", "request_id": identity, "response": body},
+        }
     )
 
 
@@ -55,7 +66,9 @@ def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -
 
 
 class Room:
-    """Where a script is played. `said` is what came, and when; `heard` is what the other side does, and when."""
+    """Where a script is played. `said` is what came, and when; `heard` is what the other side does,
+    and when.
+    """
 
     def __init__(self, *heard: tuple[float, str, bytes]) -> None:
         self.now = 0.0
@@ -79,7 +92,14 @@ class Room:
 
     def play(self, script: Script, speed: float = 1.0, max_gap: float | None = None) -> ScriptStep:
         """To the end."""
-        player = Player(script, hear=self.hear, write=self.write, speed=speed, max_gap=max_gap, clock=lambda: self.now)
+        player = Player(
+            script,
+            hear=self.hear,
+            write=self.write,
+            speed=speed,
+            max_gap=max_gap,
+            clock=lambda: self.now,
+        )
         return player.play()
 
     @property

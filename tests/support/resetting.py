@@ -1,7 +1,8 @@
-"""A snapshot of a worker's process, which is restored after each command so that the next can run (`forking.Worker`).
+"""A snapshot of a worker's process, which is restored after each command so that the next can run
+(`forking.Worker`).
 
-The values are saved before the first command. If a command leaves something else, such as a thread, a child or an exit
-function, the process has to end.
+The values are saved before the first command. If a command leaves something else, such as a thread,
+a child or an exit function, the process has to end.
 """
 
 import _signal
@@ -19,9 +20,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-USER_MODULE_PREFIX = "shim_own_vendors_"  # of the modules that are loaded from a user's folder of vendors
+# of the modules that are loaded from a user's folder of vendors
+USER_MODULE_PREFIX = "shim_own_vendors_"
 LATE_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RESOURCE_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)  # those that the shim changes or reads
+# those that the shim changes or reads
+RESOURCE_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
 SYS_NAMES = (
     *("argv", "stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"),
     *("excepthook", "unraisablehook", "dont_write_bytecode"),
@@ -32,14 +35,17 @@ class ProcessSnapshot:
     """The state of a process that a command may change. Created before the first command runs."""
 
     def __init__(self, link: int, max_files: int) -> None:
-        """Save the state. `link` is the descriptor that is never closed; none has a number of `max_files` or more."""
+        """Save the state. `link` is the descriptor that is never closed; none has a number of
+        `max_files` or more.
+        """
         from shim.process import strays
 
         self._link, self._max_files = link, max_files
         self._strays = strays
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
-        self._freeze, gc.freeze = gc.freeze, lambda: None  # commands must not hide garbage from the collector
+        # commands must not hide garbage from the collector
+        self._freeze, gc.freeze = gc.freeze, lambda: None
         self._umask = os.umask(0)
         os.umask(self._umask)
         self._limits = {limit: resource.getrlimit(limit) for limit in RESOURCE_LIMITS}
@@ -48,18 +54,26 @@ class ProcessSnapshot:
         self._handlers = [(number, _signal.getsignal(number)) for number in numbers]
         self._sys = {name: getattr(sys, name) for name in SYS_NAMES}
         self._path = tuple(sys.path)
-        weakref.finalize(self, id).detach()  # the first finalizer of a process registers an exit function
+        # the first finalizer of a process registers an exit function
+        weakref.finalize(self, id).detach()
         self._at_exit = _count_exit_functions()
         self._modules = len(sys.modules)
-        shim_globals = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == "shim"]
+        shim_globals = [
+            vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == "shim"
+        ]
         self._variables = [
             (names, name, value)
             for names in shim_globals
             for name, value in names.items()
-            if name.islower() and not name.startswith("__") and not isinstance(value, types.ModuleType | Callable)
+            if name.islower()
+            and not name.startswith("__")
+            and not isinstance(value, types.ModuleType | Callable)
         ]
         containers = {
-            id(value): value for names in shim_globals for value in names.values() if type(value) in (dict, list, set)
+            id(value): value
+            for names in shim_globals
+            for value in names.values()
+            if type(value) in (dict, list, set)
         }
         self._containers = [(container, container.copy()) for container in containers.values()]
 
@@ -67,7 +81,11 @@ class ProcessSnapshot:
         """Return whether the command has left nothing that only the end of the process removes."""
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             children = file.read(1)
-        return not children and threading.active_count() == 1 and _count_exit_functions() == self._at_exit
+        return (
+            not children
+            and threading.active_count() == 1
+            and _count_exit_functions() == self._at_exit
+        )
 
     def restore(self) -> None:
         """Restore the saved state, except the signal handlers (`restore_signals`)."""
@@ -117,7 +135,8 @@ class ProcessSnapshot:
     def _close_files(self) -> None:
         """Close all descriptors except the link.
 
-        Garbage is collected first: a file object that is collected later would close a descriptor of the next command.
+        Garbage is collected first: a file object that is collected later would close a descriptor
+        of the next command.
         """
         gc.enable()
         gc.collect()

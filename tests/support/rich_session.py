@@ -1,4 +1,6 @@
-"""Sessions for the tests of exports: casts with one of everything, with hostile words, and with very many steps."""
+"""Sessions for the tests of exports: casts with one of everything, with hostile words, and with
+very many steps.
+"""
 
 import json
 import tempfile
@@ -39,13 +41,23 @@ class Script:
 
     def init(self, **fields: Any) -> "Script":
         """The beginning of a turn."""
-        facts = {"cwd": "/home/user/project", "model": "sonnet", "tools": ["Read", "Edit"], "permissionMode": "default"}
+        facts = {
+            "cwd": "/home/user/project",
+            "model": "sonnet",
+            "tools": ["Read", "Edit"],
+            "permissionMode": "default",
+        }
         return self.says("system", subtype="init", **{**facts, **fields})
 
     def message(self, *blocks: dict[str, Any], parent: str | None = None) -> "Script":
         """A reply in whole blocks."""
         self._count += 1
-        message = {"id": f"msg_{self._count}", "role": "assistant", "model": "sonnet", "content": list(blocks)}
+        message = {
+            "id": f"msg_{self._count}",
+            "role": "assistant",
+            "model": "sonnet",
+            "content": list(blocks),
+        }
         return self.says("assistant", message=message, parent_tool_use_id=parent)
 
     def text(self, text: str, parent: str | None = None) -> "Script":
@@ -71,19 +83,41 @@ class Script:
         """A call begins; its id."""
         self._count += 1
         identity = f"toolu_{self._count}"
-        self.message({"type": "tool_use", "id": identity, "name": name, "input": arguments}, parent=parent)
+        self.message(
+            {"type": "tool_use", "id": identity, "name": name, "input": arguments}, parent=parent
+        )
         return identity
 
     def result_of(
-        self, call: str, content: Any, parent: str | None = None, *, failed: bool = False, **extra: Any
+        self,
+        call: str,
+        content: Any,
+        parent: str | None = None,
+        *,
+        failed: bool = False,
+        **extra: Any,
     ) -> "Script":
         """What a call returned."""
         block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-        return self.says("user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent, **extra)
+        return self.says(
+            "user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent, **extra
+        )
 
-    def asks(self, call: str, name: str, arguments: dict[str, Any], seconds: float, answer: dict[str, Any]) -> "Script":
+    def asks(
+        self,
+        call: str,
+        name: str,
+        arguments: dict[str, Any],
+        seconds: float,
+        answer: dict[str, Any],
+    ) -> "Script":
         """A permission question and its answer."""
-        request = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": call, "input": arguments}
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": name,
+            "tool_use_id": call,
+            "input": arguments,
+        }
         self.says("control_request", request_id=f"ask_{call}", request=request).wait(seconds)
         response = {"subtype": "success", "request_id": f"ask_{call}", "response": answer}
         return self._line("i", {"type": "control_response", "response": response})
@@ -96,7 +130,12 @@ class Script:
     def result(self, text: str, **fields: Any) -> "Script":
         """The end of a turn."""
         usage = {"input_tokens": 4210, "output_tokens": 812, "cache_read_input_tokens": 18200}
-        facts = {"subtype": "success", "is_error": False, "num_turns": 6, "duration_ms": round(1000 * self.at)}
+        facts = {
+            "subtype": "success",
+            "is_error": False,
+            "num_turns": 6,
+            "duration_ms": round(1000 * self.at),
+        }
         facts |= {"total_cost_usd": 0.0413, "usage": usage, "permission_denials": []}
         return self.says("result", **{**facts, "result": text, **fields})
 
@@ -140,24 +179,50 @@ BEFORE = f"import db\n\n\ndef page(posts):\n{OLD}    return posts\n"
 
 def everything() -> Script:
     """A session with one of everything."""
-    script = Script().prompt("Make the list of posts faster.\n\nIt takes three seconds with 1,000 rows.")
+    script = Script().prompt(
+        "Make the list of posts faster.\n\nIt takes three seconds with 1,000 rows."
+    )
     script.wait(0.2).init().wait(0.8)
-    script.streams("They load an author for each row. Let me look at the code first, then measure.", "thinking", 1.4)
+    script.streams(
+        "They load an author for each row. Let me look at the code first, then measure.",
+        "thinking",
+        1.4,
+    )
     script.streams("I'll look at where the time goes.", seconds=0.6)
     read = script.call("Read", {"file_path": "/home/user/project/posts.py"})
     grep = script.call("Grep", {"pattern": "db\\.author", "path": "/home/user/project"})
-    script.wait(0.3).result_of(read, "\n".join(f"{n}\t{line}" for n, line in enumerate(BEFORE.split("\n"), 1)))
-    script.wait(0.4).result_of(grep, "posts.py:6:        post.author = db.author(post.author_id)").wait(2.1)
-    bash = script.call("Bash", {"command": "python -m pytest -q tests/test_posts.py", "description": "Run the tests"})
-    script.asks(bash, "Bash", {"command": "python -m pytest -q tests/test_posts.py"}, 6.5, {"behavior": "allow"})
+    script.wait(0.3).result_of(
+        read, "\n".join(f"{n}\t{line}" for n, line in enumerate(BEFORE.split("\n"), 1))
+    )
+    script.wait(0.4).result_of(
+        grep, "posts.py:6:        post.author = db.author(post.author_id)"
+    ).wait(2.1)
+    bash = script.call(
+        "Bash",
+        {"command": "python -m pytest -q tests/test_posts.py", "description": "Run the tests"},
+    )
+    script.asks(
+        bash,
+        "Bash",
+        {"command": "python -m pytest -q tests/test_posts.py"},
+        6.5,
+        {"behavior": "allow"},
+    )
     script.wait(3.2).result_of(
-        bash, "\n".join(f"tests/test_posts.py::test_{n} PASSED" for n in range(60)) + "\n60 passed in 2.91s"
+        bash,
+        "\n".join(f"tests/test_posts.py::test_{n} PASSED" for n in range(60))
+        + "\n60 passed in 2.91s",
     )
     script.wait(1.5)
     edit = {"file_path": "/home/user/project/posts.py", "old_string": OLD, "new_string": NEW}
     call = script.call("Edit", edit)
-    script.wait(0.1).result_of(call, "The file was updated.", tool_use_result={"originalFile": BEFORE}).wait(1.0)
-    agent = script.call("Task", {"description": "Find other slow pages", "prompt": "Look for more queries in loops."})
+    script.wait(0.1).result_of(
+        call, "The file was updated.", tool_use_result={"originalFile": BEFORE}
+    ).wait(1.0)
+    agent = script.call(
+        "Task",
+        {"description": "Find other slow pages", "prompt": "Look for more queries in loops."},
+    )
     script.wait(0.5).text("I look through the views.", agent)
     inner = script.call("Bash", {"command": "grep -rn 'db\\.' views | wc -l"}, agent)
     script.wait(0.7).result_of(inner, "14", agent).wait(1.2).text(
@@ -165,18 +230,32 @@ def everything() -> Script:
     )
     script.wait(0.2).result_of(agent, [{"type": "text", "text": "No other slow pages."}]).wait(0.9)
     push = script.call("Bash", {"command": "git push --force"})
-    script.asks(push, "Bash", {"command": "git push --force"}, 3.0, {"behavior": "deny", "message": "not to main"})
+    script.asks(
+        push,
+        "Bash",
+        {"command": "git push --force"},
+        3.0,
+        {"behavior": "deny", "message": "not to main"},
+    )
     script.result_of(push, "The user denied this: not to main", failed=True).wait(1.1)
     failing = script.call("Bash", {"command": "make lint"})
     script.wait(0.8).result_of(
-        failing, "posts.py:5:80: E501 line too long (83 > 79)\nmake: *** [lint] Error 1", failed=True
+        failing,
+        "posts.py:5:80: E501 line too long (83 > 79)\nmake: *** [lint] Error 1",
+        failed=True,
     )
-    script.note("repair", repair="glued_line", line=41, sample='{"type":"text"}{"type":"text"}').wait(1.0)
+    script.note(
+        "repair", repair="glued_line", line=41, sample='{"type":"text"}{"type":"text"}'
+    ).wait(1.0)
     script.streams(ANSWER, seconds=4.0)
     script.result(ANSWER, shim={"repairs": {"glued_line": 1}}).wait(45.0)
     script.prompt("Thanks! Now write a changelog entry.").wait(1.2).init()
     write = script.call(
-        "Write", {"file_path": "/home/user/project/CHANGES.md", "content": "# 1.4\n\n- The list of posts is faster.\n"}
+        "Write",
+        {
+            "file_path": "/home/user/project/CHANGES.md",
+            "content": "# 1.4\n\n- The list of posts is faster.\n",
+        },
     )
     script.wait(0.2).result_of(write, "The file was created.").wait(0.9)
     script.says(
@@ -188,7 +267,11 @@ def everything() -> Script:
             "content": [{"type": "text", "text": "API Error: 429 rate limited"}],
         },
     )
-    failed = {"subtype": "error_during_execution", "is_error": True, "errors": ["API Error: 429 rate limited"]}
+    failed = {
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "errors": ["API Error: 429 rate limited"],
+    }
     return script.result("", **failed, shim={"cause": "api_error"}, num_turns=2)
 
 
@@ -203,23 +286,36 @@ def markdown_of_everything() -> bytes:
 
 
 def long(calls: int = 500) -> Script:
-    """A session of four events for each call: thinking, text, a call and its result (2,000 for 500)."""
+    """A session of four events for each call: thinking, text, a call and its result (2,000 for
+    500).
+    """
     script = Script().prompt("Read everything.").wait(0.1).init()
     for number in range(calls):
         script.wait(0.5).message(
-            {"type": "thinking", "thinking": f"Now file {number}. " + "Let me think about it. " * 20}
+            {
+                "type": "thinking",
+                "thinking": f"Now file {number}. " + "Let me think about it. " * 20,
+            }
         )
         script.wait(0.5).text(
-            f"File **{number}** has `{number}` lines.\n\n- one\n- two\n\n" + "A sentence about it. " * 12
+            f"File **{number}** has `{number}` lines.\n\n- one\n- two\n\n"
+            + "A sentence about it. " * 12
         )
         if number % 5 == 0:
             old = "\n".join(f"line {line} of {number}" for line in range(30))
             edit = script.call(
-                "Edit", {"file_path": f"/project/{number}.py", "old_string": old, "new_string": old.replace("2", "two")}
+                "Edit",
+                {
+                    "file_path": f"/project/{number}.py",
+                    "old_string": old,
+                    "new_string": old.replace("2", "two"),
+                },
             )
             script.wait(0.2).result_of(edit, "updated")
         else:
             read = script.call("Read", {"file_path": f"/project/{number}.py"})
-            output = "\n".join(f"{line}\tvalue_{line} = compute({number}, {line})" for line in range(400))
+            output = "\n".join(
+                f"{line}\tvalue_{line} = compute({number}, {line})" for line in range(400)
+            )
             script.wait(0.3).result_of(read, output)
     return script.wait(1.0).result("Read.")

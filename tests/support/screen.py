@@ -1,6 +1,8 @@
-"""What a terminal shows of what was written to it. It knows only what we write: anything else is a failure.
+"""What a terminal shows of what was written to it. It knows only what we write: anything else is a
+failure.
 
-A `Screen` keeps what was scrolled away, and on another width breaks its lines anew, as most terminals do.
+A `Screen` keeps what was scrolled away, and on another width breaks its lines anew, as most
+terminals do.
 """
 
 import re
@@ -43,7 +45,9 @@ class Screen:
             if numbers == "25":
                 self.cursor_shown = order == "h"
         elif order == "A":
-            assert count <= self.row and self.row - count >= len(self.rows) - self.lines, "moved out of the screen"
+            assert count <= self.row and self.row - count >= len(self.rows) - self.lines, (
+                "moved out of the screen"
+            )
             self.row -= count
         elif order == "C":
             assert self.column + count < self.columns, "moved out of the screen"

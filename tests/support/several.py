@@ -1,4 +1,6 @@
-"""Vendors for lists of them: the same small profile under several names, and what such a program prints."""
+"""Vendors for lists of them: the same small profile under several names, and what such a program
+prints.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,9 @@ def failed(why: str) -> Line:
 
 def answer(name: str) -> str:
     """A whole stream of the vendor called `name`."""
-    return ndjson(hello(f"{name}-1", model=f"{name}-model", tools=["shell"]), say(f"I am {name}."), BYE)
+    return ndjson(
+        hello(f"{name}-1", model=f"{name}-model", tools=["shell"]), say(f"I am {name}."), BYE
+    )
 
 
 UNAUTHORIZED = failed("401 Unauthorized: invalid API key")

@@ -10,7 +10,11 @@ SESSION = "44444444-4444-4444-8444-444444444444"
 
 def openai(identity: Any, *commands: str, name: str = "Shell") -> Event:
     calls = [
-        {"type": "function", "id": identity, "function": {"name": name, "arguments": json.dumps({"command": command})}}
+        {
+            "type": "function",
+            "id": identity,
+            "function": {"name": name, "arguments": json.dumps({"command": command})},
+        }
         for command in commands
     ]
     return {"role": "assistant", "content": "", "tool_calls": calls}
@@ -22,13 +26,22 @@ def kimi(identity: Any) -> tuple[list[Event], list[Event]]:
 
 
 def blocks(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
-    calls = [{"type": "tool_use", "id": identity, "name": name, "input": {"command": one}} for one in (ONE, OTHER)]
+    calls = [
+        {"type": "tool_use", "id": identity, "name": name, "input": {"command": one}}
+        for one in (ONE, OTHER)
+    ]
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": calls}
-    results = [{"type": "tool_result", "tool_use_id": identity, "content": text, "is_error": False} for text in "AB"]
+    results = [
+        {"type": "tool_result", "tool_use_id": identity, "content": text, "is_error": False}
+        for text in "AB"
+    ]
     common = {"session_id": SESSION, "parent_tool_use_id": None}
     return (
         [{"type": "assistant", "message": message, **common}],
-        [{"type": "user", "message": {"role": "user", "content": [block]}, **common} for block in results],
+        [
+            {"type": "user", "message": {"role": "user", "content": [block]}, **common}
+            for block in results
+        ],
     )
 
 
@@ -38,15 +51,28 @@ def qwen(identity: Any) -> tuple[list[Event], list[Event]]:
 
 def gemini(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
-        {"type": "tool_use", "tool_id": identity, "tool_name": "run_shell_command", "parameters": {"command": command}}
+        {
+            "type": "tool_use",
+            "tool_id": identity,
+            "tool_name": "run_shell_command",
+            "parameters": {"command": command},
+        }
         for command in (ONE, OTHER)
     ]
-    return calls, [{"type": "tool_result", "tool_id": identity, "status": "success", "output": text} for text in "AB"]
+    return calls, [
+        {"type": "tool_result", "tool_id": identity, "status": "success", "output": text}
+        for text in "AB"
+    ]
 
 
 def opencode(identity: Any) -> tuple[list[Event], list[Event]]:
     def event(command: str, text: str) -> Event:
-        state = {"status": "completed", "input": {"command": command}, "output": text, "metadata": {"exit": 0}}
+        state = {
+            "status": "completed",
+            "input": {"command": command},
+            "output": text,
+            "metadata": {"exit": 0},
+        }
         part = {"type": "tool", "callID": identity, "tool": "bash", "state": state}
         return {"type": "tool_use", "sessionID": "ses_1", "part": part}
 
@@ -54,8 +80,14 @@ def opencode(identity: Any) -> tuple[list[Event], list[Event]]:
 
 
 def copilot(identity: Any) -> tuple[list[Event], list[Event]]:
-    given = [{"toolCallId": identity, "name": "bash", "arguments": {"command": one}} for one in (ONE, OTHER)]
-    said = {"type": "assistant.message", "data": {"messageId": "m", "content": "", "toolRequests": given}}
+    given = [
+        {"toolCallId": identity, "name": "bash", "arguments": {"command": one}}
+        for one in (ONE, OTHER)
+    ]
+    said = {
+        "type": "assistant.message",
+        "data": {"messageId": "m", "content": "", "toolRequests": given},
+    }
     starts = [
         {
             "type": "tool.execution_start",
@@ -75,27 +107,46 @@ def copilot(identity: Any) -> tuple[list[Event], list[Event]]:
 
 def cake(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
-        {"type": "function_call", "call_id": identity, "name": "Bash", "arguments": json.dumps({"command": command})}
+        {
+            "type": "function_call",
+            "call_id": identity,
+            "name": "Bash",
+            "arguments": json.dumps({"command": command}),
+        }
         for command in (ONE, OTHER)
     ]
-    return calls, [{"type": "function_call_output", "call_id": identity, "output": text} for text in "AB"]
+    return calls, [
+        {"type": "function_call_output", "call_id": identity, "output": text} for text in "AB"
+    ]
 
 
 def cursor(identity: Any) -> tuple[list[Event], list[Event]]:
     def event(subtype: str, command: str, **more: Any) -> Event:
         body = {"args": {"command": command}, **more}
-        return {"type": "tool_call", "subtype": subtype, "call_id": identity, "tool_call": {"shellToolCall": body}}
+        return {
+            "type": "tool_call",
+            "subtype": subtype,
+            "call_id": identity,
+            "tool_call": {"shellToolCall": body},
+        }
 
     done = [{"success": {"stdout": text, "exitCode": 0}} for text in "AB"]
-    ends = [event("completed", one, result=result) for one, result in zip((ONE, OTHER), done, strict=True)]
+    ends = [
+        event("completed", one, result=result)
+        for one, result in zip((ONE, OTHER), done, strict=True)
+    ]
     return [event("started", ONE), event("started", OTHER)], ends
 
 
 def pi(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
-        {"type": "toolCall", "id": identity, "name": "bash", "arguments": {"command": one}} for one in (ONE, OTHER)
+        {"type": "toolCall", "id": identity, "name": "bash", "arguments": {"command": one}}
+        for one in (ONE, OTHER)
     ]
-    said = {"type": "message_end", "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"}}
+    said = {
+        "type": "message_end",
+        "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"},
+    }
     started: list[Event] = []
     ended: list[Event] = []
     for call, text in zip(calls, "AB", strict=True):
@@ -103,27 +154,45 @@ def pi(identity: Any) -> tuple[list[Event], list[Event]]:
         result = {"content": [{"type": "text", "text": text}]}
         started.append({"type": "tool_execution_start", **own, "args": call["arguments"]})
         ended.append({"type": "tool_execution_end", **own, "result": result, "isError": False})
-        ended.append({"type": "message_end", "message": {"role": "toolResult", **own, **result, "isError": False}})
+        ended.append(
+            {
+                "type": "message_end",
+                "message": {"role": "toolResult", **own, **result, "isError": False},
+            }
+        )
     return [said, *started], ended
 
 
 def codex(identity: Any) -> tuple[list[Event], list[Event]]:
     items = [{"id": identity, "type": "command_execution", "command": one} for one in (ONE, OTHER)]
     ends = [
-        {"type": "item.completed", "item": {**item, "aggregated_output": text, "exit_code": 0, "status": "completed"}}
+        {
+            "type": "item.completed",
+            "item": {**item, "aggregated_output": text, "exit_code": 0, "status": "completed"},
+        }
         for item, text in zip(items, "AB", strict=True)
     ]
-    return [{"type": "item.started", "item": {**item, "status": "in_progress"}} for item in items], ends
+    return [
+        {"type": "item.started", "item": {**item, "status": "in_progress"}} for item in items
+    ], ends
 
 
 def rfc(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = openai(identity, ONE, OTHER, name="run_shell_command")
     choice = {"index": 0, "message": calls, "finish_reason": "tool_calls"}
-    said = {"object": "chat.completion", "id": "c", "model": "m", "session_id": SESSION, "choices": [choice]}
+    said = {
+        "object": "chat.completion",
+        "id": "c",
+        "model": "m",
+        "session_id": SESSION,
+        "choices": [choice],
+    }
     results = [
         {
             "object": "chat.completion",
-            "choices": [{"index": 0, "message": {"role": "tool", "tool_call_id": identity, "content": text}}],
+            "choices": [
+                {"index": 0, "message": {"role": "tool", "tool_call_id": identity, "content": text}}
+            ],
         }
         for text in "AB"
     ]
@@ -131,6 +200,13 @@ def rfc(identity: Any) -> tuple[list[Event], list[Event]]:
 
 
 STREAMS = {
-    **{"kimi": kimi, "qwen": qwen, "gemini": gemini, "opencode": opencode, "copilot": copilot, "cake": cake},
+    **{
+        "kimi": kimi,
+        "qwen": qwen,
+        "gemini": gemini,
+        "opencode": opencode,
+        "copilot": copilot,
+        "cake": cake,
+    },
     **{"cursor": cursor, "pi": pi, "codex": codex, "qwen-rfc": rfc, "amp": blocks},
 }

@@ -10,14 +10,27 @@ from typing import Any
 from casting import Moment, cast_of, cast_of_case
 from rich.console import Console
 from support import ROOT, case
-from telling import INIT, answer, asked, call, delta, result, returned, said, start, streamed, text, user
+from telling import (
+    INIT,
+    answer,
+    asked,
+    call,
+    delta,
+    result,
+    returned,
+    said,
+    start,
+    streamed,
+    text,
+    user,
+)
 
 from shim.story.terminal.show import show
 
 GOLDENS = ROOT / "tests" / "golden" / "show"
 
-# What each of them has to show: an edit with its patch, a failure, calls at the same time, nested and background
-# agents, retries, repairs, a list of todos, every kind of call.
+# What each of them has to show: an edit with its patch, a failure, calls at the same time, nested
+# and background agents, retries, repairs, a list of todos, every kind of call.
 CASES = (
     "claude/2.1.327-api-err529",
     "claude/2.1.327-denied-bash",
@@ -54,9 +67,22 @@ def line(event: Any) -> bytes:
 
 def conversation() -> bytes:
     """Two turns of a conversation, with every kind of step that a fixture does not have."""
-    argv = ["--output-format", "stream-json", "--input-format", "stream-json", "--include-partial-messages"]
-    thought = {"type": "thinking", "thinking": "First I look around.\nThen I do it.\n\nThen I am done."}
-    edit = {"file_path": "/repo/a.py", "old_string": "a = 1\nb = 2\n", "new_string": "a = 1\nb = 3\nc = 4\n"}
+    argv = [
+        "--output-format",
+        "stream-json",
+        "--input-format",
+        "stream-json",
+        "--include-partial-messages",
+    ]
+    thought = {
+        "type": "thinking",
+        "thinking": "First I look around.\nThen I do it.\n\nThen I am done.",
+    }
+    edit = {
+        "file_path": "/repo/a.py",
+        "old_string": "a = 1\nb = 2\n",
+        "new_string": "a = 1\nb = 3\nc = 4\n",
+    }
     compacted = {"type": "system", "subtype": "compact_boundary"} | {
         "compact_metadata": {"trigger": "auto", "pre_tokens": 150000}
     }
@@ -70,7 +96,18 @@ def conversation() -> bytes:
         (2.4, "O", delta(MARKDOWN[40:])),
         (2.4, "O", said(text(MARKDOWN))),
         (2.4, "O", streamed("content_block_stop")),
-        (3.0, "O", said(call("b", command="for i in 1 2 3\ndo echo $i\ndone", description="count", timeout=5000))),
+        (
+            3.0,
+            "O",
+            said(
+                call(
+                    "b",
+                    command="for i in 1 2 3\ndo echo $i\ndone",
+                    description="count",
+                    timeout=5000,
+                )
+            ),
+        ),
         (5.0, "O", returned("b", "\n".join(map(str, range(1, 31))))),
         (5.5, "O", said(call("e", "Edit", **edit))),
         (5.6, "O", asked("q", "e", "Edit", **edit)),
@@ -86,9 +123,21 @@ def conversation() -> bytes:
         (70.0, "i", user("once more")),
         (70.5, "O", said(text("I will."), call("s", command="sleep 100"))),
         (95.0, "i", interrupt),
-        (95.2, "O", result(0.15, num_turns=2, is_error=True, subtype="error_during_execution", errors=["stopped"])),
+        (
+            95.2,
+            "O",
+            result(
+                0.15,
+                num_turns=2,
+                is_error=True,
+                subtype="error_during_execution",
+                errors=["stopped"],
+            ),
+        ),
     ]
-    lines: list[Moment] = [(at, letter, fact if letter == "n" else line(fact)) for at, letter, fact in moments]
+    lines: list[Moment] = [
+        (at, letter, fact if letter == "n" else line(fact)) for at, letter, fact in moments
+    ]
     lines.insert(2, (0.2, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/repo"}))
     lines.insert(3, (0.25, "I", b"make it better\n"))
     lines.insert(4, (0.27, "o", b'{"type":"session","caf\xe9":1}\n'))
@@ -120,7 +169,9 @@ def goldens() -> dict[str, str]:
     found["conversation"] = drawn(conversation())
     found["conversation-full"] = drawn(conversation(), full=True, thinking=True)
     found["conversation-raw"] = drawn(conversation(), raw=True)
-    found["conversation-raw-160-columns"] = unstyled(drawn(conversation(), terminal=True, width=160, raw=True))
+    found["conversation-raw-160-columns"] = unstyled(
+        drawn(conversation(), terminal=True, width=160, raw=True)
+    )
     return found
 
 

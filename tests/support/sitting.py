@@ -24,7 +24,9 @@ WELCOME = {
 class Sitting:
     """A terminal of some columns and lines; `said` are the frames that the host was told."""
 
-    def __init__(self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any
+    ) -> None:
         self.now = NOW
         self.said: list[dict[str, Any]] = []
         self.written = ""
@@ -61,8 +63,15 @@ class Sitting:
 
     def ask(self, name: str, question: str = "q1", **arguments: Any) -> None:
         """A question, which a key may answer when it has stood for a moment."""
-        request = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": "t", "input": arguments}
-        self.take({"kind": "question", "question": question, "at": self.now * 1000, "request": request})
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": name,
+            "tool_use_id": "t",
+            "input": arguments,
+        }
+        self.take(
+            {"kind": "question", "question": question, "at": self.now * 1000, "request": request}
+        )
         self.wait(GRACE_SECONDS)
 
     def wait(self, seconds: float) -> None:

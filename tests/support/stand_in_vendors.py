@@ -1,7 +1,9 @@
-"""Stand-ins for vendors' programs that keep exactly the promises of each vendor's permission arguments.
+"""Stand-ins for vendors' programs that keep exactly the promises of each vendor's permission
+arguments.
 
-A stand-in gets only the command line and the environment of the launch code. Its model makes some calls, and `ran`
-contains the calls that took effect. `tests/e2e/test_permissions.py` tests the real programs with the same table.
+A stand-in gets only the command line and the environment of the launch code. Its model makes some
+calls, and `ran` contains the calls that took effect. `tests/e2e/test_permissions.py` tests the real
+programs with the same table.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ MCP_TOOL = "mcp__srv__make"  # the tool of an MCP server
 
 @dataclass(frozen=True)
 class Call:
-    """A call that a model makes, in Claude's words; `target` is the file that a shell line changes, "" for none."""
+    """A call that a model makes, in Claude's words; `target` is the file that a shell line changes,
+    "" for none.
+    """
 
     tool: str  # Bash, Read, Write, Edit, WebFetch or MCP_TOOL
     argument: str  # a command, a path or an address; "" for MCP_TOOL
@@ -53,7 +57,13 @@ class StandIn:
     names: ClassVar[Mapping[str, str]] = {}
     waits = False
 
-    def __init__(self, calls: Sequence[Call], command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+    ) -> None:
         self.calls = calls
         self.words = list(command[1:])
         self.environment = environment
@@ -77,7 +87,9 @@ class StandIn:
     def values(self, flag: str) -> list[str]:
         """Return the values of a flag, written `FLAG VALUE` or `FLAG=VALUE`."""
         values = [word[len(flag) + 1 :] for word in self.words if word.startswith(f"{flag}=")]
-        return values + [value for word, value in zip(self.words, self.words[1:], strict=False) if word == flag]
+        return values + [
+            value for word, value in zip(self.words, self.words[1:], strict=False) if word == flag
+        ]
 
     def is_inside(self, path: str, folders: Sequence[str]) -> bool:
         """Return whether a path is in one of the folders."""
@@ -89,13 +101,20 @@ class StandIn:
 class Pi(StandIn):
     """pi: `--tools` is the list of its tools; pi_gate.js keeps file tools inside of folders."""
 
-    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "write", "Edit": "edit", MCP_TOOL: MCP_TOOL}
+    names: ClassVar = {
+        "Bash": "bash",
+        "Read": "read",
+        "Write": "write",
+        "Edit": "edit",
+        MCP_TOOL: MCP_TOOL,
+    }
 
     def runs(self, call: Call) -> bool:
         tools = ["read", "bash", "edit", "write", MCP_TOOL]
         if "--no-tools" in self.words:
             tools = []
-        for names in self.values("--tools"):  # it keeps the tools of MCP servers, unless the list names one of them
+        # it keeps the tools of MCP servers, unless the list names one of them
+        for names in self.values("--tools"):
             tools = names.split(",") + ([] if "mcp__" in names else [MCP_TOOL])
         if "--no-mcp" in self.words:
             tools = [name for name in tools if name != MCP_TOOL]
@@ -115,7 +134,9 @@ class Pi(StandIn):
 
 
 class Gemini(StandIn):
-    """gemini: rules of `--admin-policy` come first, then its approval mode. Its file tools stay in the workspace."""
+    """gemini: rules of `--admin-policy` come first, then its approval mode. Its file tools stay in
+    the workspace.
+    """
 
     names: ClassVar = {
         "Bash": "run_shell_command",
@@ -146,7 +167,9 @@ class Gemini(StandIn):
             with open(path, "rb") as file:
                 rules = tomllib.load(file)["rule"]
             for rule in rules:
-                names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+                names = (
+                    rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+                )
                 fits = re.search(rule.get("argsPattern", ""), arguments) is not None
                 fits = fits and self._matches_server(rule, call) and (tool in names or "*" in names)
                 if fits and mode in rule.get("modes", [mode]):
@@ -154,7 +177,9 @@ class Gemini(StandIn):
         return max(found)[1] if found else None
 
     def _matches_server(self, rule: Mapping[str, Any], call: Call) -> bool:
-        """Return whether a rule names the call's MCP server, or names no server and the tool is built in."""
+        """Return whether a rule names the call's MCP server, or names no server and the tool is
+        built in.
+        """
         return rule.get("mcpName") in (("srv", "*") if call.tool == MCP_TOOL else (None,))
 
 
@@ -192,7 +217,9 @@ class OpenCode(StandIn):
 
 
 class Droid(StandIn):
-    """droid: `--only-tools` lists its tools. It runs commands that its model labels as a low risk, and all reads."""
+    """droid: `--only-tools` lists its tools. It runs commands that its model labels as a low risk,
+    and all reads.
+    """
 
     names: ClassVar = {
         "Bash": "Execute",
@@ -260,7 +287,9 @@ class KimiCode(StandIn):
 
 
 class KimiCodeAcp(KimiCode):
-    """`kimi acp` of Kimi Code CLI in a git work tree: it asks before commands and tools of MCP servers only."""
+    """`kimi acp` of Kimi Code CLI in a git work tree: it asks before commands and tools of MCP
+    servers only.
+    """
 
     waits = True
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
@@ -280,10 +309,15 @@ class KimiCodeAcp(KimiCode):
         message = json.loads(line)
         method = message.get("method")
         if method == "initialize":
-            return _format_response(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
+            return _format_response(
+                message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+            )
         if method == "session/new":
             modes = [{"id": "default", "name": "Default"}, {"id": "plan", "name": "Plan"}]
-            result = {"sessionId": "s1", "modes": {"currentModeId": "default", "availableModes": modes}}
+            result = {
+                "sessionId": "s1",
+                "modes": {"currentModeId": "default", "availableModes": modes},
+            }
             return _format_response(message, result)
         if method == "session/prompt":
             self.left, self.prompt_id = self.planned, message["id"]
@@ -300,7 +334,9 @@ class KimiCodeAcp(KimiCode):
         return _format_response(message, {}) if "id" in message else b""
 
     def _continue(self) -> bytes:
-        """Make calls up to the next one that needs an answer. Answer the prompt after the last call."""
+        """Make calls up to the next one that needs an answer. Answer the prompt after the last
+        call.
+        """
         printed = b""
         while self.left:
             call = self.left[0]
@@ -315,7 +351,9 @@ class KimiCodeAcp(KimiCode):
     def _start_call(self, call: Call) -> bytes:
         arguments = json.dumps({self.keys.get(call.tool, "path"): call.argument})
         content = [{"type": "content", "content": {"type": "text", "text": arguments}}]
-        return self._update("tool_call", call, title=self.names[call.tool], status="in_progress", content=content)
+        return self._update(
+            "tool_call", call, title=self.names[call.tool], status="in_progress", content=content
+        )
 
     def _end_call(self, call: Call) -> bytes:
         content = [{"type": "content", "content": {"type": "text", "text": "."}}]
@@ -323,10 +361,17 @@ class KimiCodeAcp(KimiCode):
         return self._update("tool_call_update", call, status=status, content=content)
 
     def _ask(self, call: Call) -> bytes:
-        options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+        options = [
+            {"optionId": "yes", "kind": "allow_once"},
+            {"optionId": "no", "kind": "reject_once"},
+        ]
         tool_call = {"toolCallId": self._id(call), "title": self.names[call.tool]}
         params = {"sessionId": "s1", "toolCall": tool_call, "options": options}
-        request = {"id": f"q-{self._id(call)}", "method": "session/request_permission", "params": params}
+        request = {
+            "id": f"q-{self._id(call)}",
+            "method": "session/request_permission",
+            "params": params,
+        }
         return _line({"jsonrpc": "2.0", **request})
 
     def _update(self, kind: str, call: Call, **fields: object) -> bytes:
@@ -339,14 +384,18 @@ class KimiCodeAcp(KimiCode):
 
 
 class KimiAcp(KimiCodeAcp):
-    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of MCP servers, not before reads."""
+    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of MCP servers, not before
+    reads.
+    """
 
     names: ClassVar = {**Kimi.names, "WebFetch": "FetchURL"}
     asked_about: ClassVar = ("Bash", MCP_TOOL, *EDITS)
 
 
 class Codex(StandIn):
-    """codex: its sandbox, and a hook before each call. It reads files by the shell and changes them by patches."""
+    """codex: its sandbox, and a hook before each call. It reads files by the shell and changes them
+    by patches.
+    """
 
     names: ClassVar = {
         "Bash": "Bash",
@@ -359,12 +408,22 @@ class Codex(StandIn):
     def runs(self, call: Call) -> bool:
         settings = dict(value.split("=", 1) for value in self.values("-c") if "=" in value)
         sandboxed = "--dangerously-bypass-approvals-and-sandbox" not in self.words
-        if sandboxed and call.changes and call.tool != MCP_TOOL and settings.get("sandbox_mode") == '"read-only"':
+        if (
+            sandboxed
+            and call.changes
+            and call.tool != MCP_TOOL
+            and settings.get("sandbox_mode") == '"read-only"'
+        ):
             return False
         if "hooks.PreToolUse" not in settings:
             return not sandboxed
         tool, given = self._in_its_words(call)
-        event = {"hook_event_name": "PreToolUse", "cwd": self.cwd, "tool_name": tool, "tool_input": given}
+        event = {
+            "hook_event_name": "PreToolUse",
+            "cwd": self.cwd,
+            "tool_name": tool,
+            "tool_input": given,
+        }
         status, _ = run_hook(_parse_hook_command(settings["hooks.PreToolUse"]), event)
         return status == 0
 
@@ -400,14 +459,18 @@ class Copilot(StandIn):
             key = {"Bash": "command", "WebFetch": "url"}.get(call.tool, "path")
             event = {"sessionId": "s", "cwd": self.cwd, "toolName": self.names[call.tool]}
             status, answer = run_hook(
-                self.environment["PERMISSION_RULES_HOOK"], {**event, "toolArgs": {key: call.argument}}
+                self.environment["PERMISSION_RULES_HOOK"],
+                {**event, "toolArgs": {key: call.argument}},
             )
             return status == 0 and json.loads(answer).get("permissionDecision") == "allow"
-        return "--allow-all" in self.words or self.kinds.get(call.tool) in self.values("--allow-tool")
+        return "--allow-all" in self.words or self.kinds.get(call.tool) in self.values(
+            "--allow-tool"
+        )
 
 
 class Qwen(StandIn):
-    """qwen: `--core-tools` and `--exclude-tools`, its approval mode, and a question to its client about what asks.
+    """qwen: `--core-tools` and `--exclude-tools`, its approval mode, and a question to its client
+    about what asks.
 
     With our system settings it asks about every call.
     """
@@ -439,7 +502,15 @@ class Qwen(StandIn):
         if message["type"] == "user":
             self.left = list(self.calls)
             return (
-                _line({"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"})
+                _line(
+                    {
+                        "type": "system",
+                        "subtype": "init",
+                        "session_id": "s",
+                        "tools": [],
+                        "model": "m",
+                    }
+                )
                 + self._go_on()
             )
         if message["type"] == "control_response" and self.left:
@@ -451,7 +522,9 @@ class Qwen(StandIn):
         return b""
 
     def _go_on(self) -> bytes:
-        """Make the calls up to the next call that needs an answer. After the last call the turn ends."""
+        """Make the calls up to the next call that needs an answer. After the last call the turn
+        ends.
+        """
         printed = b""
         while self.left:
             call = self.left[0]
@@ -463,7 +536,13 @@ class Qwen(StandIn):
                 self.ran.add(call)
             printed += self._result_of(self.left.pop(0))
         return printed + _line(
-            {"type": "result", "subtype": "success", "session_id": "s", "is_error": False, "result": "."}
+            {
+                "type": "result",
+                "subtype": "success",
+                "session_id": "s",
+                "is_error": False,
+                "result": ".",
+            }
         )
 
     def _decision(self, call: Call) -> str:
@@ -476,16 +555,24 @@ class Qwen(StandIn):
             return "allow"
         if mode == "plan" and call.changes:
             return "deny"
-        asks_all = self.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH", "").endswith("qwen_asks_all.json")
+        asks_all = self.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH", "").endswith(
+            "qwen_asks_all.json"
+        )
         if call.tool == "Read" or (mode == "auto-edit" and call.tool in EDITS):
             return "ask" if asks_all else "allow"
         return "ask" if self.waits else "deny"
 
     def _use_of(self, call: Call) -> bytes:
-        use = {"type": "tool_use", "id": self._id(call), "name": self.names.get(call.tool, call.tool)}
+        use = {
+            "type": "tool_use",
+            "id": self._id(call),
+            "name": self.names.get(call.tool, call.tool),
+        }
         content = [{**use, "input": self._input(call)}]
         message = {"id": "m", "role": "assistant", "model": "m", "content": content, "usage": {}}
-        return _line({"type": "assistant", "session_id": "s", "parent_tool_use_id": None, "message": message})
+        return _line(
+            {"type": "assistant", "session_id": "s", "parent_tool_use_id": None, "message": message}
+        )
 
     def _question_about(self, call: Call) -> bytes:
         request = {
@@ -496,12 +583,21 @@ class Qwen(StandIn):
             "permission_suggestions": None,
             "blocked_path": None,
         }
-        return _line({"type": "control_request", "request_id": f"q-{self._id(call)}", "request": request})
+        return _line(
+            {"type": "control_request", "request_id": f"q-{self._id(call)}", "request": request}
+        )
 
     def _result_of(self, call: Call) -> bytes:
-        block = {"type": "tool_result", "tool_use_id": self._id(call), "content": ".", "is_error": call not in self.ran}
+        block = {
+            "type": "tool_result",
+            "tool_use_id": self._id(call),
+            "content": ".",
+            "is_error": call not in self.ran,
+        }
         message = {"role": "user", "content": [block]}
-        return _line({"type": "user", "session_id": "s", "parent_tool_use_id": None, "message": message})
+        return _line(
+            {"type": "user", "session_id": "s", "parent_tool_use_id": None, "message": message}
+        )
 
     def _input(self, call: Call) -> dict[str, str]:
         return {self.keys.get(call.tool, "file_path"): call.argument}
@@ -527,19 +623,25 @@ CONVERSATIONS: dict[str, type[StandIn]] = {"kimi": KimiAcp, "kimi-code": KimiCod
 
 
 def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
-    """Run the hook that a vendor was given, in this process; return its exit status and what it printed.
+    """Run the hook that a vendor was given, in this process; return its exit status and what it
+    printed.
 
-    The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook turns every failure
-    into a refusal; so does this function.
+    The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook
+    turns every failure into a refusal; so does this function.
     """
     words = _split_shell_line(line)
     arguments = words[words.index("shim.conversation.tool_hook") :]
     printed = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(dump(event)))
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(io.StringIO()):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(printed),
+        redirect_stderr(io.StringIO()),
+    ):
         patch.setattr(sys, "argv", arguments)
         patch.setattr(sys, "stdin", stdin)
-        patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)  # pytest keeps its signals
+        # pytest keeps its signals
+        patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)
         try:
             status = tool_hook.main()
         except Exception:

@@ -1,7 +1,8 @@
 """The lock that keeps two complete test runs of one user from running at the same time.
 
-Two runs on two cores slow each other down until tests reach their bounds. `make test` and `make e2e` take the lock
-(`pytest --alone`), also from different checkouts. A run of single files does not take it.
+Two runs on two cores slow each other down until tests reach their bounds. `make test` and `make
+e2e` take the lock (`pytest --alone`), also from different checkouts. A run of single files does not
+take it.
 """
 
 import fcntl
@@ -26,9 +27,15 @@ def lock_path() -> Path:
 
 
 def take_suite_lock(
-    path: Path, report: Callable[[str], None], *, max_wait_s: float = MAX_WAIT_SECONDS, poll_s: float = POLL_SECONDS
+    path: Path,
+    report: Callable[[str], None],
+    *,
+    max_wait_s: float = MAX_WAIT_SECONDS,
+    poll_s: float = POLL_SECONDS,
 ) -> IO[str]:
-    """Return the locked file; the lock ends with the process. Raise SuiteBusyError after `max_wait_s`."""
+    """Return the locked file; the lock ends with the process. Raise SuiteBusyError after
+    `max_wait_s`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+", encoding="utf-8")
     deadline = time.monotonic() + max_wait_s

@@ -11,7 +11,11 @@ from typing import Any
 import orjson
 from truth import check_truth
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
+from shim.conversation.drivers.open_translation import (
+    STABLE_IDENTITY,
+    STABLE_SESSION,
+    open_translation,
+)
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
@@ -30,7 +34,7 @@ Line = dict[str, Any]
 TERMINATOR: Line = {"type": "message_stop"}
 
 
-# -- fixtures ---------------------------------------------------------------------------------------------------
+# -- fixtures --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,9 @@ class Case:
         return self.vendor == "claude"
 
     def events(self) -> list[Any]:
-        """The vendor's own lines as objects, read without the shim; lines that are not JSON are left out."""
+        """The vendor's own lines as objects, read without the shim; lines that are not JSON are
+        left out.
+        """
         found = []
         for line in self.data.split(b"\n"):
             try:
@@ -81,14 +87,18 @@ class Case:
 
 @cache
 def fixture_cases(*vendors: str) -> tuple[Case, ...]:
-    """Every fixture, by name; of `vendors` only, if any are named. Torture counts for the vendor that reads it.
+    """Every fixture, by name; of `vendors` only, if any are named. Torture counts for the vendor
+    that reads it.
 
-    What fuzzing found is not of a vendor: nobody's program printed it, so only what holds for any bytes is asked of it.
+    What fuzzing found is not of a vendor: nobody's program printed it, so only what holds for any
+    bytes is asked of it.
     """
     if not vendors:
         return tuple(read_cases(FIXTURES))
     return tuple(
-        case for case in fixture_cases() if case.vendor in vendors and not case.folder.name.startswith("fuzz-")
+        case
+        for case in fixture_cases()
+        if case.vendor in vendors and not case.folder.name.startswith("fuzz-")
     )
 
 
@@ -97,7 +107,12 @@ def read_cases(fixtures: Path) -> Iterator[Case]:
     for data in sorted(fixtures.glob("*/*/vendor.ndjson")):
         folder = data.parent
         facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
-        yield Case(f"{folder.parent.name}/{folder.name}", folder, facts.get("vendor", folder.parent.name), facts)
+        yield Case(
+            f"{folder.parent.name}/{folder.name}",
+            folder,
+            facts.get("vendor", folder.parent.name),
+            facts,
+        )
 
 
 @cache
@@ -122,7 +137,9 @@ def translate_case(
     chunks: Iterable[bytes] | None = None,
     redact: bool = False,
 ) -> tuple[bytes, Translation]:
-    """What the shim says for a case, with ids that count; every argument replaces what the case holds."""
+    """What the shim says for a case, with ids that count; every argument replaces what the case
+    holds.
+    """
     partial = case.partial if partial is None else partial
     translation = open_translation(case.vendor, partial=partial, stable=True, redact=redact)
     if chunks is None:
@@ -140,25 +157,39 @@ def bytewise(data: bytes) -> Iterator[bytes]:
 
 def terms_of(vendor: str = "demo", **facts: Any) -> Terms:
     """The terms of a turn from facts side by side, each put into the group that has it."""
-    groups: dict[str, Any] = {"vendor": VendorTerms(vendor), "session": SessionTerms(STABLE_SESSION)}
+    groups: dict[str, Any] = {
+        "vendor": VendorTerms(vendor),
+        "session": SessionTerms(STABLE_SESSION),
+    }
     terms = Terms(**groups)
     for name, value in facts.items():
-        group = next((it for it in ("vendor", "session", "limits") if hasattr(getattr(terms, it), name)), None)
+        group = next(
+            (it for it in ("vendor", "session", "limits") if hasattr(getattr(terms, it), name)),
+            None,
+        )
         value = value if group is None else getattr(terms, group)._replace(**{name: value})
         terms = terms._replace(**{group or name: value})
     return terms
 
 
-# -- a Turn without a vendor ------------------------------------------------------------------------------------
+# -- a Turn without a vendor -----------------------------------------------------------------------
 
 
 class Stage:
     """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
 
     def __init__(
-        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, room: int = 0, **terms: Any
+        self,
+        *,
+        partial: bool = False,
+        terminator: str = "message_stop",
+        limit: int = 0,
+        room: int = 0,
+        **terms: Any,
     ) -> None:
-        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+        self.pen = ClaudePen(
+            STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit
+        )
         self.account = Account()
         self.conversation = Conversation()
         self.terms = terms_of(**terms)
@@ -200,11 +231,13 @@ def parse(data: bytes) -> list[Line]:
 
 
 def brief(lines: Iterable[Line]) -> list[str]:
-    """A stream in short, one word or sentence a line, to compare with a list that a person can read.
+    """A stream in short, one word or sentence a line, to compare with a list that a person can
+    read.
 
-    init, system:<subtype>, start, open:<kind>, +<text delta>, ~<thinking delta>, {input}, stop, done:<stop reason>,
-    text:…, think:…, call:<id> <name>, result:<id> …, failed:<id> …, user:…, error:…, end:<subtype> <text>,
-    and . for the terminator. A nested agent's lines begin with its parent's id and >.
+    init, system:<subtype>, start, open:<kind>, +<text delta>, ~<thinking delta>, {input}, stop,
+    done:<stop reason>, text:…, think:…, call:<id> <name>, result:<id> …, failed:<id> …, user:…,
+    error:…, end:<subtype> <text>, and . for the terminator. A nested agent's lines begin with its
+    parent's id and >.
     """
     return [word for line in lines if (word := _word(line))]
 
@@ -225,7 +258,9 @@ def _word(line: Line) -> str:
     parent = line.get("parent_tool_use_id")
     content = line["message"]["content"]
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    return (f"{parent}>" if parent else "") + " + ".join(_block_word(line, block) for block in blocks)
+    return (f"{parent}>" if parent else "") + " + ".join(
+        _block_word(line, block) for block in blocks
+    )
 
 
 def _block_word(line: Line, block: Line) -> str:
@@ -235,7 +270,13 @@ def _block_word(line: Line, block: Line) -> str:
         return f"{'failed' if block.get('is_error') else 'result'}:{block['tool_use_id']} {block['content']}".rstrip()
     if block["type"] == "thinking":
         return f"think:{block['thinking']}"
-    who = "user" if line["type"] == "user" else "error" if line["message"]["model"] == "<synthetic>" else "text"
+    who = (
+        "user"
+        if line["type"] == "user"
+        else "error"
+        if line["message"]["model"] == "<synthetic>"
+        else "text"
+    )
     return f"{who}:{block['text']}"
 
 
@@ -247,13 +288,17 @@ def _stream_word(event: Line) -> str:
         delta = event["delta"]
         if delta["type"] == "text_delta":
             return f"+{delta['text']}"
-        return f"~{delta['thinking']}" if delta["type"] == "thinking_delta" else delta.get("partial_json", "")
+        return (
+            f"~{delta['thinking']}"
+            if delta["type"] == "thinking_delta"
+            else delta.get("partial_json", "")
+        )
     if kind == "message_delta":
         return f"done:{event['delta']['stop_reason']}"
     return {"message_start": "start", "content_block_stop": "stop", "message_stop": ""}[kind]
 
 
-# -- what must hold for any stream ------------------------------------------------------------------------------
+# -- what must hold for any stream -----------------------------------------------------------------
 
 SEPARATORS = ("\u2028", "\u2029", "\x85")
 CONVERSATION = ("assistant", "user", "stream_event", "result")
@@ -315,9 +360,11 @@ TASK_KEYS = {
 
 
 def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
-    """Assert what even a broken stream of a real claude keeps: good lines, and per turn one init, one result, an end.
+    """Assert what even a broken stream of a real claude keeps: good lines, and per turn one init,
+    one result, an end.
 
-    Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever it is).
+    Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever
+    it is).
     """
     lines = _checked_lines(data, limit)
     assert lines and lines[-1] == TERMINATOR, "the stream ends with the terminator"
@@ -332,11 +379,13 @@ def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
     return turns
 
 
-def check_turns(data: bytes, partial: bool, *, passthrough: bool = False, limit: int = 0) -> list[list[Line]]:
+def check_turns(
+    data: bytes, partial: bool, *, passthrough: bool = False, limit: int = 0
+) -> list[list[Line]]:
     """Assert what every stream of ours keeps, whatever the vendor printed; gives back the turns.
 
-    Contract S1 to S18 where a machine can see them. With `passthrough` (a real claude's lines as they came) only
-    what does not depend on claude's own habits. `limit` as in `check_frames`.
+    Contract S1 to S18 where a machine can see them. With `passthrough` (a real claude's lines as
+    they came) only what does not depend on claude's own habits. `limit` as in `check_frames`.
     """
     turns = check_frames(data, limit=limit)
     for turn in turns:
@@ -344,7 +393,9 @@ def check_turns(data: bytes, partial: bool, *, passthrough: bool = False, limit:
         if partial:
             _check_stream(turn, passthrough)
         else:
-            assert not any(line["type"] == "stream_event" for line in turn), "no stream_event unless asked for (S12)"
+            assert not any(line["type"] == "stream_event" for line in turn), (
+                "no stream_event unless asked for (S12)"
+            )
         if not passthrough:
             assert turn[-2]["type"] == "result", "the terminator follows the result"
             check_truth(turn)
@@ -364,17 +415,26 @@ def result_of(turn: Sequence[Line]) -> Line:
 
 
 def check_account(account: Account) -> None:
-    """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor output)."""
+    """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
+    output).
+    """
     for counts in (account.repairs, account.unknown):
-        assert len(counts) <= KINDS_KEPT + (OVERFLOW in counts), "the account has so many kinds and no more"
-        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), "a kind is a name, not a text"
+        assert len(counts) <= KINDS_KEPT + (OVERFLOW in counts), (
+            "the account has so many kinds and no more"
+        )
+        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), (
+            "a kind is a name, not a text"
+        )
         assert all(count > 0 for count in counts.values())
     assert len(account.samples) <= 2 * (KINDS_KEPT + 1)
-    assert all(len(sample) <= SAMPLE_CHARACTERS for sample in account.samples.values()), "samples are short"
+    assert all(len(sample) <= SAMPLE_CHARACTERS for sample in account.samples.values()), (
+        "samples are short"
+    )
     orjson.dumps(account.report())  # strict: no half of a character, nothing that is no JSON
 
 
-# Of any one table of a Turn, a conversation or a translator: the largest that has a name is `SEEN_IDS`.
+# Of any one table of a Turn, a conversation or a translator: the largest that has a name is
+# `SEEN_IDS`.
 ENTRIES_REMEMBERED = SEEN_IDS
 TEXT_REMEMBERED = SAID_CHARACTERS
 # What the shell takes after every chunk is not memory.
@@ -383,9 +443,17 @@ _TABLES = frozenset({dict, list, set, tuple})
 
 
 def check_memory(translation: Translation) -> None:
-    """Assert that what is remembered of a child is bounded, however many lines it printed (threats: vendor output)."""
+    """Assert that what is remembered of a child is bounded, however many lines it printed (threats:
+    vendor output).
+    """
     turn = translation.turn
-    for part in (turn, turn.conversation, translation.account, translation._translator, translation._decoder):
+    for part in (
+        turn,
+        turn.conversation,
+        translation.account,
+        translation._translator,
+        translation._decoder,
+    ):
         fields = {name: getattr(part, name) for name in getattr(type(part), "__slots__", ())}
         for name, value in (fields or vars(part)).items():
             if value.__class__ not in _TABLES or name in _TAKEN or not value:
@@ -400,11 +468,15 @@ def check_memory(translation: Translation) -> None:
 def _checked_lines(data: bytes, limit: int) -> list[Line]:
     data.decode("utf-8")  # strict: one bad byte kills a frontend
     assert data.endswith(b"\n"), "whole lines only"
-    assert not any(separator.encode() in data for separator in SEPARATORS), "separators are escaped (hostile-input 2)"
+    assert not any(separator.encode() in data for separator in SEPARATORS), (
+        "separators are escaped (hostile-input 2)"
+    )
     assert b"\r" not in data
     found = []
     for raw in data.split(b"\n")[:-1]:
-        assert not limit or len(raw) <= limit, f"a line of {len(raw)} bytes, where {limit} are allowed (P12)"
+        assert not limit or len(raw) <= limit, (
+            f"a line of {len(raw)} bytes, where {limit} are allowed (P12)"
+        )
         try:
             line = orjson.loads(raw)  # strict: no NaN, no lone surrogate, no raw control character
         except orjson.JSONDecodeError as error:
@@ -431,7 +503,9 @@ def _check_frame(turn: Sequence[Line]) -> None:
     assert _is_init(conversation[0]), f"init comes first (S1), not {conversation[0]['type']}"
     assert sum(map(_is_init, turn)) == 1, "one init (S1)"
     assert sum(line["type"] == "result" for line in turn) == 1, "one result (S1)"
-    assert conversation[-1]["type"] == "result", "nothing of the conversation follows the result (S16b)"
+    assert conversation[-1]["type"] == "result", (
+        "nothing of the conversation follows the result (S16b)"
+    )
 
 
 def _is_init(line: Line) -> bool:
@@ -461,12 +535,16 @@ def _check_pairs(turn: Sequence[Line]) -> None:
             elif block["type"] == "tool_result":
                 identity = block["tool_use_id"]
                 assert identity in waiting, f"a result for {identity!r}, which is not open"
-                assert waiting.pop(identity) == line.get("parent_tool_use_id"), "call and result have one parent"
+                assert waiting.pop(identity) == line.get("parent_tool_use_id"), (
+                    "call and result have one parent"
+                )
     assert not waiting, f"calls without a result: {list(waiting)}"
 
 
 class _Ids:
-    """The ids of calls, each new as far as ids are remembered: the last half of SEEN_IDS for certain."""
+    """The ids of calls, each new as far as ids are remembered: the last half of SEEN_IDS for
+    certain.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
@@ -474,13 +552,17 @@ class _Ids:
 
     def add(self, identity: str) -> None:
         before = self._last.get(identity)
-        assert before is None or self._count - before > SEEN_IDS // 2, f"tool id {identity!r} used twice"
+        assert before is None or self._count - before > SEEN_IDS // 2, (
+            f"tool id {identity!r} used twice"
+        )
         self._last[identity] = self._count
         self._count += 1
 
 
 def _check_messages(lines: Sequence[Line]) -> None:
-    """A reply is over when one of its calls has a result; tool ids are not used again in a session (S4, S7)."""
+    """A reply is over when one of its calls has a result; tool ids are not used again in a session
+    (S4, S7).
+    """
     ended: set[str] = set()
     caller: dict[str, str] = {}
     said: set[str] = set()
@@ -505,7 +587,9 @@ def _check_shape(line: Line) -> None:
     kind = line["type"]
     if line == TERMINATOR:
         return
-    assert kind in ("system", "assistant", "user", "stream_event", "result"), f"a line of type {kind}"
+    assert kind in ("system", "assistant", "user", "stream_event", "result"), (
+        f"a line of type {kind}"
+    )
     assert isinstance(line["uuid"], str) and len(line["uuid"]) == 36, line["uuid"]
     assert isinstance(line["session_id"], str)
     _SHAPES[kind](line)
@@ -516,10 +600,16 @@ def _system_shape(line: Line) -> None:
         assert key in line, f"{line['subtype']} has {key} (5.14)"
     if _is_init(line):
         assert not [key for key in INIT_KEYS if key not in line], "init is complete (5.1)"
-        assert all(isinstance(line[key], str) for key in ("cwd", "model", "permissionMode", "session_id"))
+        assert all(
+            isinstance(line[key], str) for key in ("cwd", "model", "permissionMode", "session_id")
+        )
         for key in ("tools", "slash_commands", "agents"):
-            assert isinstance(line[key], list) and all(isinstance(name, str) for name in line[key]), f"{key} are names"
-        assert isinstance(line["mcp_servers"], list) and all(isinstance(server, dict) for server in line["mcp_servers"])
+            assert isinstance(line[key], list) and all(
+                isinstance(name, str) for name in line[key]
+            ), f"{key} are names"
+        assert isinstance(line["mcp_servers"], list) and all(
+            isinstance(server, dict) for server in line["mcp_servers"]
+        )
 
 
 def _assistant_shape(line: Line) -> None:
@@ -532,13 +622,19 @@ def _assistant_shape(line: Line) -> None:
     (block,) = message["content"]
     assert block["type"] in ("text", "thinking", "tool_use")
     if block["type"] == "tool_use":
-        assert isinstance(block["id"], str) and isinstance(block["name"], str), "id and name are strings (S6)"
+        assert isinstance(block["id"], str) and isinstance(block["name"], str), (
+            "id and name are strings (S6)"
+        )
         assert isinstance(block["input"], dict), "a call's input is an object (S6)"
     else:
         assert isinstance(block[block["type"]], str)
-        assert block["type"] == "text" or isinstance(block["signature"], str), "thinking has a signature (S6)"
+        assert block["type"] == "text" or isinstance(block["signature"], str), (
+            "thinking has a signature (S6)"
+        )
     if message["model"] == "<synthetic>":
-        assert line.get("error") in ERRORS, f"{line.get('error')} is an error that clients know (5.3)"
+        assert line.get("error") in ERRORS, (
+            f"{line.get('error')} is an error that clients know (5.3)"
+        )
 
 
 def _user_shape(line: Line) -> None:
@@ -566,7 +662,9 @@ def _result_shape(line: Line) -> None:
     assert not [key for key in RESULT_KEYS if key not in line], "result is complete (S9)"
     assert isinstance(line["is_error"], bool)
     for key in ("duration_ms", "duration_api_ms", "num_turns"):
-        assert isinstance(line[key], int) and not isinstance(line[key], bool) and line[key] >= 0, key
+        assert isinstance(line[key], int) and not isinstance(line[key], bool) and line[key] >= 0, (
+            key
+        )
     assert isinstance(line["total_cost_usd"], int | float)
     _check_usage(line["usage"])
     for usage in line["modelUsage"].values():
@@ -576,9 +674,13 @@ def _result_shape(line: Line) -> None:
         assert isinstance(line["result"], str) and "errors" not in line, "success has a result (S9)"
     else:
         assert line["is_error"], "only errors have another subtype"
-        assert line["errors"] and all(isinstance(text, str) for text in line["errors"]), "errors are told (S9)"
+        assert line["errors"] and all(isinstance(text, str) for text in line["errors"]), (
+            "errors are told (S9)"
+        )
         assert "result" not in line, "no result key (S10)"
-    assert line["subtype"] == "success" or line.get("structured_output") is None, "only a success has an answer"
+    assert line["subtype"] == "success" or line.get("structured_output") is None, (
+        "only a success has an answer"
+    )
 
 
 _SHAPES = {
@@ -592,13 +694,17 @@ _SHAPES = {
 
 def _check_usage(usage: Line) -> None:
     for key in NO_USAGE:
-        assert isinstance(usage[key], int) and not isinstance(usage[key], bool), f"usage has {key} as a number (S5)"
+        assert isinstance(usage[key], int) and not isinstance(usage[key], bool), (
+            f"usage has {key} as a number (S5)"
+        )
 
 
 def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
-    """message and block events are nested, numbered, and say what the assistant lines say (S11, S14).
+    """message and block events are nested, numbered, and say what the assistant lines say (S11,
+    S14).
 
-    Lines of a nested agent and the synthetic line of an API error are whole: their messages are never streamed.
+    Lines of a nested agent and the synthetic line of an API error are whole: their messages are
+    never streamed.
     """
     events = [line["event"] for line in turn if line["type"] == "stream_event"]
     streamed = {event["message"]["id"] for event in events if event["type"] == "message_start"}
@@ -612,7 +718,9 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
                 continue
             assert closed_by is None, "one assistant line for each block (S4)"
             closed_by = _blocks(line)[0]
-            assert line["message"]["id"] == message, "the block's line has the id of its message (S4)"
+            assert line["message"]["id"] == message, (
+                "the block's line has the id of its message (S4)"
+            )
             assert closed_by["type"] == kind
             if kind in ("text", "thinking"):
                 assert closed_by[kind] == said, "the deltas are the block (S14)"
@@ -628,14 +736,21 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
         elif what == "content_block_start":
             assert message is not None and open_index is None, "blocks do not overlap"
             assert event["index"] == next_index, "indices count 0, 1, 2 …"
-            open_index, kind, said, closed_by = event["index"], event["content_block"]["type"], "", None
+            open_index, kind, said, closed_by = (
+                event["index"],
+                event["content_block"]["type"],
+                "",
+                None,
+            )
         elif what == "content_block_delta":
             assert passthrough or event["index"] == open_index, "a delta belongs to the open block"
             delta = event["delta"]
             said += delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
         elif what == "content_block_stop":
             assert event["index"] == open_index, "the stop belongs to the open block"
-            assert passthrough or closed_by is not None, "the assistant line comes before its stop (S11)"
+            assert passthrough or closed_by is not None, (
+                "the assistant line comes before its stop (S11)"
+            )
             open_index, next_index = None, next_index + 1
         elif what == "message_stop":
             assert message is not None and open_index is None, "a message ends when its blocks did"
@@ -646,20 +761,25 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
     assert message is None and open_index is None, "everything opened is closed before the result"
 
 
-# -- pass-through -----------------------------------------------------------------------------------------------
+# -- pass-through ----------------------------------------------------------------------------------
 
 
 def ours(line: bytes) -> bool:
     """Whether a line of a pass-through stream was written by the shim, not by claude."""
-    return line == TERMINATORS["message_stop"].strip() or b'"uuid":"' + STABLE_IDENTITY.encode() in line
+    return (
+        line == TERMINATORS["message_stop"].strip()
+        or b'"uuid":"' + STABLE_IDENTITY.encode() in line
+    )
 
 
 def check_passed(came: bytes, said: bytes, partial: bool) -> None:
-    """Every line that came as valid JSON is in the output byte for byte, in order, but for what must not pass.
+    """Every line that came as valid JSON is in the output byte for byte, in order, but for what
+    must not pass.
 
-    Not passed: what no client can read, a second init, a second result, results of calls that nobody made, conversation
-    behind a result, and stream events that nobody asked for. What is not a line of `came` is ours, or a line that had
-    to be repaired. Characters that split lines in Node and Python are written as escapes.
+    Not passed: what no client can read, a second init, a second result, results of calls that
+    nobody made, conversation behind a result, and stream events that nobody asked for. What is not
+    a line of `came` is ours, or a line that had to be repaired. Characters that split lines in Node
+    and Python are written as escapes.
     """
     for separator in SEPARATORS:
         came = came.replace(separator.encode(), f"\\u{ord(separator):04x}".encode())
@@ -685,7 +805,8 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
             or (kind == "stream_event" and not partial)
             or (kind == "user" and any(block["type"] == "tool_result" for block in _blocks(event)))
             or line in behind
-            or (kind == "rate_limit_event" and "rate_limit_info" not in event)  # the Python SDK ends on it
+            # the Python SDK ends on it
+            or (kind == "rate_limit_event" and "rate_limit_info" not in event)
         )
         assert allowed, f"lost: {line[:200]!r}"
 

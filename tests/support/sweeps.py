@@ -1,8 +1,10 @@
-"""Tests over many fixtures, or rows of a table, each of them one item of pytest's: a loop that names what fails.
+"""Tests over many fixtures, or rows of a table, each of them one item of pytest's: a loop that
+names what fails.
 
-An item costs pytest more than a fixture costs us: all of them are translated in half a second. What is slow for one
-fixture runs over `smallest()` or `fewest()` in `make test`, and over all of them in `make full` (`pytest --full`);
-`pytest --fixture NAME` runs every loop over the fixtures whose name has NAME in it.
+An item costs pytest more than a fixture costs us: all of them are translated in half a second. What
+is slow for one fixture runs over `smallest()` or `fewest()` in `make test`, and over all of them in
+`make full` (`pytest --full`); `pytest --fixture NAME` runs every loop over the fixtures whose name
+has NAME in it.
 """
 
 import functools
@@ -19,8 +21,9 @@ from support import Case, fixture_cases, parse
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 NAMED = 20  # rows in the message of one test
-# `make test` leaves out a fixture that adds fewer features than this to those chosen before it. More than half of
-# those that it would choose add one or two, and the tests of the goldens read every fixture.
+# `make test` leaves out a fixture that adds fewer features than this to those chosen before it.
+# More than half of those that it would choose add one or two, and the tests of the goldens read
+# every fixture.
 MIN_NEW_FEATURES = 4
 
 full = False  # whether this is `make full`; set by conftest
@@ -29,13 +32,19 @@ only = ""  # what is in the names of the fixtures that are asked for; set by con
 Test = Callable[..., None]
 
 
-def over(cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None) -> Callable[[Test], Test]:
-    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for `make test`.
+def over(
+    cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None
+) -> Callable[[Test], Test]:
+    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for
+    `make test`.
 
-    A generator of cases is used up when the test runs, so that what chooses them costs the other workers nothing.
+    A generator of cases is used up when the test runs, so that what chooses them costs the other
+    workers nothing.
     """
     every = cache(lambda: tuple(cases))
-    return _loop(("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every(), quick)))
+    return _loop(
+        ("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every(), quick))
+    )
 
 
 def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
@@ -46,8 +55,12 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], 
     return _loop(names, lambda: ((f"{row!r:.200}", row) for row in every()))
 
 
-def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]) -> Callable[[Test], Test]:
-    """Run a test for each row, whatever becomes of the others; the first failure names all that failed."""
+def _loop(
+    names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]
+) -> Callable[[Test], Test]:
+    """Run a test for each row, whatever becomes of the others; the first failure names all that
+    failed.
+    """
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
@@ -70,7 +83,9 @@ def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[A
             assert label or only, "there is nothing to run the test for"
 
         signature = inspect.signature(test)
-        others = [parameter for name, parameter in signature.parameters.items() if name not in names]
+        others = [
+            parameter for name, parameter in signature.parameters.items() if name not in names
+        ]
         loop.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return loop
 
@@ -104,7 +119,8 @@ def rounds(count: int, case: Case) -> Iterator[Random]:
 
 
 def examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settings:
-    """So many examples of one test of hypothesis, always the same ones, however slow the machine is.
+    """So many examples of one test of hypothesis, always the same ones, however slow the machine
+    is.
 
     `full_count` are those of `make full`. What fails is made shorter only with `shrink`.
     """
@@ -126,30 +142,41 @@ def pieces(chance: Random, data: bytes, at_most: int) -> list[bytes]:
 
 @cache
 def smallest() -> tuple[Case, ...]:
-    """Return a few small fixtures that have, together, most features of each vendor: its events, our lines, its ends.
+    """Return a few small fixtures that have, together, most features of each vendor: its events,
+    our lines, its ends.
 
-    The next fixture is always the one with the most missing features for its size. A fixture that adds fewer than
-    `MIN_NEW_FEATURES` is left out.
+    The next fixture is always the one with the most missing features for its size. A fixture that
+    adds fewer than `MIN_NEW_FEATURES` is left out.
     """
     return _smallest({case: features(case) for case in fixture_cases()}, MIN_NEW_FEATURES)
 
 
 @cache
 def fewest() -> tuple[Case, ...]:
-    """The few fixtures that have every kind of line and of end of ours, whichever vendor's they are.
+    """The few fixtures that have every kind of line and of end of ours, whichever vendor's they
+    are.
 
     For what is made of our own lines alone: a story, an export, a redaction.
     """
     ours = ("claude ", "end ", "repair ", "partial ")
-    return _smallest({case: {word for _, word in features(case) if word.startswith(ours)} for case in fixture_cases()})
+    return _smallest(
+        {
+            case: {word for _, word in features(case) if word.startswith(ours)}
+            for case in fixture_cases()
+        }
+    )
 
 
 def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
-    """Return cases that have, together, most features: no other case would add `min_new` features to these."""
+    """Return cases that have, together, most features: no other case would add `min_new` features
+    to these.
+    """
     missing = set().union(*cases.values())
     chosen, left = [], list(cases)
     while left := [case for case in left if len(cases[case] & missing) >= min_new]:
-        best = max(left, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name))
+        best = max(
+            left, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name)
+        )
         chosen.append(best)
         missing -= cases[best]
     return tuple(sorted(chosen, key=lambda case: case.name))
@@ -158,7 +185,11 @@ def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, .
 @cache
 def features(case: Case) -> set[tuple[str, str]]:
     """What a fixture has, each with the folder that the fixture stands in."""
-    found = {f"exit {case.facts.get('exit')}", f"partial {case.partial}", f"stderr {bool(case.stderr)}"}
+    found = {
+        f"exit {case.facts.get('exit')}",
+        f"partial {case.partial}",
+        f"stderr {bool(case.stderr)}",
+    }
     for event in case.events():
         found |= {f"child {word}" for word in _kinds(event)}
     for line in parse(case.golden.read_bytes()) if case.golden.exists() else ():

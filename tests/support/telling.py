@@ -22,7 +22,9 @@ def told(data: bytes) -> tuple[Story, list[Change]]:
 
 
 def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Story, list[Step]]:
-    """The story of events that come a second after each other, from 1 on; `sent` came from the frontend at its time."""
+    """The story of events that come a second after each other, from 1 on; `sent` came from the
+    frontend at its time.
+    """
     story, steps, waiting = Story(), list[Step](), sorted(sent, key=lambda line: line[0])
     changes: list[Change] = []
     for at, event in enumerate(events, 1):
@@ -34,7 +36,9 @@ def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Stor
     for change in changes:
         if change.what == "begin":
             steps.append(change.step)
-    assert sorted(change.step.number for change in changes if change.what == "end") == [step.number for step in steps]
+    assert sorted(change.step.number for change in changes if change.what == "end") == [
+        step.number for step in steps
+    ]
     return story, steps
 
 
@@ -52,7 +56,9 @@ def call(identity: str, name: str = "Bash", **arguments: Any) -> Event:
     return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
 
 
-def returned(identity: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any) -> Event:
+def returned(
+    identity: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any
+) -> Event:
     """A user line with one result."""
     block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
     return {"type": "user", "message": {"content": [block]}, "tool_use_result": extra, **fields}
@@ -76,7 +82,12 @@ STOP = streamed("content_block_stop")
 
 def asked(request: str, identity: str, name: str = "Bash", **arguments: Any) -> Event:
     """A question about a call."""
-    facts = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": identity, "input": arguments}
+    facts = {
+        "subtype": "can_use_tool",
+        "tool_name": name,
+        "tool_use_id": identity,
+        "input": arguments,
+    }
     return {"type": "control_request", "request_id": request, "request": facts}
 
 
@@ -91,4 +102,11 @@ def user(words: str) -> Event:
 
 def result(cost: float = 0.0, **fields: Any) -> Event:
     usage = {"input_tokens": 10, "output_tokens": 5}
-    return {"type": "result", "session_id": "s", "is_error": False, "total_cost_usd": cost, "usage": usage, **fields}
+    return {
+        "type": "result",
+        "session_id": "s",
+        "is_error": False,
+        "total_cost_usd": cost,
+        "usage": usage,
+        **fields,
+    }

@@ -29,7 +29,13 @@ _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Terminal:
     """What a person types, and what the screen was told. Every wait ends after `patience` seconds."""
 
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int, settings: list[Any], patience: float) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        descriptor: int,
+        settings: list[Any],
+        patience: float,
+    ) -> None:
         self.process = process
         self.drawn = ""
         self._descriptor = descriptor
@@ -76,11 +82,17 @@ class Terminal:
     def _read(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._patience
         while True:
-            # The end is checked before `done`: between the two checks the program may end, and make `done` true.
-            over = self.process.poll() is not None and not select.select([self._descriptor], [], [], 0)[0]
+            # The end is checked before `done`: between the two checks the program may end, and make
+            # `done` true.
+            over = (
+                self.process.poll() is not None
+                and not select.select([self._descriptor], [], [], 0)[0]
+            )
             if done():
                 return
-            assert not over and time.monotonic() < deadline, f"{what} did not come; drawn:\n{self.plain}"
+            assert not over and time.monotonic() < deadline, (
+                f"{what} did not come; drawn:\n{self.plain}"
+            )
             if select.select([self._descriptor], [], [], 0.02)[0]:
                 self._take()
 
@@ -113,8 +125,11 @@ def on_terminal(
     settings = termios.tcgetattr(slave)  # before the program can change them
 
     ours = tuple(command[: len(OURS)]) == OURS
-    start = partial(start_shim, command[len(OURS) :]) if ours else partial(subprocess.Popen, command)
-    sized = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}  # of a runner of tests
+    start = (
+        partial(start_shim, command[len(OURS) :]) if ours else partial(subprocess.Popen, command)
+    )
+    # of a runner of tests
+    sized = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
     process = start(
         env={"TERM": "xterm-256color"} | sized, cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
         start_new_session=True, preexec_fn=own_terminal,

@@ -1,7 +1,7 @@
 """Lines as pi and claude print them, and what a case of torture is (`torture_cases.py` has them).
 
-A case is printed by a stand-in (`fake_child.py`) and read by every vendor that its shape fits: lines like Claude's by
-the pass-through and by qwen, whose stream is Claude's in other words.
+A case is printed by a stand-in (`fake_child.py`) and read by every vendor that its shape fits:
+lines like Claude's by the pass-through and by qwen, whose stream is Claude's in other words.
 """
 
 import json
@@ -21,10 +21,12 @@ BYTES = "@bytes"  # in a step: the file with a case's bytes
 
 @dataclass(frozen=True)
 class Torture:
-    """One case. `text` is what the model said, a pattern where it is compiled; by vendor where they differ.
+    """One case. `text` is what the model said, a pattern where it is compiled; by vendor where they
+    differ.
 
-    `streamed` is the same for the fragments of it, None where it is no other; `error` is a piece of the error that
-    the turn ends with, "" for a success. `calls` and `results` must be among those that arrive.
+    `streamed` is the same for the fragments of it, None where it is no other; `error` is a piece of
+    the error that the turn ends with, "" for a success. `calls` and `results` must be among those
+    that arrive.
     """
 
     name: str
@@ -54,18 +56,38 @@ class Torture:
         return [[str(path) if value == BYTES else value for value in step] for step in self.steps]
 
 
-# -- what a vendor's lines look like ----------------------------------------------------------------------------
+# -- what a vendor's lines look like ---------------------------------------------------------------
 
 
 def line(event: object) -> bytes:
     """An event as a program prints it."""
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    return (
+        json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
+        + b"\n"
+    )
 
 
-PI_HEAD = line({"type": "session", "version": 3, "id": SESSION, "timestamp": "2026-01-01T00:00:00Z", "cwd": "/w"})
+PI_HEAD = line(
+    {
+        "type": "session",
+        "version": 3,
+        "id": SESSION,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "cwd": "/w",
+    }
+)
 PI_HEAD += line({"type": "agent_start"}) + line({"type": "turn_start"})
 PI_TAIL = line({"type": "agent_end", "messages": []})
-PI_USAGE = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2, "cost": {"total": 0}}
+PI_USAGE = {
+    "input": 1,
+    "output": 1,
+    "cacheRead": 0,
+    "cacheWrite": 0,
+    "totalTokens": 2,
+    "cost": {"total": 0},
+}
 
 
 def pi_delta(text: str, index: int = 0) -> bytes:
@@ -77,7 +99,9 @@ def pi_delta(text: str, index: int = 0) -> bytes:
 
 def pi_end(*content: Line | str, reason: str = "stop") -> bytes:
     """The whole of pi's reply."""
-    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    blocks = [
+        {"type": "text", "text": block} if isinstance(block, str) else block for block in content
+    ]
     message = {"role": "assistant", "content": blocks, "stopReason": reason, "usage": PI_USAGE}
     return line({"type": "message_end", "message": message})
 
@@ -90,7 +114,12 @@ def pi_call(identity: str, name: str, arguments: object) -> Line:
 def pi_result(identity: str, name: str, content: object) -> bytes:
     """What a call of pi's returned."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    event = {"type": "tool_execution_end", "toolCallId": identity, "toolName": name, "isError": False}
+    event = {
+        "type": "tool_execution_end",
+        "toolCallId": identity,
+        "toolName": name,
+        "isError": False,
+    }
     return line(event | {"result": {"content": blocks}})
 
 
@@ -135,8 +164,16 @@ def identity() -> str:
 
 def says(*content: Line | str, **fields: object) -> Line:
     """A reply of claude's."""
-    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
-    message = {"id": identity(), "type": "message", "role": "assistant", "model": "m", "content": blocks}
+    blocks = [
+        {"type": "text", "text": block} if isinstance(block, str) else block for block in content
+    ]
+    message = {
+        "id": identity(),
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": blocks,
+    }
     return {"type": "assistant", "message": message, **OWN, "uuid": identity(), **fields}
 
 
@@ -148,7 +185,12 @@ def calls(identity: str, name: str, arguments: object) -> Line:
 def returns(call: str, content: object) -> Line:
     """What a call of claude's returned."""
     block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": False}
-    return {"type": "user", "message": {"role": "user", "content": [block]}, **OWN, "uuid": identity()}
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": [block]},
+        **OWN,
+        "uuid": identity(),
+    }
 
 
 def claude(*events: Line | bytes, end: Line | None = DONE) -> bytes:

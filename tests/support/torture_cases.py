@@ -1,7 +1,9 @@
-"""What no program should print: the files of `fixtures/torture`, and generators for the rest; with what must arrive.
+"""What no program should print: the files of `fixtures/torture`, and generators for the rest; with
+what must arrive.
 
-What is expected is written down here by hand, never taken from the shim. Bytes that no JSON library writes are put
-in afterwards, in place of marks. The numbers are those of the list of nasty inputs that this covers.
+What is expected is written down here by hand, never taken from the shim. Bytes that no JSON library
+writes are put in afterwards, in place of marks. The numbers are those of the list of nasty inputs
+that this covers.
 """
 
 import base64
@@ -39,7 +41,7 @@ LONG = 20_000_000
 HELD_SECONDS = 20
 LOST = "\ufffd"
 
-# -- the files and recipes of fixtures/torture --------------------------------------------------------------------
+# -- the files and recipes of fixtures/torture -----------------------------------------------------
 
 
 def _fixture(name: str) -> bytes:
@@ -70,7 +72,10 @@ def recorded() -> Iterator[Torture]:
     big = {"command": "x", "big": "123456789012345678901234567890", "dup": 2}
     yield _recorded("claude-numbers", "", calls=(("n", "Bash", big),), results=(("n", "ok"),))
     yield _recorded(
-        "claude-parallel-chaos", "HelHelloHello", results=(("b", "B"), ("a", "A")), streamed=re.compile(".*")
+        "claude-parallel-chaos",
+        "HelHelloHello",
+        results=(("b", "B"), ("a", "A")),
+        streamed=re.compile(".*"),
     )
     joined = "line one\nline two\tTAB \x1b[31mred\x1b[0mafter"
     yield _recorded("claude-raw-newline-in-string", {"claude": "", "qwen": joined}, streamed=joined)
@@ -98,7 +103,9 @@ def recorded() -> Iterator[Torture]:
             ["cat", str(FIXTURES / "torture" / "claude-u2028-nel" / "vendor.ndjson")],
         ],
     )
-    yield _recorded("claude-truncated-65536-no-result", re.compile("z*"), error="before it finished")
+    yield _recorded(
+        "claude-truncated-65536-no-result", re.compile("z*"), error="before it finished"
+    )
     yield _recorded("claude-u2028-nel", SEPARATED, streamed=STREAMED_SEPARATED)
     yield _recorded("claude-utf8-split", {"claude": "", "qwen": CUT_EMOJI}, streamed=CUT_EMOJI)
     yield _recorded("pi-bom", "bom")
@@ -121,7 +128,7 @@ def recorded() -> Iterator[Torture]:
     yield _recorded("pi-schema-drift", "drift")
 
 
-# -- everything like it -------------------------------------------------------------------------------------------
+# -- everything like it ----------------------------------------------------------------------------
 
 BANNER = b"YOLO mode is enabled. All tool calls will be automatically approved."
 PROGRESS = b"\r 10%\r 50%\r100%\r\x1b[2K"
@@ -130,7 +137,9 @@ IMAGE = base64.b64encode(random.Random(1).randbytes(1_875_000)).decode()  # 2.5 
 DEEP = 3000
 
 
-def both(name: str, text: str, pi_data: bytes, claude_data: bytes, **more: Any) -> Iterator[Torture]:
+def both(
+    name: str, text: str, pi_data: bytes, claude_data: bytes, **more: Any
+) -> Iterator[Torture]:
     """The same misfortune in both shapes; `claude_data` says its text in whole lines."""
     streamed = {"claude": "", "qwen": text}
     yield Torture(f"pi-{name}", "pi", pi_data, text, **more)
@@ -148,11 +157,23 @@ def bytes_in_strings() -> Iterator[Torture]:
     """1 to 4: what stands inside a JSON string."""
     cut = {"FIRST": b"a \xf0\x9f", "SECOND": b"\x98\x80 b"}
     text = re.compile(f"a (😀|{LOST}+) b")
-    yield Torture("pi-utf8-cut", "pi", put(pi(pi_delta("FIRST"), pi_delta("SECOND"), pi_end("a 😀 b")), **cut), text)
-    raw = {"CESU": b"\xed\xa0\xbd\xed\xb8\x80", "LONG": b"\xc0\xaf", "LATIN": b"\xe9", "HALF": b"\xed\xa0\xbd"}
+    yield Torture(
+        "pi-utf8-cut",
+        "pi",
+        put(pi(pi_delta("FIRST"), pi_delta("SECOND"), pi_end("a 😀 b")), **cut),
+        text,
+    )
+    raw = {
+        "CESU": b"\xed\xa0\xbd\xed\xb8\x80",
+        "LONG": b"\xc0\xaf",
+        "LATIN": b"\xe9",
+        "HALF": b"\xed\xa0\xbd",
+    }
     said = "cesu CESU. overlong LONG. latin cafLATIN. half HALF."
     text = re.compile(f"cesu 😀\\. overlong ({LOST}+/?|/)\\. latin caf{LOST}\\. half {LOST}+\\.")
-    for case in both("utf8-invalid", "", put(pi(pi_text(said)), **raw), put(claude(says(said)), **raw)):
+    for case in both(
+        "utf8-invalid", "", put(pi(pi_text(said)), **raw), put(claude(says(said)), **raw)
+    ):
         streamed = {"claude": "", "qwen": text} if case.shape == "claude" else None
         yield Torture(case.name, case.shape, case.data, text, streamed=streamed)
     halves = pi(pi_delta("smile \ud83d"), pi_delta("\ude00 ok"), pi_end("smile \ud83d\ude00 ok"))
@@ -164,7 +185,9 @@ def bytes_in_strings() -> Iterator[Torture]:
     yield Torture(
         "pi-surrogates-in-a-call",
         "pi",
-        pi(call, pi_text("after")).decode("utf-8", "surrogatepass").encode("ascii", "backslashreplace"),
+        pi(call, pi_text("after"))
+        .decode("utf-8", "surrogatepass")
+        .encode("ascii", "backslashreplace"),
         "after",
         calls=(("c1", "Bash", mended),),
         results=(("c1", "ok"),),
@@ -182,20 +205,32 @@ def bytes_in_strings() -> Iterator[Torture]:
     control = b"one\ntwo\tTAB \x1b[31mred \x01\x7f."
     text = control.decode()
     yield from both(
-        "control-characters", text, put(pi(pi_text("RAW")), RAW=control), put(claude(says("RAW")), RAW=control)
+        "control-characters",
+        text,
+        put(pi(pi_text("RAW")), RAW=control),
+        put(claude(says("RAW")), RAW=control),
     )
     blank = b"1\n\n2"
     yield from both(
-        "a-blank-line-in-a-string", "1\n\n2", put(pi(pi_text("RAW")), RAW=blank), put(claude(says("RAW")), RAW=blank)
+        "a-blank-line-in-a-string",
+        "1\n\n2",
+        put(pi(pi_text("RAW")), RAW=blank),
+        put(claude(says("RAW")), RAW=blank),
     )
     three = b"1\n2\n3\n4"
     yield from both(
-        "three-raw-newlines", "1\n2\n3\n4", put(pi(pi_text("RAW")), RAW=three), put(claude(says("RAW")), RAW=three)
+        "three-raw-newlines",
+        "1\n2\n3\n4",
+        put(pi(pi_text("RAW")), RAW=three),
+        put(claude(says("RAW")), RAW=three),
     )
     text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
     yield from both("separators", text, pi(pi_text(text)), claude(says(text)))
     yield from both(
-        "nul-bytes", "before", put(pi(pi_text("before")), **{"\n": b"\n\0\0\n\0"}), claude(b"\0\0\0\n", says("before"))
+        "nul-bytes",
+        "before",
+        put(pi(pi_text("before")), **{"\n": b"\n\0\0\n\0"}),
+        claude(b"\0\0\0\n", says("before")),
     )
     yield from both(
         "bidi-and-astral",
@@ -216,26 +251,53 @@ def long_lines() -> Iterator[Torture]:
         "after",
         calls=(("c1", "Read", {"file_path": "/w/a.png"}),),
     )
-    source = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
-    turn = claude(says(calls("c1", "Read", {"file_path": "/w/a.png"})), returns("c1", [source]), says("after"))
-    yield Torture("claude-image-2500kb", "claude", turn, "after", streamed={"claude": "", "qwen": "after"})
+    source = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": IMAGE},
+    }
+    turn = claude(
+        says(calls("c1", "Read", {"file_path": "/w/a.png"})), returns("c1", [source]), says("after")
+    )
+    yield Torture(
+        "claude-image-2500kb", "claude", turn, "after", streamed={"claude": "", "qwen": "after"}
+    )
     text = "0123456789-é\n" * 150_000
     yield from both("text-2mb", text, pi(pi_text(text)), claude(says(text)))
     written = {"file_path": "/w/a", "content": "x" * 3_000_000}
     turn = claude(says(calls("c1", "Write", written)), returns("c1", "ok"), says("after"))
     yield Torture(
-        "claude-input-3mb", "claude", turn, "after", streamed={"claude": "", "qwen": "after"}, results=(("c1", "ok"),)
+        "claude-input-3mb",
+        "claude",
+        turn,
+        "after",
+        streamed={"claude": "", "qwen": "after"},
+        results=(("c1", "ok"),),
     )
     written = {"path": "/w/a", "content": "x" * 3_000_000}
     turn = pi(
-        pi_end(pi_call("c1", "write", written), reason="toolUse"), pi_result("c1", "write", "ok"), pi_text("after")
+        pi_end(pi_call("c1", "write", written), reason="toolUse"),
+        pi_result("c1", "write", "ok"),
+        pi_text("after"),
     )
     yield Torture("pi-input-3mb", "pi", turn, "after", results=(("c1", "ok"),))
-    call = pi_end("kept", pi_call("c1", "bash", {}), reason="toolUse") + pi_result("c1", "bash", "ok")
+    call = pi_end("kept", pi_call("c1", "bash", {}), reason="toolUse") + pi_result(
+        "c1", "bash", "ok"
+    )
     whole = pi(pi_delta("kept"), call, pi_delta("z" * 80_000))
-    yield Torture("pi-cut-at-65536", "pi", whole[:65_536], re.compile("kept.*", re.S), error="before it finished")
+    yield Torture(
+        "pi-cut-at-65536",
+        "pi",
+        whole[:65_536],
+        re.compile("kept.*", re.S),
+        error="before it finished",
+    )
     cut = pi_delta("z" * 80_000)[:65_536] + b"\n"
-    yield Torture("pi-a-line-cut-at-65536", "pi", pi(cut, pi_delta("after"), pi_end("after")), re.compile("z*after"))
+    yield Torture(
+        "pi-a-line-cut-at-65536",
+        "pi",
+        pi(cut, pi_delta("after"), pi_end("after")),
+        re.compile("z*after"),
+    )
     cut = line(says("z" * 80_000))[:65_536] + b"\n"
     yield Torture(
         "claude-a-line-cut-at-65536",
@@ -248,7 +310,10 @@ def long_lines() -> Iterator[Torture]:
 
 def noise() -> Iterator[Torture]:
     """6 and 17: what stands between the lines, or on them."""
-    before = b"\xef\xbb\xbfActive code page: 65001\r\n(node:12) [DEP0040] DeprecationWarning: punycode\n" + BANNER
+    before = (
+        b"\xef\xbb\xbfActive code page: 65001\r\n(node:12) [DEP0040] DeprecationWarning: punycode\n"
+        + BANNER
+    )
     broken = OSC + b'\n{"type":\n'
 
     def glued(turn: bytes) -> bytes:
@@ -257,7 +322,10 @@ def noise() -> Iterator[Torture]:
         return before + first + b"\n" + broken + second + rest
 
     yield from both(
-        "noise", "text", glued(pi(pi_text("text"))), glued(claude(says("text"), says(calls("c1", "Bash", {}))))
+        "noise",
+        "text",
+        glued(pi(pi_text("text"))),
+        glued(claude(says("text"), says(calls("c1", "Bash", {})))),
     )
     yield from both(
         "ten-on-a-line",
@@ -295,7 +363,12 @@ def noise() -> Iterator[Torture]:
             if case.shape == "pi"
             else (line(INIT), line(says("text")) + line(DONE))
         )
-        steps = [["serve"], ["out", turn[0].decode()], ["repeat", "\n", MANY], ["out", turn[1].decode()]]
+        steps = [
+            ["serve"],
+            ["out", turn[0].decode()],
+            ["repeat", "\n", MANY],
+            ["out", turn[1].decode()],
+        ]
         yield Torture(case.name, case.shape, b"", "text", streamed=case.streamed, steps=steps)
     rubbish = random.Random(2).randbytes(300_000) + b"\n"
     yield from both(
@@ -318,11 +391,17 @@ def noise() -> Iterator[Torture]:
 def values() -> Iterator[Torture]:
     """11 and 17: numbers and nesting."""
     digits = "7" * 5000
-    written = '{"command":"x","big":BIG,"nan":NaN,"inf":-Infinity,"huge":1e400,"dup":1,"dup":2}'.replace("BIG", digits)
+    written = (
+        '{"command":"x","big":BIG,"nan":NaN,"inf":-Infinity,"huge":1e400,"dup":1,"dup":2}'.replace(
+            "BIG", digits
+        )
+    )
     kept = {"command": "x", "big": digits, "dup": 2}
     call = pi_end(pi_call("c1", "bash", "RAW"), reason="toolUse") + pi_result("c1", "bash", "ok")
     turn = pi(call, pi_text("after")).replace(b'"RAW"', written.encode())
-    yield Torture("pi-numbers", "pi", turn, "after", calls=(("c1", "Bash", kept),), results=(("c1", "ok"),))
+    yield Torture(
+        "pi-numbers", "pi", turn, "after", calls=(("c1", "Bash", kept),), results=(("c1", "ok"),)
+    )
     turn = claude(says(calls("c1", "Bash", "RAW")), returns("c1", "ok"), says("after"))
     turn = turn.replace(b'"RAW"', written.encode())
     yield Torture(
@@ -345,7 +424,9 @@ def values() -> Iterator[Torture]:
             results=(("c1", "ok"),),
             calls=(("c1", "Bash", {"command": "x"}),),
         )
-        turn = claude(says(calls("c1", "Bash", "RAW")), returns("c1", "ok"), says("after")).replace(b'"RAW"', nested)
+        turn = claude(says(calls("c1", "Bash", "RAW")), returns("c1", "ok"), says("after")).replace(
+            b'"RAW"', nested
+        )
         yield Torture(
             f"claude-depth-{depth}-in-a-call",
             "claude",
@@ -357,7 +438,10 @@ def values() -> Iterator[Torture]:
         )
     open_only = b"[" * 100_000 + b"\n" + b'{"a":' * 100_000 + b"\n"
     yield from both(
-        "depth-100000-never-closed", "text", pi(open_only, pi_text("text")), claude(open_only, says("text"))
+        "depth-100000-never-closed",
+        "text",
+        pi(open_only, pi_text("text")),
+        claude(open_only, says("text")),
     )
 
 
@@ -379,7 +463,12 @@ def orders() -> Iterator[Torture]:
         "text",
         streamed={"claude": "", "qwen": "text"},
     )
-    error = {"type": "result", "subtype": "error_during_execution", "is_error": True, "session_id": SESSION}
+    error = {
+        "type": "result",
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "session_id": SESSION,
+    }
     yield Torture(
         "claude-error-without-errors",
         "claude",
@@ -388,7 +477,11 @@ def orders() -> Iterator[Torture]:
         streamed={"claude": "", "qwen": "text"},
         error=re.compile(".*"),
     )
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "text"}}
+    delta = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": "text"},
+    }
     bare = says("text")
     del bare["message"]["model"], bare["uuid"], bare["session_id"]
     lacking = claude(
@@ -397,7 +490,11 @@ def orders() -> Iterator[Torture]:
         {"type": "system"},
         {"type": "system", "subtype": "task_notification", "session_id": SESSION},
         {"type": "assistant", "session_id": SESSION},
-        {"type": "assistant", "message": {"content": [{"type": "text"}, {"no": "type"}, 7]}, "session_id": SESSION},
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "text"}, {"no": "type"}, 7]},
+            "session_id": SESSION,
+        },
         {"type": "user", "session_id": SESSION},
         bare,
     )
@@ -422,8 +519,16 @@ def orders() -> Iterator[Torture]:
     yield Torture("pi-lone-ends", "pi", pi(ends, pi_text("text"), ends), "text")
     overlapping = pi_delta("a", 0) + pi_delta("b", 1) + pi_delta("c", 0) + pi_end("ac", "b")
     yield Torture("pi-blocks-overlapping", "pi", pi(overlapping), re.compile("abc|acb"))
-    newline = pi_end(pi_call("c\n1", "bash", {"command": "x"}), reason="toolUse") + pi_result("c\n1", "bash", "ok")
-    yield Torture("pi-a-newline-in-an-id", "pi", pi(newline, pi_text("after")), "after", results=(("c\n1", "ok"),))
+    newline = pi_end(pi_call("c\n1", "bash", {"command": "x"}), reason="toolUse") + pi_result(
+        "c\n1", "bash", "ok"
+    )
+    yield Torture(
+        "pi-a-newline-in-an-id",
+        "pi",
+        pi(newline, pi_text("after")),
+        "after",
+        results=(("c\n1", "ok"),),
+    )
     raw = pi(newline.replace(rb"\n", b"\n"), pi_text("after"))
     yield Torture("pi-a-raw-newline-in-an-id", "pi", raw, "after", results=(("c\n1", "ok"),))
     thousand = b"".join(

@@ -1,6 +1,7 @@
 """What must agree at the end of a turn: cause, `is_error`, `subtype`, texts and our exit status.
 
-Derived from the contract (S10, P13, 5.3, 5.8, 6.4, F10) and from the list of causes, not from the code.
+Derived from the contract (S10, P13, 5.3, 5.8, 6.4, F10) and from the list of causes, not from the
+code.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ Line = dict[str, Any]
 
 
 class Agreement(NamedTuple):
-    """What goes with a cause: `api` is whether it may be (True: has to be) a failure of the model's API (S10)."""
+    """What goes with a cause: `api` is whether it may be (True: has to be) a failure of the model's
+    API (S10).
+    """
 
     is_error: bool
     subtypes: tuple[str, ...]
@@ -27,7 +30,11 @@ AGREEMENTS = {
     "vendor_error": Agreement(True, (*API, *BROKEN), ("model_error", *REQUEST), None),
     "auth": Agreement(True, API, ("api_error",), True),
     "rate_limit": Agreement(True, API, ("api_error",), True),
-    "limit": Agreement(True, ("error_max_turns", "error_max_budget_usd", *BROKEN), ("max_turns", "budget_exhausted")),
+    "limit": Agreement(
+        True,
+        ("error_max_turns", "error_max_budget_usd", *BROKEN),
+        ("max_turns", "budget_exhausted"),
+    ),
     "denied": Agreement(True, BROKEN, ("model_error",)),
     "refused": Agreement(True, (*API, *BROKEN), ("model_error", "api_error"), None),
     "truncated": Agreement(True, (*API, *BROKEN), ("model_error", "api_error"), None),
@@ -44,7 +51,9 @@ STATUSES = {"interrupted": (0, 1), "signal": (1, 129, 143)}
 
 
 def check_truth(turn: Sequence[Line], status: int | None = None) -> str:
-    """Assert that a turn's last lines say one thing, and that our exit status says it too; gives back the cause."""
+    """Assert that a turn's last lines say one thing, and that our exit status says it too; gives
+    back the cause.
+    """
     (result,) = (line for line in turn if line["type"] == "result")
     cause = result["shim"]["cause"]
     assert cause in AGREEMENTS, f"{cause!r} is no cause"
@@ -55,13 +64,19 @@ def check_truth(turn: Sequence[Line], status: int | None = None) -> str:
     _check_texts(turn, result, agreed)
     _check_exit(result, cause)
     if status is not None:
-        assert status in STATUSES.get(cause, (int(agreed.is_error),)), f"{cause} with exit status {status}"
+        assert status in STATUSES.get(cause, (int(agreed.is_error),)), (
+            f"{cause} with exit status {status}"
+        )
     return str(cause)
 
 
 def _check_texts(turn: Sequence[Line], result: Line, agreed: Agreement) -> None:
-    """S10: an API failure is a synthetic line and a result with its text; any other error has `errors`."""
-    synthetic = [line for line in turn if line["type"] == "assistant" and line.get("is_api_error_message")]
+    """S10: an API failure is a synthetic line and a result with its text; any other error has
+    `errors`.
+    """
+    synthetic = [
+        line for line in turn if line["type"] == "assistant" and line.get("is_api_error_message")
+    ]
     api = result["subtype"] == "success" and result["is_error"]
     assert len(synthetic) == int(api), "the line of an API failure goes with its result"
     assert agreed.api is None or api is agreed.api
@@ -79,13 +94,17 @@ def _check_exit(result: Line, cause: str) -> None:
     shim = result["shim"]
     assert shim.get("exit_code") != 0 and not ("exit_code" in shim and "signal" in shim)
     if cause == "exit_code":
-        assert "exit_code" in shim and f"exited with code {shim['exit_code']}" in result["errors"][0]
+        assert (
+            "exit_code" in shim and f"exited with code {shim['exit_code']}" in result["errors"][0]
+        )
     if cause == "clean":
         assert "signal" not in shim
 
 
 def check_calls(lines: Sequence[Line]) -> list[Any]:
-    """Assert that each call of a stream has a unique id and one result. Return the contents of the results."""
+    """Assert that each call of a stream has a unique id and one result. Return the contents of the
+    results.
+    """
     blocks = [block for line in lines for block in _blocks_of(line)]
     calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
     results = [block for block in blocks if block.get("type") == "tool_result"]
@@ -99,4 +118,6 @@ def check_calls(lines: Sequence[Line]) -> list[Any]:
 def _blocks_of(line: Line) -> list[Line]:
     message = line.get("message") if line.get("type") in ("assistant", "user") else None
     content = message.get("content") if isinstance(message, dict) else None
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return (
+        [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    )

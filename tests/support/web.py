@@ -1,4 +1,6 @@
-"""A gateway in this process, with real sockets: hosts that stand in for real ones, and a client of HTTP."""
+"""A gateway in this process, with real sockets: hosts that stand in for real ones, and a client of
+HTTP.
+"""
 
 import asyncio
 import http.client
@@ -38,7 +40,14 @@ class StandIn:
     """One session: a log, questions, one who drives. What clients said is in `heard`."""
 
     def __init__(self, session: str = SESSION, **facts: Any) -> None:
-        usual = {"vendor": "demo", "name": "a test", "cwd": "/repo", "created": 1, "state": "working", "alive": True}
+        usual = {
+            "vendor": "demo",
+            "name": "a test",
+            "cwd": "/repo",
+            "created": 1,
+            "state": "working",
+            "alive": True,
+        }
         self.facts = {"id": session[:8], "session": session, **usual, **facts}
         self.lines: list[tuple[int, bytes]] = []
         self.questions: dict[str, dict[str, Any]] = {}
@@ -54,7 +63,9 @@ class StandIn:
 
     def part(self, **event: Any) -> None:
         """A partial line."""
-        self.tell(partial_frame(2000, json.dumps({"type": "stream_event", "event": event}).encode()))
+        self.tell(
+            partial_frame(2000, json.dumps({"type": "stream_event", "event": event}).encode())
+        )
 
     def tell(self, raw: bytes) -> None:
         """A frame for everybody."""
@@ -77,9 +88,18 @@ class Client:
         self._host = host
         self._drive = drive
         self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
-        about = {"session": host.facts["session"], "generation": 1, "number": len(host.lines), "driver": host.driver}
+        about = {
+            "session": host.facts["session"],
+            "generation": 1,
+            "number": len(host.lines),
+            "driver": host.driver,
+        }
         about |= {"client": "web", "cwd": host.facts["cwd"]}
-        about |= {"questions": list(host.questions), "name": host.facts["name"], "state": {"state": "working"}}
+        about |= {
+            "questions": list(host.questions),
+            "name": host.facts["name"],
+            "state": {"state": "working"},
+        }
         about |= {key: host.facts[key] for key in ("model", "mode", "bypass") if key in host.facts}
         initialize = {"secret": 1, "models": host.facts.get("models", [])}
         self.tell(frame("welcome", **about, initialize=initialize))
@@ -124,7 +144,14 @@ class Client:
                 del host.questions[name]
                 host.settled[name] = "web", said["decision"].get("behavior", "allow")
             elif name not in host.settled:
-                self.tell(frame("refused", id=mark, reason="unknown-question", text=f"there is no question {name}"))
+                self.tell(
+                    frame(
+                        "refused",
+                        id=mark,
+                        reason="unknown-question",
+                        text=f"there is no question {name}",
+                    )
+                )
                 return
             by, how = host.settled[name]
             host.tell(frame("settled", question=name, by=by, how=how))
@@ -168,7 +195,13 @@ class StandIns:
 
     @asynccontextmanager
     async def connect(
-        self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
+        self,
+        session: str,
+        *,
+        drive: bool,
+        after: Cursor | None = None,
+        replay: bool = True,
+        partial: bool = True,
     ) -> AsyncIterator[Client]:
         host = self.hosts[session]
         client = Client(host, drive, after.number if after else 0, replay)
@@ -259,7 +292,13 @@ class Web:
         return {"Authorization": f"Bearer {token}"} if role else {}
 
     def ask(
-        self, method: str, path: str, body: Any = None, *, role: str | None = "drive", headers: Mapping[str, str] = {}
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        role: str | None = "drive",
+        headers: Mapping[str, str] = {},
     ) -> Answered:
         """One request on a connection of its own; `body` is JSON, or bytes as they are."""
         return ask_at(self.port, method, path, body, {**self.headers(role), **headers})
@@ -270,7 +309,9 @@ class Web:
     def post(self, path: str, body: Any = None, **options: Any) -> Answered:
         return self.ask("POST", path, {} if body is None else body, **options)
 
-    def stream(self, path: str, *, role: str = "drive", after: str = "") -> AbstractContextManager[Iterator[Told]]:
+    def stream(
+        self, path: str, *, role: str = "drive", after: str = ""
+    ) -> AbstractContextManager[Iterator[Told]]:
         """The events of a stream, as they come."""
         return stream_at(self.port, path, getattr(self.tokens.current(), role), after)
 
@@ -287,7 +328,9 @@ def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, s
     try:
         link.request(method, path, data, {**kind, **headers})
         answer = link.getresponse()
-        return Answered(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        return Answered(
+            answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        )
     finally:
         link.close()
 

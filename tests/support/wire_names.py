@@ -1,6 +1,8 @@
-"""The names in `shim/` that other programs read: JSON keys, flags, variables, settings, frame kinds and file names.
+"""The names in `shim/` that other programs read: JSON keys, flags, variables, settings, frame kinds
+and file names.
 
-They are read from the source, without running it. A renaming of Python names must not change any of them.
+They are read from the source, without running it. A renaming of Python names must not change any of
+them.
 """
 
 import ast
@@ -30,13 +32,15 @@ from shim.story.export.sheets import Sheet
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 
-# Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their names.
+# Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
+# names.
 WRITTEN_TYPES: tuple[type, ...] = (
     BrokenPromise, CastFinding, Cursor, Difference, Entry, Explained, OwnFlags, Outcome, Rewritten, Session,
     Sheet, Tokens, Unhonoured, VendorReport, VerifiedCast, Wanted,
 )  # fmt: skip
 
-# Functions whose `**` keywords are fields or parameters in Python. No other program reads these names.
+# Functions whose `**` keywords are fields or parameters in Python. No other program reads these
+# names.
 INTERNAL_FUNCTIONS = {"with_flags"}
 
 # Calls whose first argument names something in Python: a type, or the path of an attribute.
@@ -56,16 +60,26 @@ def list_nodes() -> tuple[tuple[ast.AST, ...], ...]:
 
 
 def list_strings() -> dict[str, list[str]]:
-    """Return the string constants that are one word, by kind: flags, variables, files and other words.
+    """Return the string constants that are one word, by kind: flags, variables, files and other
+    words.
 
-    Docstrings, quoted types, the names in `__slots__` and `__all__` and the modules of the package are left out: they
-    name something in Python.
+    Docstrings, quoted types, the names in `__slots__` and `__all__` and the modules of the package
+    are left out: they name something in Python.
     """
-    texts: dict[str, set[str]] = {"flags": set(), "variables": set(), "files": set(), "words": set()}
+    texts: dict[str, set[str]] = {
+        "flags": set(),
+        "variables": set(),
+        "files": set(),
+        "words": set(),
+    }
     for nodes in list_nodes():
         internal = set(_find_internal_nodes(nodes))
         for node in nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and node not in internal:
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str | bytes)
+                and node not in internal
+            ):
                 text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
                 if kind := _classify(text):
                     texts[kind].add(text)
@@ -73,7 +87,9 @@ def list_strings() -> dict[str, list[str]]:
 
 
 def _classify(text: str) -> str:
-    """Return the kind of a constant, or "" if it is a sentence, a pattern, punctuation or a module of the package."""
+    """Return the kind of a constant, or "" if it is a sentence, a pattern, punctuation or a module
+    of the package.
+    """
     if text.startswith("shim.") or not WORD.fullmatch(text) or not any(map(str.isalpha, text)):
         return ""
     if FLAG.fullmatch(text):
@@ -92,7 +108,10 @@ def _find_internal_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from _find_quoted_types(node.returns)
         elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
             yield from _find_quoted_types(node.annotation)
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("__slots__", "__all__"):
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in (
+            "__slots__",
+            "__all__",
+        ):
             yield from ast.walk(node.value)
         elif isinstance(node, ast.Call) and _get_called_name(node) in NAMING_CALLS:
             yield from node.args[:1]
@@ -126,13 +145,17 @@ def list_keywords() -> list[str]:
 
 
 def _find_open_functions() -> dict[str, set[str]]:
-    """Return the functions with a `**` parameter, and the named parameters of all functions of the same name."""
+    """Return the functions with a `**` parameter, and the named parameters of all functions of the
+    same name.
+    """
     open_functions: set[str] = set()
     parameters: defaultdict[str, set[str]] = defaultdict(set)
     for nodes in list_nodes():
         for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                parameters[node.name] |= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+                parameters[node.name] |= {
+                    argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)
+                }
                 if node.args.kwarg:
                     open_functions.add(node.name)
     return {name: parameters[name] for name in open_functions - INTERNAL_FUNCTIONS}

@@ -1,5 +1,5 @@
-"""What is remembered is bounded: a flood of any verb, of any vendor's event, of anything a frontend may send, does not
-grow it, and no line is longer than its limit, the result's among them.
+"""What is remembered is bounded: a flood of any verb, of any vendor's event, of anything a frontend
+may send, does not grow it, and no line is longer than its limit, the result's among them.
 
 Memory is measured as what can be reached from the object in question, whatever tables it may have.
 """
@@ -58,7 +58,9 @@ def reachable(*roots: object) -> int:
     return total
 
 
-def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood: int = FLOOD) -> None:
+def check_flat(
+    measure: Callable[[], int], step: Callable[[int], object], flood: int = FLOOD
+) -> None:
     """After a flood and after another of the same size, as much is remembered."""
     numbers = itertools.count()
     peaks = []
@@ -70,7 +72,9 @@ def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood:
             peak = max(peak, measure())
         peaks.append(peak)
     first, second = peaks
-    assert second <= first * 1.05 + SLACK_BYTES, f"{first} bytes after {flood}, {second} after {2 * flood}"
+    assert second <= first * 1.05 + SLACK_BYTES, (
+        f"{first} bytes after {flood}, {second} after {2 * flood}"
+    )
 
 
 LIMITS = [
@@ -111,7 +115,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 10_000)
 
 
-# -- the Turn --------------------------------------------------------------------------------------------------------
+# -- the Turn --------------------------------------------------------------------------------------
 
 LONG = "x" * 3000
 
@@ -132,7 +136,11 @@ def asked_and_taken(stage: Stage, number: int) -> None:
 
 def refused(stage: Stage, number: int) -> None:
     stage.turn.tool_use(f"t{number}", "Bash", {})
-    stage.turn.refused(Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}), LONG, announced=True)
+    stage.turn.refused(
+        Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
+        LONG,
+        announced=True,
+    )
 
 
 def overlapping(stage: Stage, number: int) -> None:
@@ -158,10 +166,18 @@ def spent(stage: Stage, number: int) -> None:
 
 
 FLOODS: dict[str, Callable[[Stage, int], None]] = {
-    "calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Bash", {"command": "ls"}),
-    "large calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {"content": LONG}),
-    "calls with odd arguments": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {f"k{n}": [n] * 300}),
-    "calls with long ids": lambda stage, n: once(stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}),
+    "calls that stay open": lambda stage, n: once(
+        stage, "tool_use", f"t{n}", "Bash", {"command": "ls"}
+    ),
+    "large calls that stay open": lambda stage, n: once(
+        stage, "tool_use", f"t{n}", "Write", {"content": LONG}
+    ),
+    "calls with odd arguments": lambda stage, n: once(
+        stage, "tool_use", f"t{n}", "Write", {f"k{n}": [n] * 300}
+    ),
+    "calls with long ids": lambda stage, n: once(
+        stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}
+    ),
     "calls answered": answered,
     "the same id again and again": lambda stage, n: (
         once(stage, "tool_use", "t", "Bash", {}),
@@ -170,12 +186,18 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "hidden calls": lambda stage, n: once(stage, "tool_use", f"t{n}" + LONG, "Hidden", {}),
     "results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}" + LONG, LONG),
     "large results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG * 20),
-    "results without calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}),
-    "denials": lambda stage, n: once(stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}),
+    "results without calls": lambda stage, n: once(
+        stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}
+    ),
+    "denials": lambda stage, n: once(
+        stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}
+    ),
     "questions": asked,
     "questions that are taken": asked_and_taken,
     "refusals": refused,
-    "nested calls": lambda stage, n: stage.turn.child("t").tool_use(f"n{n}" + LONG, "Read", {"path": LONG}),
+    "nested calls": lambda stage, n: stage.turn.child("t").tool_use(
+        f"n{n}" + LONG, "Read", {"path": LONG}
+    ),
     "nested calls answered": nested_answered,
     "nested parents": lambda stage, n: stage.turn.child(f"p{n}").text("a"),
     "nested results": lambda stage, n: stage.turn.child("t").tool_result(f"n{n}", LONG),
@@ -188,8 +210,13 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "snapshots": lambda stage, n: once(stage, "text_snapshot", LONG, n),
     "a snapshot that grows": lambda stage, n: once(stage, "text_snapshot", "a" * n, 0),
     "thinking": lambda stage, n: once(stage, "thinking", LONG, 0),
-    "replies taken back": lambda stage, n: (once(stage, "text", f"{n}" + LONG, n), once(stage, "retract"))[0],
-    "sessions": lambda stage, n: once(stage, "started", session_id=f"s{n}", model=f"m{n}", cwd=LONG),
+    "replies taken back": lambda stage, n: (
+        once(stage, "text", f"{n}" + LONG, n),
+        once(stage, "retract"),
+    )[0],
+    "sessions": lambda stage, n: once(
+        stage, "started", session_id=f"s{n}", model=f"m{n}", cwd=LONG
+    ),
     "notes": lambda stage, n: once(stage, "system", f"note{n}", **{f"k{n}": LONG}),
     "unknown events": lambda stage, n: once(stage, "unknown", f"kind{n}" + LONG, LONG),
     "verdicts": lambda stage, n: once(stage, "failed", f"{n} it broke", detail=LONG),
@@ -230,7 +257,7 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
     check_flat(lambda: reachable(stage.turn), step)
 
 
-# -- every vendor's own memory ---------------------------------------------------------------------------------------
+# -- every vendor's own memory ---------------------------------------------------------------------
 
 PADDING = 600
 IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "index")
@@ -248,15 +275,30 @@ def kinds(vendor: str) -> dict[str, dict[str, Any]]:
 
 
 def _kind(event: dict[str, Any]) -> str:
-    """What a vendor tells events apart by: the types on the way down, and the names of tools and queries."""
+    """What a vendor tells events apart by: the types on the way down, and the names of tools and
+    queries.
+    """
     words = [str(event.get("type")), str(event.get("subtype", ""))]
-    for inner in (event.get("message"), event.get("event"), event.get("assistantMessageEvent"), event.get("request")):
+    for inner in (
+        event.get("message"),
+        event.get("event"),
+        event.get("assistantMessageEvent"),
+        event.get("request"),
+    ):
         if isinstance(inner, dict):
-            words += [str(inner.get(name, "")) for name in ("type", "role", "stopReason", "subtype")]
-            content = inner.get("content")
-            words += [str(block.get("type")) for block in content[:1]] if isinstance(content, list) else []
             words += [
-                str(inner[name].get("type")) for name in ("delta", "content_block") if isinstance(inner.get(name), dict)
+                str(inner.get(name, "")) for name in ("type", "role", "stopReason", "subtype")
+            ]
+            content = inner.get("content")
+            words += (
+                [str(block.get("type")) for block in content[:1]]
+                if isinstance(content, list)
+                else []
+            )
+            words += [
+                str(inner[name].get("type"))
+                for name in ("delta", "content_block")
+                if isinstance(inner.get(name), dict)
             ]
     words += list(event.get("tool_call") or event.get("query") or ())[:1]
     return "/".join(word for word in words if word)
@@ -283,7 +325,9 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 
 def opened(vendor: str, *, partial: bool = False) -> Translation:
     """A translation with the smallest lines, in the middle of a turn."""
-    pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES)
+    pen = ClaudePen(
+        STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
+    )
     agreed = terms_of(vendor, retracts=find(vendor).abilities.retracts)
     return Translation(find(vendor).translator, agreed, pen)
 
@@ -320,7 +364,10 @@ def delta(text: str) -> dict[str, Any]:
 
 
 def todo(**item: Any) -> dict[str, Any]:
-    arguments = {"merge": True, "todos": [{"content": "do", "status": "TODO_STATUS_PENDING"} | item]}
+    arguments = {
+        "merge": True,
+        "todos": [{"content": "do", "status": "TODO_STATUS_PENDING"} | item],
+    }
     call = {"updateTodosToolCall": {"args": arguments}}
     return {"type": "tool_call", "subtype": "completed", "call_id": "c", "tool_call": call}
 
@@ -338,13 +385,24 @@ LASTING = {
             {
                 "type": "control_request",
                 "request_id": "r",
-                "request": {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": {"text": ""}},
+                "request": {
+                    "subtype": "can_use_tool",
+                    "tool_name": "Bash",
+                    "tool_use_id": "t",
+                    "input": {"text": ""},
+                },
             }
         ],
     ),
     "a segment that never ends": (
         "cursor",
-        [{"type": "assistant", "timestamp_ms": 1, "message": {"content": [{"type": "text", "text": "a"}]}}],
+        [
+            {
+                "type": "assistant",
+                "timestamp_ms": 1,
+                "message": {"content": [{"type": "text", "text": "a"}]},
+            }
+        ],
     ),
     "todos": ("cursor", [todo(id="1")]),
     "long todos": ("cursor", [todo(id="1", text="")]),
@@ -359,17 +417,29 @@ def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, 
     check_events(opened(vendor, partial=partial), *events)
 
 
-# -- the frontend's side ---------------------------------------------------------------------------------------------
+# -- the frontend's side ---------------------------------------------------------------------------
 
 
 def listening(**facts: Any) -> Control:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
-    settings = {"vendor": "demo", "session_id": STABLE_SESSION, "mode": "default", "prompts": True, "asks": True}
-    one = Control(facts_of(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
+    settings = {
+        "vendor": "demo",
+        "session_id": STABLE_SESSION,
+        "mode": "default",
+        "prompts": True,
+        "asks": True,
+    }
+    one = Control(
+        facts_of(**(settings | facts), line_bytes=LINE_BYTES),
+        lambda: f"id{next(minted)}",
+        lambda: "now",
+    )
     given = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
     request = {"subtype": "initialize", "hooks": given}
-    one.receive(json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode())
+    one.receive(
+        json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode()
+    )
     one.begin("go")
     return one
 
@@ -383,14 +453,20 @@ def ran(one: Control, number: int) -> None:
 def judged(one: Control, number: int) -> None:
     one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     asked_as = json.loads(one.take().splitlines()[-1])["request_id"]
-    verdict = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}}
+    verdict = {
+        "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}
+    }
     answer = {"subtype": "success", "request_id": asked_as, "response": verdict}
     one.receive(json.dumps({"type": "control_response", "response": answer}).encode())
 
 
 def requested(one: Control, number: int) -> None:
     request = {"subtype": f"odd{number}", "text": LONG}
-    one.receive(json.dumps({"type": "control_request", "request_id": f"r{number}", "request": request}).encode())
+    one.receive(
+        json.dumps(
+            {"type": "control_request", "request_id": f"r{number}", "request": request}
+        ).encode()
+    )
 
 
 def misspoken(one: Control, number: int) -> None:
@@ -398,7 +474,12 @@ def misspoken(one: Control, number: int) -> None:
     one.complaints.clear()
 
 
-HEARD = {"hooks that are never answered": ran, "hooks that deny": judged, "requests": requested, "noise": misspoken}
+HEARD = {
+    "hooks that are never answered": ran,
+    "hooks that deny": judged,
+    "requests": requested,
+    "noise": misspoken,
+}
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
@@ -413,7 +494,7 @@ def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
     check_flat(lambda: reachable(one), step)
 
 
-# -- the limits as they are ------------------------------------------------------------------------------------------
+# -- the limits as they are ------------------------------------------------------------------------
 
 MANY = 4000  # more than there may be open, asked about or denied
 
@@ -435,7 +516,11 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
     result = result_of(turn)
-    assert result["permission_denials"] and result["modelUsage"] and result["shim"]["cause"] == "truncated"
+    assert (
+        result["permission_denials"]
+        and result["modelUsage"]
+        and result["shim"]["cause"] == "truncated"
+    )
     assert sum(line["type"] == "user" for line in turn) == MANY, "every call has its result"
     assert result["usage"]["output_tokens"] == MANY // 40, "nothing is lost of the sum"
 
@@ -459,7 +544,9 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     assert len(stage.result()["permission_denials"]) > 10
 
 
-@pytest.mark.parametrize("value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type)
+@pytest.mark.parametrize(
+    "value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type
+)
 def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
     pen = ClaudePen(STABLE_IDENTITY, limit=LINE_BYTES)

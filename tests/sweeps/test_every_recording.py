@@ -1,12 +1,14 @@
-"""Every recording of every vendor: the invariants, the text whole and once, the calls with their arguments, the usage.
+"""Every recording of every vendor: the invariants, the text whole and once, the calls with their
+arguments, the usage.
 
-The fixtures are always looked at. SHIM_RECORDINGS names a folder of further ones, laid out alike (`VENDOR/CASE/` with
+The fixtures are always looked at. SHIM_RECORDINGS names a folder of further ones, laid out alike
+(`VENDOR/CASE/` with
 `vendor.ndjson` and `case.toml`):
 
     SHIM_RECORDINGS=~/recordings pytest tests/sweeps/test_every_recording.py
 
-What a vendor said is read here without the shim, as simply as its page allows; a vendor of the folder that nobody here
-translates is left out, and named at the end.
+What a vendor said is read here without the shim, as simply as its page allows; a vendor of the
+folder that nobody here translates is left out, and named at the end.
 """
 
 import os
@@ -22,9 +24,11 @@ from shim.vendors import VENDORS
 
 Event = dict[str, Any]
 NO_VENDORS = ("claude-clients",)  # what was said to a claude, and by whom
-NOT_YET = frozenset(("auggie",))  # of a folder of recordings; its only one is a line of text without a login
+# of a folder of recordings; its only one is a line of text without a login
+NOT_YET = frozenset(("auggie",))
 
-# Where what holds for all others does not, and why. Names of a folder's recordings may lack a fixture's version.
+# Where what holds for all others does not, and why. Names of a folder's recordings may lack a
+# fixture's version.
 TEXT_OTHERWISE = {
     "claude/2.1.327-fmt-json": "its answer is in its result alone",
     "claude/2.1.327-json-schema-ok": "its answer is structured",
@@ -35,7 +39,9 @@ TEXT_OTHERWISE = {
     "qwen/0.24.4-schema": "its answer is structured",
     "qwen-rfc/handmade-session-finished": "it says more behind its end",
 }
-PIECES_OTHERWISE = {"torture/pi-deep-nesting-3000": "a fragment is read where its whole text is too deep to be"}
+PIECES_OTHERWISE = {
+    "torture/pi-deep-nesting-3000": "a fragment is read where its whole text is too deep to be"
+}
 CALLS_OTHERWISE = {
     "acai/0.1.0-badargs": "the model's arguments are no JSON",
     "codex/0.169.0-applypatch": "it does not print what it wrote (topic limits)",
@@ -68,14 +74,16 @@ def found() -> tuple[list[Case], list[str]]:
 CASES, UNKNOWN = found()
 
 
-# -- what the vendor said, without the shim ---------------------------------------------------------------------------
+# -- what the vendor said, without the shim --------------------------------------------------------
 
 
 def _content(message: Event, kind: str = "text") -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return "".join(it.get(kind, "") for it in content or () if isinstance(it, dict) and it.get("type") == kind)
+    return "".join(
+        it.get(kind, "") for it in content or () if isinstance(it, dict) and it.get("type") == kind
+    )
 
 
 def _result(events: list[Event]) -> str:
@@ -93,7 +101,9 @@ def _pi(events: list[Event]) -> str:
 
 def _codex(events: list[Event]) -> str:
     items = [event.get("item") or {} for event in events if event.get("type") == "item.completed"]
-    return "".join(str(it.get("text")) for it in [it for it in items if it.get("type") == "agent_message"][-1:])
+    return "".join(
+        str(it.get("text")) for it in [it for it in items if it.get("type") == "agent_message"][-1:]
+    )
 
 
 def _gemini(events: list[Event]) -> str:
@@ -112,7 +122,9 @@ def _opencode(events: list[Event]) -> str:
 
 
 def _copilot(events: list[Event]) -> str:
-    messages = [event.get("data") or {} for event in events if event.get("type") == "assistant.message"]
+    messages = [
+        event.get("data") or {} for event in events if event.get("type") == "assistant.message"
+    ]
     return "".join(str(it.get("content") or "") for it in messages[-1:])
 
 
@@ -132,12 +144,18 @@ def _kimi(events: list[Event]) -> str:
 
 
 def _vibe(events: list[Event]) -> str:
-    replies = [event for event in events if event.get("type") == "message" and event.get("role") == "assistant"]
+    replies = [
+        event
+        for event in events
+        if event.get("type") == "message" and event.get("role") == "assistant"
+    ]
     return _content(replies[-1]) if replies and not replies[-1].get("outcome") else ""
 
 
 def _rfc(events: list[Event]) -> str:
-    choices = [event["choices"][0] for event in events if event.get("choices") and event.get("object")]
+    choices = [
+        event["choices"][0] for event in events if event.get("choices") and event.get("object")
+    ]
     messages = [it["message"] for it in choices if isinstance(it.get("message"), dict)]
     replies = [it for it in messages if it.get("role") == "assistant"]
     return _content(replies[-1]) if replies else ""
@@ -162,7 +180,12 @@ NEEDED = {
     "TodoWrite": ("todos",),
 }
 ONCE_CHARACTERS = 12  # a shorter text may well stand in another one
-COUNTED = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+COUNTED = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 
 
 def name_of(case: Case) -> str:
@@ -180,19 +203,25 @@ def events_of(case: Case) -> list[Event]:
 
 def blocks_of(turn: list[Event], kind: str) -> list[Event]:
     """The blocks of a kind that the main agent said in a turn."""
-    lines = [line for line in turn if line["type"] == "assistant" and not line.get("parent_tool_use_id")]
-    return [block for line in lines for block in line["message"]["content"] if block["type"] == kind]
+    lines = [
+        line for line in turn if line["type"] == "assistant" and not line.get("parent_tool_use_id")
+    ]
+    return [
+        block for line in lines for block in line["message"]["content"] if block["type"] == kind
+    ]
 
 
 def turns_of(case: Case, partial: bool) -> list[list[Event]]:
     """What we say for it, under all invariants."""
     said, translation = translate_case(case, partial)
     bad = {kind for kind in translation.account.repairs if kind.startswith("malformed")}
-    assert not bad or case.name.startswith("torture/"), f"our own mistake: {translation.account.report()}"
+    assert not bad or case.name.startswith("torture/"), (
+        f"our own mistake: {translation.account.report()}"
+    )
     return check_frames(said) if case.passthrough else check_turns(said, partial)
 
 
-# -- what holds for each ----------------------------------------------------------------------------------------------
+# -- what holds for each ---------------------------------------------------------------------------
 
 
 @over(CASES)
@@ -201,7 +230,10 @@ def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(cas
     assert len(whole) == len(pieces) >= 1
     if case.passthrough or name_of(case) in PIECES_OTHERWISE:
         return
-    texts = [["".join(it["text"] for it in blocks_of(turn, "text")) for turn in turns] for turns in (whole, pieces)]
+    texts = [
+        ["".join(it["text"] for it in blocks_of(turn, "text")) for turn in turns]
+        for turns in (whole, pieces)
+    ]
     assert texts[0] == texts[1]
     ends = [[turn_result(turn) for turn in turns] for turns in (whole, pieces)]
     assert ends[0] == ends[1]
@@ -210,7 +242,9 @@ def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(cas
 def turn_result(turn: list[Event]) -> Any:
     """What a turn's result says of its end."""
     (line,) = (line for line in turn if line["type"] == "result")
-    return [line.get(key) for key in ("subtype", "is_error", "result", "errors", "num_turns", "usage")]
+    return [
+        line.get(key) for key in ("subtype", "is_error", "result", "errors", "num_turns", "usage")
+    ]
 
 
 @over(case for case in CASES if case.vendor in SAID)
@@ -218,8 +252,12 @@ def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
     said = SAID[case.vendor](events_of(case)).strip()
     if len(said) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
         return
-    said = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a character cannot be said
-    texts = ["".join(block["text"] for block in blocks_of(turn, "text")) for turn in turns_of(case, False)]
+    # half a character cannot be said
+    said = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    texts = [
+        "".join(block["text"] for block in blocks_of(turn, "text"))
+        for turn in turns_of(case, False)
+    ]
     assert [text.count(said) for text in texts if text][-1:] == [1]
 
 
@@ -248,7 +286,8 @@ def test_the_usage_of_a_recording_is_counted(case):
         counted = sum(line["usage"][name] for name in COUNTED)
         silent = line["is_error"] or case.vendor in WITHOUT_USAGE or not any(numbers)
         assert counted or silent, f"it says {sorted(set(numbers))[-5:]}"
-        assert not counted or any(numbers) or case.name.startswith("torture/")  # broken lines are not read here
+        # broken lines are not read here
+        assert not counted or any(numbers) or case.name.startswith("torture/")
 
 
 def tokens(value: Any, inside: bool = False) -> Iterator[int]:

@@ -1,4 +1,6 @@
-"""Yume's dialect over every fixture: its ten golden scenarios, and what holds whatever a vendor prints."""
+"""Yume's dialect over every fixture: its ten golden scenarios, and what holds whatever a vendor
+prints.
+"""
 
 import json
 
@@ -18,14 +20,16 @@ from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends
 GOLDEN = [case for case in CASES if "yume" in case.facts]
 
 
-# -- the ten scenarios ------------------------------------------------------------------------------------------
+# -- the ten scenarios -----------------------------------------------------------------------------
 
 
 @over(GOLDEN)
 def test_the_shim_says_exactly_the_flat_golden(case):
     said, _ = translate_flat(case)
     golden = case.folder / "yume.ndjson"
-    assert golden.exists(), f"{case.name} has no yume.ndjson: run `make accept` and read what it wrote"
+    assert golden.exists(), (
+        f"{case.name} has no yume.ndjson: run `make accept` and read what it wrote"
+    )
     assert parse(said) == parse(golden.read_bytes()), f"{case.name} says something else"
     assert said == golden.read_bytes()
 
@@ -64,7 +68,7 @@ def test_no_flat_golden_stands_without_its_scenario():
     assert {path.parent for path in FIXTURES.glob("*/*/yume.ndjson")} == marked
 
 
-# -- every fixture ----------------------------------------------------------------------------------------------
+# -- every fixture ---------------------------------------------------------------------------------
 
 
 @over(CASES)
@@ -115,7 +119,11 @@ def said(flat):
 
 def content(line):
     message = line.get("message")
-    return message["content"] if isinstance(message, dict) and isinstance(message.get("content"), list) else []
+    return (
+        message["content"]
+        if isinstance(message, dict) and isinstance(message.get("content"), list)
+        else []
+    )
 
 
 def said_by_claude(lines):
@@ -150,10 +158,12 @@ def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
 def test_broken_and_shuffled_lines_break_no_rule(case):
     for chance in rounds(1, case):
         lines = shuffled(chance, case.data.split(b"\n"))
-        check_flat(translate_flat(case, data=flipped(chance, b"\n".join(lines), chance.randint(0, 6)))[0])
+        check_flat(
+            translate_flat(case, data=flipped(chance, b"\n".join(lines), chance.randint(0, 6)))[0]
+        )
 
 
-# -- any order of verbs -----------------------------------------------------------------------------------------
+# -- any order of verbs ----------------------------------------------------------------------------
 
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
@@ -213,7 +223,10 @@ def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
-WHOLE = {"type": "assistant", "message": {"model": "m", "content": [{"type": "text", "text": "Hello."}]}}
+WHOLE = {
+    "type": "assistant",
+    "message": {"model": "m", "content": [{"type": "text", "text": "Hello."}]},
+}
 DONE = {"type": "result", "subtype": "success", "is_error": False}
 
 

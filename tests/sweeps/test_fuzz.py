@@ -40,7 +40,9 @@ def inputs(chance: Random, count: int, among: Sequence[Run]) -> list[list[Run]]:
 
 
 def fuzzed(folder: Path, count: int = ROUNDS, *, every: str = "", until: str = "") -> Findings:
-    """The book of a small round, always the same; `every`: of one target only; `until` a failure says this."""
+    """The book of a small round, always the same; `every`: of one target only; `until` a failure
+    says this.
+    """
     book = Findings(folder, "small")
     for runs in inputs(Random(9), count, by_target()[every] if every else seeds()):
         book.fuzz(read(write(runs), NAMES))
@@ -78,10 +80,11 @@ def test_every_vendor_and_dialect_is_fuzzed():
     assert {run.target for run in seeds()} == set(TARGETS)
 
 
-# -- the checker sees what is wrong ---------------------------------------------------------------------------------
+# -- the checker sees what is wrong ----------------------------------------------------------------
 
 
-MOST_TRIES = 400  # until a seeded defect is found; most are found at once, a reused id needs a stream that has one
+# until a seeded defect is found; most are found at once, a reused id needs a stream that has one
+MOST_TRIES = 400
 FLOODED = {
     "kinds": ("pi", b'{"type":"kind %d"}'),
     "calls": ("demo", b'{"type":"call","id":"call %d","name":"Bash","input":{}}'),
@@ -94,7 +97,9 @@ def _without_results(monkeypatch):
 
 def _twice(monkeypatch):
     says = ClaudePen.result
-    monkeypatch.setattr(ClaudePen, "result", lambda pen, facts: (says(pen, facts), says(pen, facts)))
+    monkeypatch.setattr(
+        ClaudePen, "result", lambda pen, facts: (says(pen, facts), says(pen, facts))
+    )
 
 
 def _without_escapes(monkeypatch):
@@ -159,21 +164,34 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
     breaking(monkeypatch)
     if target in FLOODED:
         book = Findings(tmp_path, "small")
-        book.fuzz([Run(FLOODED[target][0], knobs(cut=9), [FLOOD + b"%d " % FLOOD_LINES + FLOODED[target][1]])])
+        book.fuzz(
+            [
+                Run(
+                    FLOODED[target][0],
+                    knobs(cut=9),
+                    [FLOOD + b"%d " % FLOOD_LINES + FLOODED[target][1]],
+                )
+            ]
+        )
     else:
         book = fuzzed(tmp_path, MOST_TRIES, every=target, until=said)
     assert found(said, book), book.failures
 
 
-# -- what is done with a finding ----------------------------------------------------------------------------------
+# -- what is done with a finding -------------------------------------------------------------------
 
 
 def test_an_input_can_be_written_and_read_again():
-    runs = [Run("pi", knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]), Run("control", knobs(), [b"x"])]
+    runs = [
+        Run("pi", knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]),
+        Run("control", knobs(), [b"x"]),
+    ]
     assert read(write(runs), NAMES) == runs
 
 
-@each("data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"])
+@each(
+    "data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"]
+)
 def test_every_file_is_an_input(data):
     assert all(run.target in TARGETS for run in read(data, NAMES))
 
@@ -205,10 +223,16 @@ def test_a_finding_is_made_small(monkeypatch):
 def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
     monkeypatch.setattr("fuzzing.findings.FIXTURES", tmp_path)
     (tmp_path / "pi").mkdir()
-    folder = keep(Run("pi", knobs(partial=1, exit=5), [b"{}", b"\xff"]), "odd-byte", "an odd byte is counted")
+    folder = keep(
+        Run("pi", knobs(partial=1, exit=5), [b"{}", b"\xff"]), "odd-byte", "an odd byte is counted"
+    )
     assert (folder / "vendor.ndjson").read_bytes() == b"{}\n\xff"
     facts = tomllib.loads((folder / "case.toml").read_text())
-    assert (facts["partial"], facts["exit"], facts["pins"]) == (True, "SIGTERM", "an odd byte is counted")
+    assert (facts["partial"], facts["exit"], facts["pins"]) == (
+        True,
+        "SIGTERM",
+        "an odd byte is counted",
+    )
 
 
 def test_what_a_fixture_cannot_hold_is_named():

@@ -10,9 +10,13 @@ CASES = fixture_cases()
 @over(CASES)
 def test_the_shim_says_exactly_the_golden(case):
     said, _ = translate_case(case)
-    assert case.golden.exists(), f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
+    assert case.golden.exists(), (
+        f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
+    )
     golden = case.golden.read_bytes()
-    assert parse(said) == parse(golden), f"{case.name} says something else: if it is better, run `make accept`"
+    assert parse(said) == parse(golden), (
+        f"{case.name} says something else: if it is better, run `make accept`"
+    )
     assert said == golden
 
 
@@ -36,11 +40,19 @@ def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
 
 @each("vendor", [*SEEDS, "claude"])
 def test_a_person_has_read_a_golden_of_every_vendor(vendor):
-    """`read = true` in case.toml: somebody held that golden against the vendor's page, line by line."""
+    """`read = true` in case.toml: somebody held that golden against the vendor's page, line by
+    line.
+    """
     cases = [case for case in fixture_cases(vendor) if case.folder.parent.name == vendor]
-    assert any(case.facts.get("read") for case in cases), f"no golden of {vendor} is marked `read = true`"
+    assert any(case.facts.get("read") for case in cases), (
+        f"no golden of {vendor} is marked `read = true`"
+    )
 
 
 def test_no_golden_stands_without_its_vendors_bytes():
-    stray = [path for path in FIXTURES.glob("*/*/claude.ndjson") if not (path.parent / "vendor.ndjson").exists()]
+    stray = [
+        path
+        for path in FIXTURES.glob("*/*/claude.ndjson")
+        if not (path.parent / "vendor.ndjson").exists()
+    ]
     assert not stray, "goldens that nothing makes: `make accept` removes them"

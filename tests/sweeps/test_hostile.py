@@ -1,4 +1,6 @@
-"""Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
+"""Whatever the child prints: the text that reached us reaches the frontend, and what was repaired
+is accounted for.
+"""
 
 from functools import cache
 
@@ -23,8 +25,16 @@ CHOSEN = [
     "qwen/0.24.4-unicode",
 ]
 # Nothing that anybody reads has to be repaired.
-QUIET = ("carriage returns", "key twice", "separators", "nul padding", "blank lines", "long integer")
-# Most of pi's lines are never read, and another event on such a line is only looked for right behind it.
+QUIET = (
+    "carriage returns",
+    "key twice",
+    "separators",
+    "nul padding",
+    "blank lines",
+    "long integer",
+)
+# Most of pi's lines are never read, and another event on such a line is only looked for right
+# behind it.
 UNSEEN = "ten with something between"
 
 
@@ -37,8 +47,14 @@ def positions(lines, count=4):
     return sorted({0, len(lines) - 1, *range(0, len(lines), max(1, len(lines) // count))})
 
 
-# Behind a line of pi's that nobody reads only what is glued directly is looked for: the search costs every line.
-REPAIRED = [(name, damage) for name in CHOSEN for damage in REPAIRABLE if (case(name).vendor, damage) != ("pi", UNSEEN)]
+# Behind a line of pi's that nobody reads only what is glued directly is looked for: the search
+# costs every line.
+REPAIRED = [
+    (name, damage)
+    for name in CHOSEN
+    for damage in REPAIRABLE
+    if (case(name).vendor, damage) != ("pi", UNSEEN)
+]
 
 
 @cache
@@ -62,7 +78,9 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
         for entry in (report["repairs"] | report["unknown_events"]).values():
             assert entry.get("first"), f"{report} has the first of each"
         if bad != chosen.data and damage not in QUIET and b"hostile" in bad:
-            assert report["repairs"] or chosen.vendor == "pi", "pi's lines that nobody reads need no repair"
+            assert report["repairs"] or chosen.vendor == "pi", (
+                "pi's lines that nobody reads need no repair"
+            )
 
 
 QUESTIONS = (b'"control_re', b'"session/request_permission"')
@@ -74,9 +92,12 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
     for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
-        said, _ = translate_case(case, partial, chunks=pieces(chance, damaged(chance, case.data, kinds), 20))
+        said, _ = translate_case(
+            case, partial, chunks=pieces(chance, damaged(chance, case.data, kinds), 20)
+        )
         checked(case, said, partial)
-        if not any(word in case.data for word in QUESTIONS):  # a question is never taken from a repaired line
+        # a question is never taken from a repaired line
+        if not any(word in case.data for word in QUESTIONS):
             assert told(said) == told(translate_case(case, partial)[0])
 
 

@@ -1,4 +1,6 @@
-"""Conversations by chance with the machines that talk with a child in JSON-RPC; a million messages in `make full`."""
+"""Conversations by chance with the machines that talk with a child in JSON-RPC; a million messages
+in `make full`.
+"""
 
 import pytest
 import sweeps

@@ -1,4 +1,5 @@
-"""What holds for any input: every fixture cut, split, repeated, shuffled and broken, and any order of verbs.
+"""What holds for any input: every fixture cut, split, repeated, shuffled and broken, and any order
+of verbs.
 
 Examples are the same in every run; `HYPOTHESIS_EXAMPLES=20` multiplies them for a long night.
 """
@@ -13,7 +14,16 @@ import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import judge
-from support import SEEDS, Stage, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
+from support import (
+    SEEDS,
+    Stage,
+    brief,
+    bytewise,
+    check_frames,
+    check_turns,
+    fixture_cases,
+    result_of,
+)
 from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
 
@@ -25,11 +35,13 @@ BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is th
 
 
 def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
-    """A real claude's broken lines stay its own; everybody else's stream is ours, and must keep all rules."""
+    """A real claude's broken lines stay its own; everybody else's stream is ours, and must keep all
+    rules.
+    """
     return check_frames(said) if case.passthrough else check_turns(said, partial)
 
 
-# -- the same bytes in other pieces -----------------------------------------------------------------------------
+# -- the same bytes in other pieces ----------------------------------------------------------------
 
 
 @over((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
@@ -47,7 +59,7 @@ def test_any_split_says_the_same_as_the_whole(case):
         assert translate(case, not case.partial, chunks=pieces(chance, case.data, 12))[0] == whole
 
 
-# -- the truth about the end ------------------------------------------------------------------------------------
+# -- the truth about the end -----------------------------------------------------------------------
 
 EXITS = [Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal="SIGTERM"), None]
 ENDS = {
@@ -56,12 +68,15 @@ ENDS = {
     "cursor": ("result",),
     "qwen": ("result",),
     "claude": ("result",),
-    "kimi-code": (None,),  # its messages have no type, and none of them is an end: the exit status says it
+    # its messages have no type, and none of them is an end: the exit status says it
+    "kimi-code": (None,),
 }
 
 
 def ends_of(case: Any) -> tuple[object, ...]:
-    """The types that end a turn of a vendor; of one that is not in the table, the type of its last event."""
+    """The types that end a turn of a vendor; of one that is not in the table, the type of its last
+    event.
+    """
     if case.vendor in ENDS:
         return ENDS[case.vendor]
     last = [event for event in events_of(case.data) if isinstance(event, dict)][-1:]
@@ -69,7 +84,9 @@ def ends_of(case: Any) -> tuple[object, ...]:
 
 
 def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool | None:
-    """Whether the vendor itself said, after all that it began, that the turn is over (vendor pages)."""
+    """Whether the vendor itself said, after all that it began, that the turn is over (vendor
+    pages).
+    """
     ended: bool | None = False
     for event in events:
         if isinstance(event, list):
@@ -91,15 +108,23 @@ def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> boo
 
 
 def _conversation_end(event: dict[str, Any], ended: bool | None) -> bool | None:
-    """An agent's answer to a message ends its turn, and codex says it in words; what a session does next begins one."""
+    """An agent's answer to a message ends its turn, and codex says it in words; what a session does
+    next begins one.
+    """
     method, result = event.get("method"), event.get("result")
     if method == "turn/completed" or (isinstance(result, dict) and "stopReason" in result):
         return True
-    return False if method in ("session/update", "session/request_permission", "turn/started") else ended
+    return (
+        False
+        if method in ("session/update", "session/request_permission", "turn/started")
+        else ended
+    )
 
 
 def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
-    """pi has no last event: a reply that stopped by itself is one; a run, reply or retry that begins takes it back."""
+    """pi has no last event: a reply that stopped by itself is one; a run, reply or retry that
+    begins takes it back.
+    """
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if kind == "message_end" and role == "assistant":
@@ -108,13 +133,16 @@ def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
         return not event.get("willRetry")
     if kind in ("compaction_end", "auto_compaction_end"):
         return ended and not event.get("willRetry")
-    if kind in ("agent_start", "turn_start", "auto_retry_start") or (kind == "message_start" and role == "assistant"):
+    if kind in ("agent_start", "turn_start", "auto_retry_start") or (
+        kind == "message_start" and role == "assistant"
+    ):
         return False
     return ended
 
 
 def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | None:
-    """The RFC has no last event: a reply that stopped is one, or what a command did; whatever goes on takes it back.
+    """The RFC has no last event: a reply that stopped is one, or what a command did; whatever goes
+    on takes it back.
 
     None while the tool of a command runs: its result is the end.
     """
@@ -130,7 +158,9 @@ def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | 
     for choice in event.get("choices") or ():
         said = choice.get("message") or choice.get("delta") or {}
         spoken = said.get("content") or said.get("tool_calls") or said.get("role") == "tool"
-        if choice.get("index") or not (spoken or (choice.get("finish_reason") and "delta" in choice)):
+        if choice.get("index") or not (
+            spoken or (choice.get("finish_reason") and "delta" in choice)
+        ):
             continue
         ended = choice.get("finish_reason") in ("stop", "length") and said.get("role") != "tool"
     return ended
@@ -166,15 +196,20 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
     prefix = case.data[:cut]
     said, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(said, partial, passthrough=case.passthrough)
-    whole = turns_of(case, partial)  # a recording of a conversation has a turn, and so a result, for each message
+    # a recording of a conversation has a turn, and so a result, for each message
+    whole = turns_of(case, partial)
     assert len(turns) <= len(whole), f"cut at {cut}: no more results than messages"
-    assert turns[:-1] == whole[: len(turns) - 1], f"cut at {cut}: what has ended before the cut is said as ever"
+    assert turns[:-1] == whole[: len(turns) - 1], (
+        f"cut at {cut}: what has ended before the cut is said as ever"
+    )
     ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
         return  # what the vendor said of itself is the golden's matter
     shown = [word[:60] for word in brief(turns[-1])[-4:]]
-    assert result_of(turns[-1])["is_error"], f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
+    assert result_of(turns[-1])["is_error"], (
+        f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
+    )
 
 
 @over(CASES, quick=smallest)
@@ -193,7 +228,7 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
         check_cut(case, cut, chance.choice(EXITS), partial=chance.random() < 0.5)
 
 
-# -- broken streams ---------------------------------------------------------------------------------------------
+# -- broken streams --------------------------------------------------------------------------------
 
 
 @over(CASES, quick=smallest)
@@ -227,7 +262,11 @@ def test_flipped_bytes_break_no_rule(case):
     """P9, P11"""
     for chance in rounds(8 if sweeps.full else 2, case):
         partial = chance.random() < 0.5
-        check(case, translate(case, partial, data=flipped(chance, case.data, chance.randint(1, 12)))[0], partial)
+        check(
+            case,
+            translate(case, partial, data=flipped(chance, case.data, chance.randint(1, 12)))[0],
+            partial,
+        )
 
 
 def flipped(chance: Random, data: bytes, count: int) -> bytes:
@@ -260,7 +299,13 @@ ODD_VALUES: list[Any] = [
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place inside a JSON value, as the keys that lead to it."""
     found = [path] if path else []
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in items:
         found += _places(item, (*path, key))
     return found
@@ -278,7 +323,9 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
 
 @over((case for case in CASES if case.vendor in SEEDS), quick=smallest)
 def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
-    """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5 and 21)."""
+    """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5
+    and 21).
+    """
     for chance in rounds(25 if sweeps.full else 5, case):
         lines = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
         for _ in range(chance.randint(1, 3)):
@@ -299,9 +346,11 @@ def drift(chance: Random, lines: list[bytes]) -> None:
     lines[where] = json.dumps(event).encode()
 
 
-# -- any order of verbs -----------------------------------------------------------------------------------------
+# -- any order of verbs ----------------------------------------------------------------------------
 
-TEXTS = st.sampled_from(["a", "b", "ab", "abc", "abab", "\ud83d", "\ude00", "x\ud83d", "\ude00y", "\u2028", "é\x00"])
+TEXTS = st.sampled_from(
+    ["a", "b", "ab", "abc", "abab", "\ud83d", "\ude00", "x\ud83d", "\ude00y", "\u2028", "é\x00"]
+)
 KEYS = st.sampled_from([None, None, 0, 1, "k"])
 IDS = st.sampled_from(["t1", "t2", "t3", "t1~2", ""])
 NAMES = st.sampled_from(["Bash", "Read", "Write", "Edit", "Hidden", "Denied", "mcp__x__y"])
@@ -312,15 +361,28 @@ CONTENTS = st.sampled_from(["", "out", "half \ud83d", [{"type": "text", "text": 
 USAGES = st.sampled_from([None, dict(NO_USAGE), dict.fromkeys(NO_USAGE, 3)])
 
 VERBS = st.one_of(
-    st.tuples(st.just("started"), st.fixed_dictionaries({"session_id": st.sampled_from([None, "s", "other"])})),
-    st.tuples(st.just("message"), st.fixed_dictionaries({"model": st.sampled_from([None, "m"]), "usage": USAGES})),
-    st.tuples(st.sampled_from(["text", "thinking"]), st.fixed_dictionaries({"fragment": TEXTS, "key": KEYS})),
+    st.tuples(
+        st.just("started"),
+        st.fixed_dictionaries({"session_id": st.sampled_from([None, "s", "other"])}),
+    ),
+    st.tuples(
+        st.just("message"),
+        st.fixed_dictionaries({"model": st.sampled_from([None, "m"]), "usage": USAGES}),
+    ),
+    st.tuples(
+        st.sampled_from(["text", "thinking"]),
+        st.fixed_dictionaries({"fragment": TEXTS, "key": KEYS}),
+    ),
     st.tuples(st.sampled_from(["say", "think"]), st.fixed_dictionaries({"whole": TEXTS})),
     st.tuples(
-        st.sampled_from(["text_snapshot", "thinking_snapshot"]), st.fixed_dictionaries({"full": TEXTS, "key": KEYS})
+        st.sampled_from(["text_snapshot", "thinking_snapshot"]),
+        st.fixed_dictionaries({"full": TEXTS, "key": KEYS}),
     ),
     st.tuples(st.sampled_from(["block_end", "retract", "settle", "fill_results"]), st.just({})),
-    st.tuples(st.just("tool_use"), st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS})),
+    st.tuples(
+        st.just("tool_use"),
+        st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS}),
+    ),
     st.tuples(
         st.just("tool_result"),
         st.fixed_dictionaries(
@@ -328,19 +390,28 @@ VERBS = st.one_of(
             optional={"name": NAMES, "arguments": ARGUMENTS},
         ),
     ),
-    st.tuples(st.just("denied"), st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS})),
+    st.tuples(
+        st.just("denied"),
+        st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS}),
+    ),
     st.tuples(
         st.just("message_end"),
-        st.fixed_dictionaries({"usage": USAGES, "stop_reason": st.sampled_from([None, "max_tokens"])}),
+        st.fixed_dictionaries(
+            {"usage": USAGES, "stop_reason": st.sampled_from([None, "max_tokens"])}
+        ),
     ),
     st.tuples(st.just("system"), st.fixed_dictionaries({"subtype": st.just("note")})),
-    st.tuples(st.just("compacted"), st.fixed_dictionaries({"trigger": st.just("auto"), "before": st.just(9)})),
+    st.tuples(
+        st.just("compacted"),
+        st.fixed_dictionaries({"trigger": st.just("auto"), "before": st.just(9)}),
+    ),
     st.tuples(st.just("unknown"), st.fixed_dictionaries({"kind": st.just("odd")})),
     st.tuples(st.just("ended"), st.fixed_dictionaries({"result": st.sampled_from([None, "told"])})),
     st.tuples(
         st.just("failed"),
         st.fixed_dictionaries(
-            {"message": st.sampled_from(["boom", "429 slow down"])}, optional={"kind": st.just("truncated")}
+            {"message": st.sampled_from(["boom", "429 slow down"])},
+            optional={"kind": st.just("truncated")},
         ),
     ),
     st.tuples(st.sampled_from(["interrupted", "finish", "next"]), st.just({})),
@@ -349,7 +420,9 @@ VERBS = st.one_of(
         st.fixed_dictionaries(
             {
                 "parent": IDS,
-                "verb": st.sampled_from(["text", "thinking", "user_text", "tool_use", "tool_result"]),
+                "verb": st.sampled_from(
+                    ["text", "thinking", "user_text", "tool_use", "tool_result"]
+                ),
                 "identity": IDS,
                 "text": TEXTS,
             }

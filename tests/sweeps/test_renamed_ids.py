@@ -1,7 +1,9 @@
-"""What an agent calls its calls does not matter: with one id for all of them, or none, the same is written.
+"""What an agent calls its calls does not matter: with one id for all of them, or none, the same is
+written.
 
-Servers give several calls one id (llama.cpp, ollama, kimi), and some give none. A fixture is read again with other ids
-in it. What must not change: the calls and their arguments, one result for each call, how the turn ends.
+Servers give several calls one id (llama.cpp, ollama, kimi), and some give none. A fixture is read
+again with other ids in it. What must not change: the calls and their arguments, one result for each
+call, how the turn ends.
 """
 
 import json
@@ -13,10 +15,12 @@ from support import check_turns, fixture_cases, parse, translate_case
 from sweeps import over, smallest
 from truth import check_calls
 
-# The agent's own program gives these ids, and their form says something: the parts of an item, the name of a tool.
+# The agent's own program gives these ids, and their form says something: the parts of an item, the
+# name of a tool.
 OWN_IDS = re.compile(r"\bitem_\d+\b|__[0-9a-z_-]+$|^(effect|plan|todo|form|ask)[-_]")
 NESTED = re.compile(rb'"parent_?tool_?(use|call)_?id": ?"', re.I)
-# Questions that name nothing but the id; fragments that name nothing else; ids that displays spell in another way.
+# Questions that name nothing but the id; fragments that name nothing else; ids that displays spell
+# in another way.
 BY_ID_ONLY = re.compile(r"opencode/.*-acp-|qwen-rfc/.*(ids-only|confirmations)")
 PREFIX = b'"call_'
 
@@ -24,8 +28,15 @@ PREFIX = b'"call_'
 def calls_of(data: bytes) -> list[dict[str, Any]]:
     """The ids of calls as the vendor has them, with name and arguments, in the order of the stream."""
     lines = parse(data)
-    assert not any(line.get("parent_tool_use_id") for line in lines), "nested agents have ids of their own"
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert not any(line.get("parent_tool_use_id") for line in lines), (
+        "nested agents have ids of their own"
+    )
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     return [block for block in blocks if block["type"] == "tool_use"]
 
 
@@ -62,28 +73,41 @@ def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, iden
     for call in calls_of(before):
         data = data.replace(json.dumps(call["id"]).encode(), json.dumps(identity).encode())
         data = data.replace(
-            json.dumps(json.dumps(call["id"]))[1:-1].encode(), json.dumps(json.dumps(identity))[1:-1].encode()
+            json.dumps(json.dumps(call["id"]))[1:-1].encode(),
+            json.dumps(json.dumps(identity))[1:-1].encode(),
         )
     said, _ = translate_case(case, data=data)
     results = check_calls(parse(said))
     found = [(call["name"], call["input"]) for call in calls_of(said)]
-    assert sorted(map(str, found)) == sorted(str((call["name"], call["input"])) for call in calls_of(before))
+    assert sorted(map(str, found)) == sorted(
+        str((call["name"], call["input"])) for call in calls_of(before)
+    )
     assert sorted(map(shown, results)) == sorted(map(shown, check_calls(parse(before))))
 
 
 def shown(result: Any) -> str:
-    """Return a result without white space at its end: of results in another order, another one is a command's."""
+    """Return a result without white space at its end: of results in another order, another one is a
+    command's.
+    """
     return str(result).rstrip()
 
 
-ID_KEYS = re.compile(rb'("(?:id|\w*(?:call|tool|use|item|effect)_?id)" ?: ?)(?:"[^"\\]*"|null|\d+)', re.I)
+ID_KEYS = re.compile(
+    rb'("(?:id|\w*(?:call|tool|use|item|effect)_?id)" ?: ?)(?:"[^"\\]*"|null|\d+)', re.I
+)
 
 
-@pytest.mark.parametrize("value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"])
+@pytest.mark.parametrize(
+    "value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"]
+)
 @over((case for case in fixture_cases() if not case.passthrough), quick=smallest)
 def test_any_id_may_be_replaced_by_another_id(case, value):
-    """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and one result."""
+    """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and
+    one result.
+    """
     for partial in (False, True):
-        said, _ = translate_case(case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data))
+        said, _ = translate_case(
+            case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data)
+        )
         check_turns(said, partial)
         check_calls(parse(said))

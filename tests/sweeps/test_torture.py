@@ -1,4 +1,6 @@
-"""What no program should print, without processes; the real clients read it too (`e2e/test_torture_clients.py`)."""
+"""What no program should print, without processes; the real clients read it too
+(`e2e/test_torture_clients.py`).
+"""
 
 import re
 
@@ -11,7 +13,11 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 
 PLAIN = (("serve",), ("cat", BYTES))
-SLOW = ("pi-three-thousand-calls", "pi-depth-100000-never-closed", "claude-depth-100000-never-closed")
+SLOW = (
+    "pi-three-thousand-calls",
+    "pi-depth-100000-never-closed",
+    "claude-depth-100000-never-closed",
+)
 QUICK = [case for case in cases() if case.steps == PLAIN and case.name not in SLOW]
 CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 
@@ -22,10 +28,19 @@ def test_the_text_that_reached_us_is_said(case, vendor):
     said = translation.feed(case.data) + translation.close(Exit(0))
     (turn,) = check_frames(said)
     assert result_of(turn)["is_error"] is bool(case.error)
-    blocks = [block for line in turn if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in turn
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     expected = case.expected("text", vendor)
     assert expected.fullmatch(text) if isinstance(expected, re.Pattern) else text == expected
-    given = {block["id"]: (block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"}
+    given = {
+        block["id"]: (block["name"], block["input"])
+        for block in blocks
+        if block["type"] == "tool_use"
+    }
     for identity, name, arguments in case.calls:
         assert given[identity][0] == name and arguments.items() <= given[identity][1].items()

@@ -1,4 +1,6 @@
-"""The truth contract: what a turn says of its end agrees with itself and with what happened, whatever happened."""
+"""The truth contract: what a turn says of its end agrees with itself and with what happened,
+whatever happened.
+"""
 
 import json
 import os
@@ -27,7 +29,7 @@ def test_every_cause_has_its_agreement_and_there_is_no_other():
     assert {kind.cause for kind in KINDS.values()} <= CAUSES
 
 
-# -- a good end that is none -----------------------------------------------------------------------------------------
+# -- a good end that is none -----------------------------------------------------------------------
 
 
 def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
@@ -38,7 +40,9 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     stage.turn.ended(result="")
     line = stage.result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
-    assert line["errors"] == ["demo said that it was done, but these calls of its last reply have no result: Bash"]
+    assert line["errors"] == [
+        "demo said that it was done, but these calls of its last reply have no result: Bash"
+    ]
 
 
 def test_a_good_end_with_many_calls_open_names_some():
@@ -47,7 +51,9 @@ def test_a_good_end_with_many_calls_open_names_some():
         stage.turn.tool_use(f"t{number}", "Bash", {})
     stage.turn.ended()
     (words,) = stage.result()["errors"]
-    assert words.endswith(" have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more")
+    assert words.endswith(
+        " have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more"
+    )
 
 
 def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
@@ -76,11 +82,13 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     assert stage.result()["shim"]["cause"] == "clean"
 
 
-# -- what it printed is not what it was started to print -------------------------------------------------------------
+# -- what it printed is not what it was started to print -------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "printed", [b"Usage: pi [OPTIONS]\n", b'{"hello":"world"}\n', b"[1]\n42\n", b'{"type":"banner"}\n'], ids=repr
+    "printed",
+    [b"Usage: pi [OPTIONS]\n", b'{"hello":"world"}\n', b"[1]\n42\n", b'{"type":"banner"}\n'],
+    ids=repr,
 )
 def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
     translation = open_translation("pi", partial=False, stable=True)
@@ -91,11 +99,13 @@ def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printe
 
 def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
     translation = open_translation("pi", partial=False, stable=True)
-    (turn,) = check_turns(translation.feed(b"\n\n") + translation.close(Exit(code=0), ""), partial=False)
+    (turn,) = check_turns(
+        translation.feed(b"\n\n") + translation.close(Exit(code=0), ""), partial=False
+    )
     assert check_truth(turn) == "truncated"
 
 
-# -- what comes behind the end ---------------------------------------------------------------------------------------
+# -- what comes behind the end ---------------------------------------------------------------------
 
 
 def late_verbs(stage: Stage) -> None:
@@ -177,7 +187,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     assert "text:Half a" in stage.finish(None)
 
 
-# -- who ended it ----------------------------------------------------------------------------------------------------
+# -- who ended it ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["failed", "interrupted", "ended"])
@@ -185,9 +195,15 @@ def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     stage = Stage()
     stage.turn.say("hi")
     stage.turn.stopped("too long", "stall")
-    getattr(stage.turn, verb)(**({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9)
+    getattr(stage.turn, verb)(
+        **({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9
+    )
     line = stage.result(None)
-    assert (line["shim"]["cause"], line["errors"], line["duration_ms"]) == ("stall", ["too long"], 9)
+    assert (line["shim"]["cause"], line["errors"], line["duration_ms"]) == (
+        "stall",
+        ["too long"],
+        9,
+    )
 
 
 def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
@@ -228,13 +244,15 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted
 
 
-# -- any events, any exit --------------------------------------------------------------------------------------------
+# -- any events, any exit --------------------------------------------------------------------------
 
 EXITS = st.one_of(
     st.none(),
     st.sampled_from([Exit(code=0), Exit(code=0), Exit(code=0), Exit(code=1), Exit(code=130)]),
     st.integers(0, 255).map(lambda code: Exit(code=code)),
-    st.sampled_from(["SIGTERM", "SIGKILL", "SIGINT", "SIGSEGV", "SIGPIPE"]).map(lambda name: Exit(signal=name)),
+    st.sampled_from(["SIGTERM", "SIGKILL", "SIGINT", "SIGSEGV", "SIGPIPE"]).map(
+        lambda name: Exit(signal=name)
+    ),
 )
 STDERR = st.sampled_from(
     [
@@ -257,15 +275,29 @@ STDERR = st.sampled_from(
 @cache
 def pool(vendor: str) -> tuple[bytes, ...]:
     """Every different line of a vendor's fixtures that is not too long to be shuffled about."""
-    lines = {line for case in fixture_cases(vendor) for line in case.data.split(b"\n") if line and len(line) < 4000}
+    lines = {
+        line
+        for case in fixture_cases(vendor)
+        for line in case.data.split(b"\n")
+        if line and len(line) < 4000
+    }
     return tuple(sorted(lines))
 
 
 @cache
 def verdicts(vendor: str) -> tuple[bytes, ...]:
-    """Those of them that say how a turn or a reply ended, good and bad: they are few, and what this is about."""
-    marks = (b'"type":"result"', b'"type":"task_complete"', b'"stopReason":"', b'"type":"agent_settled"')
-    found = [line for line in pool(vendor) if any(mark in line.replace(b": ", b":") for mark in marks)]
+    """Those of them that say how a turn or a reply ended, good and bad: they are few, and what this
+    is about.
+    """
+    marks = (
+        b'"type":"result"',
+        b'"type":"task_complete"',
+        b'"stopReason":"',
+        b'"type":"agent_settled"',
+    )
+    found = [
+        line for line in pool(vendor) if any(mark in line.replace(b": ", b":") for mark in marks)
+    ]
     good = [line for line in found if good_ends(vendor, read([line]))]
     bad = [line for line in found if line not in good]
     return tuple(good + bad * (1 + len(good) // max(1, len(bad))))
@@ -274,11 +306,17 @@ def verdicts(vendor: str) -> tuple[bytes, ...]:
 def good_ends(vendor: str, events: list[Any]) -> list[Any]:
     """The events with which a vendor says that its turn ended well (vendor pages)."""
     objects = [event for event in events if isinstance(event, dict)]
-    return [] if vendor == "pi" and _pi_failed(objects) else [event for event in objects if _is_good_end(vendor, event)]
+    return (
+        []
+        if vendor == "pi" and _pi_failed(objects)
+        else [event for event in objects if _is_good_end(vendor, event)]
+    )
 
 
 def _pi_failed(events: list[dict[str, Any]]) -> bool:
-    """Whether pi's last reply is one that failed; a compaction takes the place of the reply before it."""
+    """Whether pi's last reply is one that failed; a compaction takes the place of the reply before
+    it.
+    """
     failed = False
     for event in events:
         message = event.get("message") or {}
@@ -294,7 +332,9 @@ def _is_good_end(vendor: str, event: dict[str, Any]) -> bool:
     if vendor == "pi":
         message = event.get("message") or {}
         said = kind == "message_end" and message.get("role") in ("assistant", "custom")
-        return kind == "agent_settled" or (said and message.get("stopReason") not in ("error", "aborted"))
+        return kind == "agent_settled" or (
+            said and message.get("stopReason") not in ("error", "aborted")
+        )
     if vendor in ("acai", "cake"):
         failed = event.get("is_error", not event.get("success"))
         return kind in ("result", "task_complete") and not failed
@@ -335,7 +375,9 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
     partial = data.draw(st.booleans(), label="partial")
     translation = open_translation(vendor, partial=partial, stable=True)
-    said = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(child_exit, stderr)
+    said = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(
+        child_exit, stderr
+    )
     turns = check_turns(said, partial)
     cause, result = check_truth(turns[-1]), result_of(turns[-1])
     bad_exit = child_exit is not None and (child_exit.code != 0 or child_exit.signal is not None)
@@ -353,7 +395,7 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     assert cause not in ("stall", "not_found", "internal"), "the child alone cannot be the reason"
 
 
-# -- the real drop-in ------------------------------------------------------------------------------------------------
+# -- the real drop-in ------------------------------------------------------------------------------
 
 GOOD = (START, text("Hello."), END)
 CUT = (START, text("Hel"))
@@ -361,7 +403,8 @@ IN_CALL = (START, CALL)
 EMPTY_HANDED = (START, CALL, END)
 NOTHING_TO_ADD = (START, CALL, RESULT, END)
 AUTH = "Error: Invalid API key\n"
-# What the child prints, how it ends, its stderr → the cause, and a word of its stderr that the frontend must see.
+# What the child prints, how it ends, its stderr → the cause, and a word of its stderr that the
+# frontend must see.
 PROCESSES: list[tuple[Any, Any, str, str, str]] = [
     (GOOD, 0, "", "clean", ""),
     (GOOD, 0, "some warning\n", "clean", ""),
@@ -405,7 +448,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
         printed, ending, stderr, _, _ = PROCESSES[number]
         folder = tmp_path_factory.mktemp(f"truth{number}")
         place = Box(folder)
-        steps = [["out", printed if isinstance(printed, str) else ndjson(*printed)], ["complain", stderr]]
+        steps = [
+            ["out", printed if isinstance(printed, str) else ndjson(*printed)],
+            ["complain", stderr],
+        ]
         steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])
         environment = place.environment(SHIM_VENDOR="demo", SHIM_BIN=place.fake(*steps))
         return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, patience=60)
@@ -414,7 +460,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
         return list(pool.map(turn, range(len(PROCESSES))))
 
 
-@pytest.mark.parametrize("number", range(len(PROCESSES)), ids=[f"{row[1]}-{row[3]}" for row in PROCESSES])
+@pytest.mark.parametrize(
+    "number", range(len(PROCESSES)), ids=[f"{row[1]}-{row[3]}" for row in PROCESSES]
+)
 def test_our_exit_status_says_what_the_result_says(ran, number):
     """P13, P14"""
     _, ending, _, cause, word = PROCESSES[number]
@@ -424,5 +472,9 @@ def test_our_exit_status_says_what_the_result_says(ran, number):
     assert done.stderr == "", "what there is to say stands in the result"
     result = result_of(lines)
     assert word in (result["result"] if "result" in result else result["errors"][0])
-    noted = {"signal": ending} if isinstance(ending, str) else {"exit_code": ending} if ending else {}
-    assert {name: result["shim"][name] for name in ("exit_code", "signal") if name in result["shim"]} == noted
+    noted = (
+        {"signal": ending} if isinstance(ending, str) else {"exit_code": ending} if ending else {}
+    )
+    assert {
+        name: result["shim"][name] for name in ("exit_code", "signal") if name in result["shim"]
+    } == noted

@@ -13,22 +13,33 @@ from shim.vendors import VENDORS, find
 
 CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}
 READ_ONLY = ("default", "plan", "dontAsk")
-HOOKED = ("codex", "copilot")  # each call goes through our hook, so a rule or a hook of the settings adds to the mode
-OWN_SAY = {"claude", "qwen", "qwen-rfc", "replay", "demo"}  # they list their tools themselves, or have one mode
+# each call goes through our hook, so a rule or a hook of the settings adds to the mode
+HOOKED = ("codex", "copilot")
+# they list their tools themselves, or have one mode
+OWN_SAY = {"claude", "qwen", "qwen-rfc", "replay", "demo"}
 ASKS_NOBODY = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
-WIDER = {"cursor", "cline", "amp"}  # their own settings, which are not seen here, say what runs in their own default
+# their own settings, which are not seen here, say what runs in their own default
+WIDER = {"cursor", "cline", "amp"}
 
 
 def available(name, mode, hooks=(), **rules):
     vendor, kinds = find(name), {kind: read_rules(said) for kind, said in rules.items()}
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.mode_arguments(mode)
-    request = Request(parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy)
+    request = Request(
+        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy
+    )
     return set(vendor.available(request))
 
 
 def cells(modes):
-    return [(name, mode) for name in VENDORS if name not in OWN_SAY for mode in modes if mode in find(name).modes]
+    return [
+        (name, mode)
+        for name in VENDORS
+        if name not in OWN_SAY
+        for mode in modes
+        if mode in find(name).modes
+    ]
 
 
 @each(("name", "mode"), cells(READ_ONLY))
@@ -59,10 +70,14 @@ def test_cursor_lists_what_reads_in_its_mode_for_plans():
 
 
 @each("name", HOOKED)
-@each(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])  # in a plan nothing adds
+# in a plan nothing adds
+@each(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
 def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
     assert available(name, mode, allow=["Write"]) - available(name, mode) == adds
-    assert available(name, mode, hooks=[SettingsHook("Write", "exit 0")]) - available(name, mode) == adds
+    assert (
+        available(name, mode, hooks=[SettingsHook("Write", "exit 0")]) - available(name, mode)
+        == adds
+    )
 
 
 def test_the_web_is_listed_for_codex_with_leave_alone():

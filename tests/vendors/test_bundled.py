@@ -1,6 +1,8 @@
-"""The vendors that are profiles, over recordings of their programs: words, calls, numbers and command lines.
+"""The vendors that are profiles, over recordings of their programs: words, calls, numbers and
+command lines.
 
-What is expected comes from the vendors' own lines, read here without the shim, and from the vendor pages.
+What is expected comes from the vendors' own lines, read here without the shim, and from the vendor
+pages.
 """
 
 import json
@@ -20,13 +22,15 @@ from shim.vendors import VENDORS
 from tests.vendors.test_launch import launch
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
-PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(".toml") and name not in OTHERS)
+PROFILES = tuple(
+    name for name, place in VENDORS.items() if place.endswith(".toml") and name not in OTHERS
+)
 CUT = "cline/3.0.65-sigint-text"  # its fragments were never said whole
 CASES = [one for one in fixture_cases(*PROFILES) if one.facts.get("exit") == 0 and one.name != CUT]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-# -- text: whole and once -------------------------------------------------------------------------------------------
+# -- text: whole and once --------------------------------------------------------------------------
 
 
 def _codex(events: list[Any]) -> str:
@@ -54,7 +58,9 @@ def _role(key: str) -> Any:
         for event in events:
             if event.get("role") == "assistant" and event.get("type", "message") == "message":
                 content = event[key]
-                parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+                parts = (
+                    content if isinstance(content, list) else [{"type": "text", "text": content}]
+                )
                 found += "".join(part["text"] for part in parts if part["type"] == "text")
         return found
 
@@ -62,13 +68,22 @@ def _role(key: str) -> Any:
 
 
 def _amp(events: list[Any]) -> str:
-    blocks = [block for event in events if event["type"] == "assistant" for block in event["message"]["content"]]
+    blocks = [
+        block
+        for event in events
+        if event["type"] == "assistant"
+        for block in event["message"]["content"]
+    ]
     return "".join(block["text"] for block in blocks if block["type"] == "text")
 
 
 def _cline(events: list[Any]) -> str:
     inner = [event["event"] for event in events if event.get("type") == "agent_event"]
-    return "".join(one["text"] for one in inner if one["type"] == "content_end" and one.get("contentType") == "text")
+    return "".join(
+        one["text"]
+        for one in inner
+        if one["type"] == "content_end" and one.get("contentType") == "text"
+    )
 
 
 WORDS = {
@@ -86,20 +101,27 @@ WORDS = {
 }
 
 
-# What copilot says itself about a call, where its model's words stand: no model said it (its model was a mock of ours).
+# What copilot says itself about a call, where its model's words stand: no model said it (its model
+# was a mock of ours).
 OF_COPILOT = ("Info: Operation cancelled by user", "Info: /repo/new.txt")
 
 
 def _chunks(events):
     """What an agent of the Agent Client Protocol says of its model's words."""
-    updates = (event["params"]["update"] for event in events if event.get("method") == "session/update")
-    said = [one["content"]["text"] for one in updates if one["sessionUpdate"] == "agent_message_chunk"]
+    updates = (
+        event["params"]["update"] for event in events if event.get("method") == "session/update"
+    )
+    said = [
+        one["content"]["text"] for one in updates if one["sessionUpdate"] == "agent_message_chunk"
+    ]
     return "".join(text for text in said if text not in OF_COPILOT)
 
 
 def _items(events):
     """What codex's app-server says of its model's words: fragments, and whole texts of subagents."""
-    ours = next(event["result"]["thread"]["id"] for event in events if "thread" in event.get("result", {}))
+    ours = next(
+        event["result"]["thread"]["id"] for event in events if "thread" in event.get("result", {})
+    )
     said = ""
     for event in events:
         given = event.get("params", {})
@@ -114,9 +136,19 @@ def _items(events):
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     lines = parse(translate_case(case, partial)[0])
-    said = [line for line in lines if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"]
+    said = [
+        line
+        for line in lines
+        if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"
+    ]
     blocks = [block for line in said for block in line["message"]["content"]]
-    words = _chunks if "-acp-" in case.name else _items if "-server-" in case.name else WORDS[case.vendor]
+    words = (
+        _chunks
+        if "-acp-" in case.name
+        else _items
+        if "-server-" in case.name
+        else WORDS[case.vendor]
+    )
     expected = words([event for event in case.events() if isinstance(event, dict)])
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
@@ -131,7 +163,7 @@ def test_no_line_of_a_recording_is_unknown_or_malformed(case):
         assert not set(shim["repairs"]) - {"not_json", "repeated_reply"}
 
 
-# -- calls ------------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 HERE = "/home/dev/project"
 EDIT = ("Edit", {"file_path": f"{HERE}/a.txt", "old_string": "hello", "new_string": "HELLO"}, False)
@@ -166,7 +198,10 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
     "copilot/1.0.102-failtool": [("Bash", FAIL | {"description": "f"}, True), MISSING],
     "copilot/1.0.102-noallow": [("Bash", {"command": "touch x", "description": "f"}, True)],
     "droid/0.225.2-edit": [wrote("new1795170397.txt"), READ, EDIT],
-    "droid/0.225.2-failtool": [("Bash", FAIL | {"description": "s", "timeout": 60000}, True), MISSING],
+    "droid/0.225.2-failtool": [
+        ("Bash", FAIL | {"description": "s", "timeout": 60000}, True),
+        MISSING,
+    ],
     "gemini/0.61.0-edit": [wrote("new.txt"), READ, EDIT],
     "gemini/0.61.0-failtool": [
         ("Bash", FAIL, False),  # it says nowhere that it failed
@@ -181,7 +216,9 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
     "opencode/1.18.33-edit": [wrote("new.txt"), READ, EDIT],
     "opencode/1.18.33-failtool": [("Bash", FAIL | {"description": "fail"}, True), MISSING],
     "opencode/1.18.33-permission": [("Bash", {"command": "echo hi", "description": "x"}, True)],
-    "opencode/1.18.33-task": [("Task", {"description": "sub", "prompt": "do sub", "subagent_type": "general"}, False)],
+    "opencode/1.18.33-task": [
+        ("Task", {"description": "sub", "prompt": "do sub", "subagent_type": "general"}, False)
+    ],
     "opencode/1.18.33-todo": [("TodoWrite", {"todos": TODO}, False)],
     "vibe/3.0.2-edit": [
         wrote("new1795170494.txt"),
@@ -199,9 +236,22 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 @PARTIAL
 def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
     lines = parse(translate_case(case(name), partial)[0])
-    blocks = [block for line in lines if line["type"] in ("assistant", "user") for block in line["message"]["content"]]
-    failed = {block["tool_use_id"]: block["is_error"] for block in blocks if block["type"] == "tool_result"}
-    calls = [(block["name"], block["input"], failed[block["id"]]) for block in blocks if block["type"] == "tool_use"]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] in ("assistant", "user")
+        for block in line["message"]["content"]
+    ]
+    failed = {
+        block["tool_use_id"]: block["is_error"]
+        for block in blocks
+        if block["type"] == "tool_result"
+    }
+    calls = [
+        (block["name"], block["input"], failed[block["id"]])
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
     assert calls == CALLS[name]
 
 
@@ -211,7 +261,7 @@ def test_a_refused_call_is_a_denial(name):
     assert denial["tool_name"] == "Bash"
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 # input, cache read, output; dollars; milliseconds where the vendor says
 NUMBERS = {
@@ -241,11 +291,17 @@ def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
     result = result_of(parse(translate_case(case(name), partial)[0]))
     usage = result["usage"]
-    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (given, cached, out)
-    assert result["total_cost_usd"] == pytest.approx(dollars) and result["duration_ms"] == milliseconds
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
+        given,
+        cached,
+        out,
+    )
+    assert (
+        result["total_cost_usd"] == pytest.approx(dollars) and result["duration_ms"] == milliseconds
+    )
 
 
-# -- the end ----------------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 CAUSES = {
     "amp/0.0.1790142911-noauth": "exit_code",
@@ -285,24 +341,40 @@ def test_the_cause_is_true(name):
 def test_a_thread_of_codex_has_ids_that_no_other_process_has():
     """Its items begin at 0 in every process."""
     lines = parse(translate_case(case("codex/0.169.0-shell"))[0])
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     (call,) = (block for block in blocks if block["type"] == "tool_use")
     assert call["id"] != "item_2" and call["id"].endswith("_item_2")
 
 
-# -- command lines ----------------------------------------------------------------------------------------------------
+# -- command lines ---------------------------------------------------------------------------------
 
 S = "11111111-2222-4333-8444-555555555555"
 OPENCODE = ("run", "--format", "json", "--thinking")
 POLICY = f"--admin-policy={vendors.__path__[0]}/gemini_policy.toml"
 DENIALS = f"--admin-policy={vendors.__path__[0]}/gemini_modes.toml"
-GEMINI = ("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi", DENIALS)
+GEMINI = (
+    "--output-format",
+    "stream-json",
+    POLICY,
+    "--approval-mode",
+    "default",
+    "--prompt=say hi",
+    DENIALS,
+)
 LAUNCHES = {
     "amp": (("--stream-json-thinking", "-x", "say hi"), b""),
     "cline": (("--json", "--auto-approve", "false", "say hi"), b""),
     "codex": (("exec", "--json", "-c", 'sandbox_mode="read-only"', "say hi"), b""),
     "copilot": (("--output-format", "json", "--prompt=say hi"), b""),
-    "droid": (("exec", "-o", "stream-json", "--only-tools", "LS,Grep,Glob,Read,TodoWrite", "say hi"), b""),
+    "droid": (
+        ("exec", "-o", "stream-json", "--only-tools", "LS,Grep,Glob,Read,TodoWrite", "say hi"),
+        b"",
+    ),
     "gemini": (GEMINI, b""),
     "kilo": (OPENCODE, b"say hi"),
     "kimi-code": (("--output-format", "stream-json", "-p", "say hi"), b""),
@@ -321,8 +393,18 @@ def test_the_plainest_turn(vendor):
 @each(
     ("vendor", "words", "resume", "arguments"),
     [
-        ("codex", ("--model", "m1"), S, ("exec", "resume", S, "--json", "-c", 'sandbox_mode="read-only"', "-m", "m1")),
-        ("gemini", ("--session-id", S, "--add-dir", "/d"), None, ("--session-id", S, "--include-directories", "/d")),
+        (
+            "codex",
+            ("--model", "m1"),
+            S,
+            ("exec", "resume", S, "--json", "-c", 'sandbox_mode="read-only"', "-m", "m1"),
+        ),
+        (
+            "gemini",
+            ("--session-id", S, "--add-dir", "/d"),
+            None,
+            ("--session-id", S, "--include-directories", "/d"),
+        ),
         ("gemini", ("--permission-mode", "plan"), S, ("--approval-mode", "plan", "--resume", S)),
         (
             "opencode",
@@ -330,7 +412,12 @@ def test_the_plainest_turn(vendor):
             "ses_0Ab",
             (*OPENCODE, "-m", "p/m", "-s", "ses_0Ab", "--fork"),
         ),
-        ("copilot", ("--disallowedTools", "Bash,Edit"), S, (f"--resume={S}", "--excluded-tools=bash,edit,apply_patch")),
+        (
+            "copilot",
+            ("--disallowedTools", "Bash,Edit"),
+            S,
+            (f"--resume={S}", "--excluded-tools=bash,edit,apply_patch"),
+        ),
         ("copilot", ("--disallowedTools", "Write"), None, ("--excluded-tools=create,apply_patch",)),
         (
             "copilot",
@@ -338,14 +425,29 @@ def test_the_plainest_turn(vendor):
             None,
             ("--allow-tool=write", f"--session-id={S}"),
         ),
-        ("copilot", ("--permission-mode", "plan", "--add-dir", "/d"), None, ("--plan", "--add-dir=/d")),
+        (
+            "copilot",
+            ("--permission-mode", "plan", "--add-dir", "/d"),
+            None,
+            ("--plan", "--add-dir=/d"),
+        ),
         ("copilot", ("--dangerously-skip-permissions",), None, ("--allow-all",)),
         ("droid", ("--disallowedTools", "Read"), None, ("--only-tools", "LS,Grep,Glob,TodoWrite")),
-        ("droid", ("--dangerously-skip-permissions", "--tools", "Read,Bash"), None, ("--only-tools", "Execute,Read")),
+        (
+            "droid",
+            ("--dangerously-skip-permissions", "--tools", "Read,Bash"),
+            None,
+            ("--only-tools", "Execute,Read"),
+        ),
         ("droid", (), S, ("--fork", S)),
         ("cline", ("--permission-mode", "plan"), None, ("--plan", "--auto-approve", "false")),
         ("vibe", ("--dangerously-skip-permissions",), S, ("--auto-approve", "--resume", S)),
-        ("vibe", ("--permission-mode", "acceptEdits", "--max-turns", "3"), None, ("accept-edits", "--max-turns", "3")),
+        (
+            "vibe",
+            ("--permission-mode", "acceptEdits", "--max-turns", "3"),
+            None,
+            ("accept-edits", "--max-turns", "3"),
+        ),
         ("vibe", ("--disallowedTools", "Write"), None, ("--disabled-tools", "write_file")),
         (
             "vibe",
@@ -373,12 +475,17 @@ def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
 def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, said):
     """Its own words: [start, end], and -1 for the end of the file."""
     given = {"path": "/a"} | ({"view_range": lines} if lines else {})
-    assert translate(vendors.find("copilot").tools, "view", given) == ("Read", {"file_path": "/a"} | said)
+    assert translate(vendors.find("copilot").tools, "view", given) == (
+        "Read",
+        {"file_path": "/a"} | said,
+    )
 
 
 @pytest.mark.parametrize("word", ["auth", "config", "history", "version"])
 def test_no_prompt_is_a_subcommand_of_cline(word):
-    """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one it runs."""
+    """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one
+    it runs.
+    """
     assert launch("cline", "-p", prompt=word).arguments[-1] == f" {word}"
 
 
@@ -398,11 +505,17 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
     for name in names:
         for path in (name, f"sub/{name}", f"/w/{name.upper()}/x"):
             assert pattern.search(f'{{\0"content":"x"\0,\0"file_path":"{path}"\0}}'), path
-        assert not pattern.search(f'"content":"/{name}/ \\"file_path\\":\\"{name}\\"","file_path":"my{name}"'), name
+        assert not pattern.search(
+            f'"content":"/{name}/ \\"file_path\\":\\"{name}\\"","file_path":"my{name}"'
+        ), name
     for vendor in ("opencode", "kilo"):
         started = launch(vendor, "--permission-mode", "acceptEdits")
-        said = json.loads({**started.environment, **started.enforced}[f"{vendor.upper()}_PERMISSION"])
-        expected = {"*": "allow"} | {pattern: "deny" for name in names for pattern in (f"*{name}", f"*{name}/*")}
+        said = json.loads(
+            {**started.environment, **started.enforced}[f"{vendor.upper()}_PERMISSION"]
+        )
+        expected = {"*": "allow"} | {
+            pattern: "deny" for name in names for pattern in (f"*{name}", f"*{name}/*")
+        }
         assert said["edit"] == expected
 
 
@@ -428,8 +541,11 @@ def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said
 def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     """opencode's plan agent runs commands, and edits are accepted together with them."""
     started = launch(vendor, "--permission-mode", mode)
-    said = json.loads({**started.environment, **started.enforced}.get(f"{vendor.upper()}_PERMISSION", "{}"))
-    unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}  # what Claude has no name for
+    said = json.loads(
+        {**started.environment, **started.enforced}.get(f"{vendor.upper()}_PERMISSION", "{}")
+    )
+    # what Claude has no name for
+    unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}
     assert said.keys() - unnamed == denied
     assert {value for key, value in said.items() if key != "edit"} <= {"deny"}
 
@@ -452,7 +568,16 @@ def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
         launch(vendor, resume="../../x")
 
 
-BYPASSES = ("yolo", "skip-permissions", "allow-all", "bypass", "--auto ", "-y ", "auto-approve true", "auto-approve -")
+BYPASSES = (
+    "yolo",
+    "skip-permissions",
+    "allow-all",
+    "bypass",
+    "--auto ",
+    "-y ",
+    "auto-approve true",
+    "auto-approve -",
+)
 
 
 @each("vendor", PROFILES)

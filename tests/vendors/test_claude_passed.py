@@ -19,14 +19,29 @@ _numbers = iter(range(10**9))
 def line(kind: str, **fields: object) -> str:
     """One line of a real claude, with keys in its own order and a uuid of its own."""
     uuid = f"aaaaaaaa-0000-4000-8000-{next(_numbers):012x}"
-    return json.dumps({"type": kind, **fields, "session_id": SESSION, "uuid": uuid}, separators=(",", ":"))
+    return json.dumps(
+        {"type": kind, **fields, "session_id": SESSION, "uuid": uuid}, separators=(",", ":")
+    )
 
 
-INIT = line("system", subtype="init", cwd="/repo", tools=["Bash"], model="opus", claude_code_version="2.1.327")
+INIT = line(
+    "system",
+    subtype="init",
+    cwd="/repo",
+    tools=["Bash"],
+    model="opus",
+    claude_code_version="2.1.327",
+)
 
 
 def assistant(*blocks: dict, identity: str = "msg_1", parent: str | None = None) -> str:
-    message = {"id": identity, "role": "assistant", "model": "opus", "content": list(blocks), "usage": {}}
+    message = {
+        "id": identity,
+        "role": "assistant",
+        "model": "opus",
+        "content": list(blocks),
+        "usage": {},
+    }
     return line("assistant", message=message, parent_tool_use_id=parent)
 
 
@@ -35,7 +50,9 @@ def text(words: str, **more: str) -> str:
 
 
 def call(identity: str, **more: str) -> str:
-    return assistant({"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "ls"}}, **more)
+    return assistant(
+        {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "ls"}}, **more
+    )
 
 
 def told(identity: str, parent: str | None = None) -> str:
@@ -77,14 +94,26 @@ def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
     """A real claude behind a proxy that gives every call one id: its lines are its own."""
     other = {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "pwd"}}
     calls = [call(identity, parent=parent), assistant(other, parent=parent)]
-    lines = [INIT, *calls, told(identity, parent), told(identity, parent), text("done"), result("done")]
+    lines = [
+        INIT,
+        *calls,
+        told(identity, parent),
+        told(identity, parent),
+        text("done"),
+        result("done"),
+    ]
     assert run(*lines) == [*lines, END]
 
 
 def test_calls_with_one_id_are_answered_if_claude_dies():
     other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
     said = run(INIT, call("t"), assistant(other), told("t"), code=1)
-    results = [block for one in map(json.loads, said) if one["type"] == "user" for block in one["message"]["content"]]
+    results = [
+        block
+        for one in map(json.loads, said)
+        if one["type"] == "user"
+        for block in one["message"]["content"]
+    ]
     assert [(block["tool_use_id"], block["is_error"]) for block in results[1:]] == [("t", True)]
 
 
@@ -137,7 +166,14 @@ def test_a_second_result_and_a_second_init_are_dropped():
 
 def test_the_init_of_another_turn_begins_it():
     """Contract S2: again before every turn."""
-    lines = [INIT, text("one"), result("one"), INIT.replace("aaaaaaaa", "bbbbbbbb"), text("two"), result("two")]
+    lines = [
+        INIT,
+        text("one"),
+        result("one"),
+        INIT.replace("aaaaaaaa", "bbbbbbbb"),
+        text("two"),
+        result("two"),
+    ]
     assert run(*lines) == [*lines[:3], END, *lines[3:], END]
 
 
@@ -147,20 +183,31 @@ def test_a_result_without_its_call_is_dropped():
 
 
 def test_what_the_user_said_is_passed():
-    replay = line("user", message={"role": "user", "content": "one"}, parent_tool_use_id=None, isReplay=True)
+    replay = line(
+        "user", message={"role": "user", "content": "one"}, parent_tool_use_id=None, isReplay=True
+    )
     assert replay in run(INIT, replay, result())
 
 
 def test_a_nested_agents_lines_are_passed():
-    lines = [INIT, call("task"), call("n", parent="task"), told("n", parent="task"), told("task"), result()]
+    lines = [
+        INIT,
+        call("task"),
+        call("n", parent="task"),
+        told("n", parent="task"),
+        told("task"),
+        result(),
+    ]
     assert run(*lines) == [*lines, END]
 
 
-# -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------------------------
+# -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------
 
 
 def passed(*lines: str, terminator: str = "none") -> list[str]:
-    """The lines that a frontend gets in a conversation: each result is said at once, and the child stays."""
+    """The lines that a frontend gets in a conversation: each result is said at once, and the child
+    stays.
+    """
     pump = Pump(open_translation("claude", terminator=terminator, partial=True, stable=True))
     said = b""
     for one in lines:
@@ -197,12 +244,22 @@ def test_a_result_without_its_call_and_a_call_without_its_result_are_passed():
 
 
 def test_a_message_that_is_said_again_before_the_next_init_is_passed():
-    replay = line("user", message={"role": "user", "content": "two"}, parent_tool_use_id=None, isReplay=True)
-    lines = [INIT, text("one"), result("one"), replay, INIT.replace("aaaaaaaa", "bbbbbbbb"), text("two"), result("two")]
+    replay = line(
+        "user", message={"role": "user", "content": "two"}, parent_tool_use_id=None, isReplay=True
+    )
+    lines = [
+        INIT,
+        text("one"),
+        result("one"),
+        replay,
+        INIT.replace("aaaaaaaa", "bbbbbbbb"),
+        text("two"),
+        result("two"),
+    ]
     assert passed(*lines) == lines
 
 
-# -- what a dying claude leaves --------------------------------------------------------------------------------------
+# -- what a dying claude leaves --------------------------------------------------------------------
 
 
 def ends(*lines: str, **how: object) -> list[str]:
@@ -247,11 +304,18 @@ def test_an_open_block_of_a_dead_claude_is_closed(kind):
         INIT,
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(type="content_block_start", index=0, content_block=opened),
-        stream(type="content_block_delta", index=0, delta={"type": f"{kind}_delta", kind: "half of"}),
+        stream(
+            type="content_block_delta", index=0, delta={"type": f"{kind}_delta", kind: "half of"}
+        ),
         code=143,
         partial=True,
     )
-    assert said[:4] == ["init", "start", f"open:{kind}", ("+" if kind == "text" else "~") + "half of"]
+    assert said[:4] == [
+        "init",
+        "start",
+        f"open:{kind}",
+        ("+" if kind == "text" else "~") + "half of",
+    ]
     assert said[4:6] == [("text:" if kind == "text" else "think:") + "half of", "stop"]
     assert said[6].startswith("done:")
     assert said[7].startswith("end:error_during_execution!")
@@ -261,8 +325,16 @@ def test_an_open_call_block_of_a_dead_claude_is_closed():
     said = ends(
         INIT,
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
-        stream(type="content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "Bash"}),
-        stream(type="content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": "{"}),
+        stream(
+            type="content_block_start",
+            index=0,
+            content_block={"type": "tool_use", "id": "t", "name": "Bash"},
+        ),
+        stream(
+            type="content_block_delta",
+            index=0,
+            delta={"type": "input_json_delta", "partial_json": "{"},
+        ),
         code=143,
         partial=True,
     )
@@ -273,7 +345,9 @@ def test_an_open_call_block_of_a_dead_claude_is_closed():
 def test_a_result_and_a_bad_exit_contradict_each_other():
     """House: a non-zero exit after a good result is an error; the result waits for it."""
     said = ends(INIT, text("hi"), result("hi"), code=1)
-    assert said[-2].startswith("end:error_during_execution! claude said that it was done, but exited with code 1")
+    assert said[-2].startswith(
+        "end:error_during_execution! claude said that it was done, but exited with code 1"
+    )
 
 
 def test_an_error_result_is_passed_whatever_the_exit():
@@ -307,7 +381,8 @@ def interrupt_line(words: str = INTERRUPTED, **more: object) -> str:
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize(
-    ("words", "reason"), [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")]
+    ("words", "reason"),
+    [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")],
 )
 def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(words, reason, partial):
     """As it does while it starts. Its own line says so, and is said once."""
@@ -315,7 +390,11 @@ def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(word
     said = [json.loads(one) for one in run(*lines, partial=partial)]
     assert [one for one in said if one["type"] == "user"] == [json.loads(lines[-1])]
     (end,) = [one for one in said if one["type"] == "result"]
-    assert (end["subtype"], end["num_turns"], end["errors"]) == ("error_during_execution", 2, [INTERRUPTED])
+    assert (end["subtype"], end["num_turns"], end["errors"]) == (
+        "error_during_execution",
+        2,
+        [INTERRUPTED],
+    )
     assert (end["terminal_reason"], end["shim"]["cause"]) == (reason, "interrupted")
 
 
@@ -348,13 +427,19 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
     assert "text:caf\ufffd" in brief(parse(said))
 
 
-# -- what no real claude prints --------------------------------------------------------------------------------------
+# -- what no real claude prints --------------------------------------------------------------------
 
 
 def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_frontend():
     translation = open_translation("claude", stable=True)
-    request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * translation.pen.room}}
-    said = translation.feed(f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode())
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "Write",
+        "input": {"content": "x" * translation.pen.room},
+    }
+    said = translation.feed(
+        f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
+    )
     assert b"control_request" not in said
     (answer,) = map(json.loads, translation.outgoing())
     assert answer["response"]["request_id"] == "q"
@@ -378,7 +463,9 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
     ]
-    delta = stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})
+    delta = stream(
+        type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000}
+    )
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
     assert 0 < sum(map(len, translation.turn.speech.parts)) <= SAID_CHARACTERS
     assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
@@ -392,4 +479,7 @@ def test_a_block_that_no_message_holds_is_finished_in_a_message_of_ours(partial)
         stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "half a"}),
     ]
     *_, error, end = ends(INIT, *events, code=1, partial=partial)
-    assert (error, end) == ("end:error_during_execution! claude exited with code 1 before it finished", ".")
+    assert (error, end) == (
+        "end:error_during_execution! claude exited with code 1 before it finished",
+        ".",
+    )

@@ -1,7 +1,7 @@
 """What codex's stream leaves out of a change of files, out of its record of the thread.
 
-The lines of the record are those of codex 0.169.0, shortened to what is read; that a real codex writes them in time is
-in `tests/e2e/test_codex.py`.
+The lines of the record are those of codex 0.169.0, shortened to what is read; that a real codex
+writes them in time is in `tests/e2e/test_codex.py`.
 """
 
 import json
@@ -26,14 +26,22 @@ USED = {"input_tokens": 120, "cached_input_tokens": 20, "output_tokens": 30}
 DONE = {"type": "turn.completed", "usage": USED}
 A, NEW = f"{HERE}/a.txt", f"{HERE}/new.txt"
 TWO = {
-    A: {"type": "update", "unified_diff": "@@ -1,2 +1,2 @@\n-hello world\n+HELLO world\n second\n", "move_path": None},
+    A: {
+        "type": "update",
+        "unified_diff": "@@ -1,2 +1,2 @@\n-hello world\n+HELLO world\n second\n",
+        "move_path": None,
+    },
     NEW: {"type": "add", "content": "line one\nline two\n"},
 }
 SUCCESS = "Success. Updated the following files:\nA new.txt\nM a.txt\n"
 
 
 def record(kind, **payload):
-    return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "event_msg", "payload": {"type": kind, **payload}}
+    return {
+        "timestamp": "2026-11-22T04:12:18.290Z",
+        "type": "event_msg",
+        "payload": {"type": kind, **payload},
+    }
 
 
 BEGUN = record("task_started", turn_id="t")
@@ -42,7 +50,9 @@ BEGUN = record("task_started", turn_id="t")
 def changed(identity, changes, status="completed", stdout=SUCCESS, stderr=""):
     """A line of the record: what was changed."""
     item = {"type": "FileChange", "id": identity, "changes": changes}
-    return record("item_completed", item={**item, "status": status, "stdout": stdout, "stderr": stderr})
+    return record(
+        "item_completed", item={**item, "status": status, "stdout": stdout, "stderr": stderr}
+    )
 
 
 def item(kind, identity, *paths, status="completed", what="update"):
@@ -78,16 +88,26 @@ def dump(value):
 def lines(terms, *events, code=0):
     translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
-    return parse(translation.feed(data) + translation.close(None if code is None else Exit(code=code)))
+    return parse(
+        translation.feed(data) + translation.close(None if code is None else Exit(code=code))
+    )
 
 
 def calls(said):
     """Name and arguments of every call."""
-    blocks = [block for line in said if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in said
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     return [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
 
 
-EDIT = ("Edit", {"file_path": A, "old_string": "hello world\nsecond\n", "new_string": "HELLO world\nsecond\n"})
+EDIT = (
+    "Edit",
+    {"file_path": A, "old_string": "hello world\nsecond\n", "new_string": "HELLO world\nsecond\n"},
+)
 WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
 
 
@@ -103,21 +123,37 @@ def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
 @pytest.mark.parametrize("day", ["21", "22", "23"])
 def test_the_record_lies_under_the_date_of_some_clock(records, day):
     assert (
-        calls(lines(records(BEGUN, changed("c1", TWO), day=day), *began_and_ended("item_0", A, NEW), DONE))[0] == EDIT
+        calls(
+            lines(
+                records(BEGUN, changed("c1", TWO), day=day),
+                *began_and_ended("item_0", A, NEW),
+                DONE,
+            )
+        )[0]
+        == EDIT
     )
 
 
 def test_a_change_in_several_places_is_an_edit_of_each(records):
     diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
-    terms = records(BEGUN, changed("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}}))
+    terms = records(
+        BEGUN, changed("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}})
+    )
     said = lines(terms, *began_and_ended("item_0", A), DONE)
     pairs = [(given["old_string"], given["new_string"]) for _, given in calls(said)]
-    assert pairs == [("line2\nline3\nline4\n", "line2\nLINE3\nline4\n"), ("line38\nline39\n", "line38\nLINE39\n")]
+    assert pairs == [
+        ("line2\nline3\nline4\n", "line2\nLINE3\nline4\n"),
+        ("line38\nline39\n", "line38\nLINE39\n"),
+    ]
     assert len(brief(said)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
 
 
 def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
-    change = {"type": "update", "unified_diff": TWO[A]["unified_diff"], "move_path": f"{HERE}/b.txt"}
+    change = {
+        "type": "update",
+        "unified_diff": TWO[A]["unified_diff"],
+        "move_path": f"{HERE}/b.txt",
+    }
     said = lines(records(BEGUN, changed("c1", {A: change})), *began_and_ended("item_0", A), DONE)
     (result,) = (line for line in said if line["type"] == "user")
     assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
@@ -125,7 +161,9 @@ def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
 
 def test_a_deleted_file_has_no_contents(records):
     terms = records(BEGUN, changed("c1", {A: {"type": "delete", "content": "hello\n"}}))
-    assert calls(lines(terms, *began_and_ended("item_0", A, what="delete"), DONE)) == [("Delete", {"file_path": A})]
+    assert calls(lines(terms, *began_and_ended("item_0", A, what="delete"), DONE)) == [
+        ("Delete", {"file_path": A})
+    ]
 
 
 def test_a_change_that_failed_says_why(records):
@@ -137,7 +175,9 @@ def test_a_change_that_failed_says_why(records):
 
 
 def test_changes_of_the_same_file_are_said_in_their_order(records):
-    other = {A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}}
+    other = {
+        A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
+    }
     terms = records(BEGUN, changed("c1", {A: TWO[A]}), changed("c2", other))
     said = lines(terms, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
     assert [given["new_string"] for _, given in calls(said)] == ["HELLO world\nsecond\n", "2nd\n"]
@@ -149,7 +189,12 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
         [BEGUN, changed("c0", {A: TWO[A]}), BEGUN],
         [BEGUN, changed("c0", {NEW: TWO[NEW]})],
         [BEGUN, dump(changed("c0", {A: TWO[A]}))[:-9]],
-        [BEGUN, '{"type":"FileChange"', '["type":"FileChange"]', dump({"payload": {"item": {"type": "FileChange"}}})],
+        [
+            BEGUN,
+            '{"type":"FileChange"',
+            '["type":"FileChange"]',
+            dump({"payload": {"item": {"type": "FileChange"}}}),
+        ],
         [BEGUN, record("agent_message", message=dump(changed("c0", {A: TWO[A]})))],
         [],
     ],
@@ -182,7 +227,9 @@ def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records
     assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 
-@pytest.mark.parametrize("changes", [None, [], ["x"], [{"path": 1, "kind": "add"}], [{"path": A}], {"path": A}])
+@pytest.mark.parametrize(
+    "changes", [None, [], ["x"], [{"path": 1, "kind": "add"}], [{"path": A}], {"path": A}]
+)
 def test_a_change_that_is_none_breaks_nothing(records, changes):
     events = began_and_ended("item_0", A)
     for one in events:
@@ -191,7 +238,9 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
     assert brief(said)[-1].startswith("end:success")
 
 
-@pytest.mark.parametrize("thread", ["x", "../../../../etc", "ffffffff-ffff-7fff-bfff-ffffffffffff", ""])
+@pytest.mark.parametrize(
+    "thread", ["x", "../../../../etc", "ffffffff-ffff-7fff-bfff-ffffffffffff", ""]
+)
 def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
     terms = records(BEGUN, changed("c1", TWO))
@@ -217,7 +266,10 @@ def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
 
 def test_a_warning_comes_before_the_turn_has_begun(records):
     """Of a thread that goes on the record ends with the turn before it."""
-    warning = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "Model metadata"}}
+    warning = {
+        "type": "item.completed",
+        "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
+    }
     terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
     translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
     assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
@@ -228,7 +280,7 @@ def test_where_nothing_runs_no_record_is_read():
     assert calls(said) == [("Edit", {"file_path": A})]
 
 
-# -- calls that the stream does not have ------------------------------------------------------------------------------
+# -- calls that the stream does not have -----------------------------------------------------------
 
 ADD = f"*** Begin Patch\n*** Add File: made.txt\n+x\n+\n*** Update File: {A}\n@@\n one\n-two\n+2\n*** End Patch\n"
 SAID = {"type": "item.completed", "item": {"id": "item_9", "type": "agent_message", "text": "So."}}
@@ -237,7 +289,8 @@ PATCHED = [
     ("Edit", {"file_path": A, "old_string": "one\ntwo\n", "new_string": "one\n2\n"}),
 ]
 EXITED = (
-    "Chunk ID: 6750ad\nWall time: 0.0000 seconds\nProcess exited with code 1\nOutput:\ntouch: Read-only file system\n"
+    "Chunk ID: 6750ad\nWall time: 0.0000 seconds\nProcess exited with code 1\n"
+    "Output:\ntouch: Read-only file system\n"
 )
 
 
@@ -253,7 +306,9 @@ def shell(command):
     return json.dumps({"cmd": command})
 
 
-REJECTED = "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
+REJECTED = (
+    "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
+)
 
 
 @pytest.mark.parametrize(
@@ -263,18 +318,37 @@ REJECTED = "patch rejected: writing is blocked by read-only sandbox; rejected by
         ("apply_patch", ADD, REJECTED, PATCHED),
         ("exec_command", shell(f"apply_patch <<'EOF'\n{ADD}EOF"), REJECTED, PATCHED),
         ("apply_patch", ADD, f"apply_patch verification failed: no lines in {A}", PATCHED),
-        ("apply_patch", "x", "apply_patch verification failed: x", [("apply_patch", {"input": "x"})]),
+        (
+            "apply_patch",
+            "x",
+            "apply_patch verification failed: x",
+            [("apply_patch", {"input": "x"})],
+        ),
         ("update_plan", "{}", "unsupported call: update_plan", [("update_plan", {})]),
-        ("exec_command", "{}", "failed to parse function arguments: missing field `cmd`", [("exec_command", {})]),
-        ("exec_command", "{", "failed to parse function arguments: EOF", [("exec_command", {"raw": "{"})]),
+        (
+            "exec_command",
+            "{}",
+            "failed to parse function arguments: missing field `cmd`",
+            [("exec_command", {})],
+        ),
+        (
+            "exec_command",
+            "{",
+            "failed to parse function arguments: EOF",
+            [("exec_command", {"raw": "{"})],
+        ),
     ],
 )
-def test_a_call_that_has_no_item_is_said_with_what_came_of_it(records, name, given, output, expected):
+def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
+    records, name, given, output, expected
+):
     said = lines(records(BEGUN, *called(name, given, output), cwd=HERE), SAID, DONE)
     assert calls(said) == expected
     results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
     assert all(result["is_error"] and result["content"] in output for result in results)
-    assert len(result_line(said)["permission_denials"]) == (len(expected) if output == REJECTED else 0)
+    assert len(result_line(said)["permission_denials"]) == (
+        len(expected) if output == REJECTED else 0
+    )
     assert [word.partition(":")[0] for word in brief(said)][-2:] == ["text", "end"]
 
 
@@ -284,15 +358,21 @@ def test_a_call_without_an_item_is_said_once(records):
 
 
 def test_a_command_that_went_well_did_not_fail(records):
-    terms = records(BEGUN, *called("exec_command", shell("true"), EXITED.replace("code 1", "code 0")))
-    (block,) = (line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user")
+    terms = records(
+        BEGUN, *called("exec_command", shell("true"), EXITED.replace("code 1", "code 0"))
+    )
+    (block,) = (
+        line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user"
+    )
     assert not block["is_error"]
 
 
 @pytest.mark.parametrize(
     "found",
     [
-        called("exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"),
+        called(
+            "exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"
+        ),
         called("write_stdin", "{}", EXITED),
         called("view_image", "{}", "attached"),
         called("exec_command", shell("x"), [{"type": "input_image"}]),
@@ -300,7 +380,15 @@ def test_a_command_that_went_well_did_not_fail(records):
         called("exec_command", shell("x"), EXITED)[:1],
         [*called("exec_command", shell("x"), EXITED), BEGUN],
     ],
-    ids=["still runs", "a poll", "another tool", "no text", "no call", "no output", "an earlier turn"],
+    ids=[
+        "still runs",
+        "a poll",
+        "another tool",
+        "no text",
+        "no call",
+        "no output",
+        "an earlier turn",
+    ],
 )
 def test_what_is_not_certain_to_have_no_item_is_not_said(records, found):
     assert calls(lines(records(BEGUN, *found), SAID, DONE)) == []
@@ -340,7 +428,10 @@ def test_the_parts_of_a_diff(diff, expected):
     assert list(hunks(diff)) == expected
 
 
-SAYS = {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message", "text": "hello"}}
+SAYS = {
+    "type": "item.completed",
+    "item": {"id": "item_0", "type": "agent_message", "text": "hello"},
+}
 
 
 def context(**said):

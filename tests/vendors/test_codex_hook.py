@@ -13,7 +13,10 @@ HERE = Place("/work")
 
 
 def told(name, given, folder="/work"):
-    return calls({"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given}, HERE)
+    return calls(
+        {"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given},
+        HERE,
+    )
 
 
 def patch(*lines):
@@ -24,13 +27,17 @@ def test_a_command_is_a_call_of_the_shell():
     assert told("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
 
 
-@pytest.mark.parametrize("name", ["spawn_agent", "wait_agent", "multi_agent_v1wait_agent", "multi_agent_v1send_input"])
+@pytest.mark.parametrize(
+    "name", ["spawn_agent", "wait_agent", "multi_agent_v1wait_agent", "multi_agent_v1send_input"]
+)
 def test_what_talks_with_a_subagent_is_a_task(name):
     assert told(name, {}) == [("Task", {})]
 
 
 def test_a_command_in_another_folder_says_the_folder():
-    assert told("Bash", {"command": "touch x"}, "/other") == [("Bash", {"command": "touch x", "directory": "/other"})]
+    assert told("Bash", {"command": "touch x"}, "/other") == [
+        ("Bash", {"command": "touch x", "directory": "/other"})
+    ]
 
 
 def test_each_file_of_a_patch_is_a_call():
@@ -70,7 +77,9 @@ def test_what_a_patch_writes_is_no_file_of_its():
 @pytest.mark.parametrize("mark", ["'EOF'", '"EOF"'])
 def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     command = f"apply_patch <<{mark}\n{patch('*** Add File: a', '+x')}EOF\n"
-    assert told("Bash", {"command": command}, "/other") == [("Write", {"file_path": "/other/a", "content": "x\n"})]
+    assert told("Bash", {"command": command}, "/other") == [
+        ("Write", {"file_path": "/other/a", "content": "x\n"})
+    ]
 
 
 @each(
@@ -121,13 +130,19 @@ def asking(name, **given):
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
-    assert asking("Bash", command="touch x", more=1) == (True, {"command": ": claude-shim;touch x", "more": 1})
+    assert asking("Bash", command="touch x", more=1) == (
+        True,
+        {"command": ": claude-shim;touch x", "more": 1},
+    )
 
 
 @pytest.mark.parametrize("tool", ["Bash", "apply_patch"])
 def test_a_patch_stays_as_it_is_because_codex_asks_about_it(tool):
     patch = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
-    assert asking(tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n") == (True, None)
+    assert asking(tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n") == (
+        True,
+        None,
+    )
 
 
 def test_a_patch_with_more_behind_it_is_a_command():
@@ -147,4 +162,6 @@ def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
 
 
 def test_a_refused_call_is_not_changed():
-    assert codex_asking_hook.answer("no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}) == ""
+    assert (
+        codex_asking_hook.answer("no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}) == ""
+    )

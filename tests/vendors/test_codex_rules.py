@@ -29,7 +29,9 @@ HOOK_SECONDS = 60
 def request(mode, place=HERE, judge=HOOK, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = find("codex").mode_arguments(mode)
-    return Request(parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge)
+    return Request(
+        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge
+    )
 
 
 def words(asked):
@@ -54,7 +56,12 @@ def hook(asked):
 
 def answer(command, call, **more):
     """How the hook ends for a command of the model's, and what it says."""
-    event = {"hook_event_name": "PreToolUse", "cwd": HERE.cwd, "tool_name": "Bash", "tool_input": {"command": call}}
+    event = {
+        "hook_event_name": "PreToolUse",
+        "cwd": HERE.cwd,
+        "tool_name": "Bash",
+        "tool_input": {"command": call},
+    }
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         input=json.dumps(event | more),
@@ -80,12 +87,19 @@ def test_a_narrower_mode_has_the_hook_and_no_files_that_widen(mode):
 
 def test_each_folder_around_the_working_directory_is_untrusted():
     untrusted = {"trust_level": "untrusted"}
-    assert settings(request("default"))["projects"] == dict.fromkeys(("/", "/work", HERE.cwd), untrusted)
+    assert settings(request("default"))["projects"] == dict.fromkeys(
+        ("/", "/work", HERE.cwd), untrusted
+    )
 
 
 def test_the_folder_that_a_link_leads_to_is_untrusted_too():
     linked = Place("/work", real=lambda path: path.replace("/work", "/real/place"))
-    assert set(settings(request("plan", linked))["projects"]) == {"/", "/work", "/real", "/real/place"}
+    assert set(settings(request("plan", linked))["projects"]) == {
+        "/",
+        "/work",
+        "/real",
+        "/real/place",
+    }
 
 
 def test_the_sandbox_is_open_only_where_something_may_be_changed():
@@ -98,15 +112,26 @@ def test_the_sandbox_is_open_only_where_something_may_be_changed():
 def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
     found = settings(request("acceptEdits", HERE._replace(directories=("../other", "/more"))))
     table = "sandbox_workspace_write"
-    assert found[f"{table}.exclude_slash_tmp"] is True and found[f"{table}.exclude_tmpdir_env_var"] is True
-    assert found[f"{table}.writable_roots"] == ["/work/other", "/more"] and found[f"{table}.network_access"] is False
-    assert settings(request("acceptEdits", allow=["Bash(git push:*)"]))[f"{table}.network_access"] is True
+    assert (
+        found[f"{table}.exclude_slash_tmp"] is True
+        and found[f"{table}.exclude_tmpdir_env_var"] is True
+    )
+    assert (
+        found[f"{table}.writable_roots"] == ["/work/other", "/more"]
+        and found[f"{table}.network_access"] is False
+    )
+    assert (
+        settings(request("acceptEdits", allow=["Bash(git push:*)"]))[f"{table}.network_access"]
+        is True
+    )
 
 
 @pytest.mark.parametrize("kind", ["deny", "ask"])
 def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
-    assert "--dangerously-bypass-approvals-and-sandbox" in words(asked) and "sandbox_mode" not in settings(asked)
+    assert "--dangerously-bypass-approvals-and-sandbox" in words(
+        asked
+    ) and "sandbox_mode" not in settings(asked)
     policy, known = read(shlex.split(hook(asked))[-1], str)
     assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
@@ -133,7 +158,9 @@ def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
 
 def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
-    asked = request("default")._replace(policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t")
+    asked = request("default")._replace(
+        policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t"
+    )
     policy, known = read(shlex.split(hook(asked))[-1], str)
     assert (policy.hooks, known) == (hooks, Known("default", "S", "/t"))
     assert settings(asked)["sandbox_mode"] == "workspace-write"
@@ -144,14 +171,16 @@ def test_too_many_rules_for_an_argument_are_refused():
         words(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
 
-@pytest.mark.parametrize("asked", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"])
+@pytest.mark.parametrize(
+    "asked", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
+)
 def test_codex_is_not_started_where_the_hook_may_be_switched_off(asked):
     with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
         words(asked._replace(unheard="behind a launcher it might not see our file"))
     assert words(request(BYPASS)._replace(unheard="behind a launcher it might not see our file"))
 
 
-# -- the hook ----------------------------------------------------------------------------------------------------------
+# -- the hook --------------------------------------------------------------------------------------
 
 
 def test_the_hook_lets_through_what_the_rules_allow_and_says_why_it_refuses():
@@ -167,7 +196,9 @@ def test_an_event_that_the_hook_does_not_understand_is_refused():
     assert code == 2 and said.startswith("the call cannot be judged")
 
 
-@pytest.mark.parametrize("judge", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")])
+@pytest.mark.parametrize(
+    "judge", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
+)
 def test_a_hook_that_fails_refuses_the_call_and_says_so(judge):
     """codex runs a call whose hook fails in any other way than this."""
     code, said = answer(hook(request("default", judge=judge)), "ls")
@@ -205,7 +236,9 @@ ANSWERED = ("--permission-prompt-tool", "stdio")
         (BYPASS, (), "danger-full-access"),
     ],
 )
-def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(mode, flags, sandbox):
+def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(
+    mode, flags, sandbox
+):
     assert asking(mode, *flags)["sandbox_mode"] == sandbox
 
 

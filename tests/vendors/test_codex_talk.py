@@ -1,4 +1,6 @@
-"""codex's app-server as Claude's stream: a child's lines in, lines of ours and lines for the child out."""
+"""codex's app-server as Claude's stream: a child's lines in, lines of ours and lines for the child
+out.
+"""
 
 import json
 
@@ -27,11 +29,32 @@ from shim.core.claude.messages import Message, Part
 from shim.vendors.codex_thread_stream import ThreadTranslator
 
 ADDED = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x\n"}
-CHANGED = {"path": "/w/b", "kind": {"type": "update", "move_path": None}, "diff": "@@\n-x\n+y\n@@\n-1\n+2\n"}
+CHANGED = {
+    "path": "/w/b",
+    "kind": {"type": "update", "move_path": None},
+    "diff": "@@\n-x\n+y\n@@\n-1\n+2\n",
+}
 PATCH = {"type": "fileChange", "id": "p1", "changes": [ADDED, CHANGED]}
-MCP = {"type": "mcpToolCall", "id": "s1", "server": "srv", "tool": "get", "arguments": {"path": "x"}}
-ASKED_OF = {"codex_approval_kind": "mcp_tool_call", "tool_name": "get", "tool_params": {"path": "x"}}
-COLORS = [{"id": "c", "header": "Color", "question": "Which?", "options": [{"label": "Red", "description": "warm"}]}]
+MCP = {
+    "type": "mcpToolCall",
+    "id": "s1",
+    "server": "srv",
+    "tool": "get",
+    "arguments": {"path": "x"},
+}
+ASKED_OF = {
+    "codex_approval_kind": "mcp_tool_call",
+    "tool_name": "get",
+    "tool_params": {"path": "x"},
+}
+COLORS = [
+    {
+        "id": "c",
+        "header": "Color",
+        "question": "Which?",
+        "options": [{"label": "Red", "description": "warm"}],
+    }
+]
 PERSON = "item/tool/requestUserInput"
 ELICITATION = "mcpServer/elicitation/request"
 
@@ -40,14 +63,20 @@ def methods(talk):
     return [line.get("method") for line in talk.lines_told]
 
 
-# -- a thread is opened ------------------------------------------------------------------------------------------------
+# -- a thread is opened ----------------------------------------------------------------------------
 
 
 def test_a_message_waits_for_the_thread():
     talk = Talk().prompt()
     assert methods(talk) == ["initialize"]
     talk.says(GREETED, CONFIG, LISTED)
-    assert methods(talk) == ["initialize", "initialized", "config/read", "hooks/list", "thread/start"]
+    assert methods(talk) == [
+        "initialize",
+        "initialized",
+        "config/read",
+        "hooks/list",
+        "thread/start",
+    ]
     talk.says(OPENED)
     assert talk.last()["method"] == "turn/start"
     assert talk.last()["params"]["input"] == [{"type": "text", "text": "hi", "text_elements": []}]
@@ -81,7 +110,13 @@ def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_
 
 
 def hook_of(event, trust="trusted", **more):
-    return {"key": f"{event} {trust}", "eventName": event, "trustStatus": trust, "isManaged": False, **more}
+    return {
+        "key": f"{event} {trust}",
+        "eventName": event,
+        "trustStatus": trust,
+        "isManaged": False,
+        **more,
+    }
 
 
 def listing(*hooks):
@@ -91,10 +126,21 @@ def listing(*hooks):
 def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     found = (
         *(hook_of("preToolUse"), hook_of("permissionRequest"), hook_of("stop")),
-        *(hook_of("stop", "untrusted"), hook_of("postToolUse", "modified"), hook_of("stop", "managed", isManaged=True)),
+        *(
+            hook_of("stop", "untrusted"),
+            hook_of("postToolUse", "modified"),
+            hook_of("stop", "managed", isManaged=True),
+        ),
     )
-    hooks = Talk().prompt().says(GREETED, CONFIG, listing(*found)).last()["params"]["config"]["hooks"]
-    off = ("preToolUse trusted", "permissionRequest trusted", "stop untrusted", "postToolUse modified")
+    hooks = (
+        Talk().prompt().says(GREETED, CONFIG, listing(*found)).last()["params"]["config"]["hooks"]
+    )
+    off = (
+        "preToolUse trusted",
+        "permissionRequest trusted",
+        "stop untrusted",
+        "postToolUse modified",
+    )
     assert hooks["state"] == {key: {"enabled": False} for key in off}
     assert "PreToolUse" in hooks
 
@@ -130,7 +176,11 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
     words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
     talk = Talk(*words).prompt().says(GREETED, CONFIG, LISTED, OPENED)
     opened, turn = (line["params"] for line in talk.lines_told[-2:])
-    assert (opened["model"], opened["developerInstructions"], turn["effort"]) == ("m2", "Be brief.", "xhigh")
+    assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
+        "m2",
+        "Be brief.",
+        "xhigh",
+    )
 
 
 def test_another_model_comes_with_the_next_message():
@@ -148,14 +198,19 @@ def test_its_own_model_is_not_known_where_another_one_was_asked_for():
 def test_an_image_is_given_as_it_is():
     parts = (Part("image", media_type="image/png", data="AAAA"), Part("text", "look"))
     talk = Talk().begun().prompt(Message("look", parts))
-    assert talk.last()["params"]["input"][0] == {"type": "image", "url": "data:image/png;base64,AAAA"}
+    assert talk.last()["params"]["input"][0] == {
+        "type": "image",
+        "url": "data:image/png;base64,AAAA",
+    }
 
 
 def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_more_use():
     talk = (
         Talk(resume="x")
         .prompt()
-        .says(GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}})
+        .says(
+            GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
+        )
     )
     assert not talk.speech.usable
     assert "turn/start" not in methods(talk)
@@ -163,7 +218,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
     assert turn[-2]["errors"] == ["no rollout"]
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
+# -- what it says ----------------------------------------------------------------------------------
 
 
 def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
@@ -202,8 +257,14 @@ def test_a_plan_is_a_list_of_todos():
 
 
 def test_a_failed_turn_says_why_and_a_retry_is_said():
-    trouble = {"error": {"message": "Reconnecting... 1/5", "additionalDetails": "401"}, "willRetry": True}
-    error = {"message": "no", "codexErrorInfo": {"responseTooManyFailedAttempts": {"httpStatusCode": 401}}}
+    trouble = {
+        "error": {"message": "Reconnecting... 1/5", "additionalDetails": "401"},
+        "willRetry": True,
+    }
+    error = {
+        "message": "no",
+        "codexErrorInfo": {"responseTooManyFailedAttempts": {"httpStatusCode": 401}},
+    }
     talk = Talk().begun().says(said("error", **trouble), done("failed", error=error)).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert [line["attempt"] for line in turn if line.get("subtype") == "api_retry"] == [1]
@@ -214,7 +275,12 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     words = {"type": "agentMessage", "id": "m9", "text": "done below"}
     ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
-    talk = Talk().begun().says(started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done()).end()
+    talk = (
+        Talk()
+        .begun()
+        .says(started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done())
+        .end()
+    )
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     (nested,) = (line for line in lines if b"done below" in json.dumps(line).encode())
     assert nested["parent_tool_use_id"] == "a1"
@@ -227,7 +293,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
     assert not talk.pump.decided
 
 
-# -- its questions -----------------------------------------------------------------------------------------------------
+# -- its questions ---------------------------------------------------------------------------------
 
 
 def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
@@ -236,11 +302,16 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
     talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
-    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [("a", False)]
+    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [
+        ("a", False)
+    ]
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
-    assert Talk().begun().says(question(cwd="/etc")).asked[0].arguments == {"command": "ls", "directory": "/etc"}
+    assert Talk().begun().says(question(cwd="/etc")).asked[0].arguments == {
+        "command": "ls",
+        "directory": "/etc",
+    }
 
 
 @pytest.mark.parametrize(("stop", "decision"), [(False, "decline"), (True, "cancel")])
@@ -261,7 +332,10 @@ def test_the_model_is_told_why_a_call_was_denied():
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = question(method="item/fileChange/requestApproval", itemId="p1")
     talk = Talk().begun().says(started(PATCH), asking)
-    assert [(asked.tool, asked.call) for asked in talk.asked] == [("Write", "p1"), ("MultiEdit", "p1:1")]
+    assert [(asked.tool, asked.call) for asked in talk.asked] == [
+        ("Write", "p1"),
+        ("MultiEdit", "p1:1"),
+    ]
     before = len(talk.lines_told)
     talk.answer(True)
     assert len(talk.lines_told) == before
@@ -271,7 +345,11 @@ def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
 
 
 def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_says_nothing():
-    talk = Talk().begun().says(started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1"))
+    talk = (
+        Talk()
+        .begun()
+        .says(started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1"))
+    )
     assert talk.answer(False, 1).last()["result"] == {"decision": "decline"}
     before = len(talk.lines_told)
     assert len(talk.answer(True).lines_told) == before
@@ -280,13 +358,19 @@ def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_sa
 def test_a_file_that_moves_is_judged_at_both_places():
     moved = {**CHANGED, "kind": {"type": "update", "move_path": "/etc/b"}}
     patch = {**PATCH, "changes": [moved]}
-    talk = Talk().begun().says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
+    talk = (
+        Talk()
+        .begun()
+        .says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
+    )
     assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/b", "/etc/b"]
 
 
 def test_two_questions_are_answered_in_the_other_order():
     second = {**COMMAND, "id": "c2"}
-    talk = Talk().begun().says(started(COMMAND), question(), started(second), question(8, itemId="c2"))
+    talk = (
+        Talk().begun().says(started(COMMAND), question(), started(second), question(8, itemId="c2"))
+    )
     assert talk.answer(True, 1).last() == {"id": 8, "result": {"decision": "accept"}}
     assert talk.answer(False).last() == {"id": 7, "result": {"decision": "decline"}}
 
@@ -302,7 +386,13 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
 
 def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     schema = {"properties": {"size": {"type": "string", "enum": ["s", "m"]}}, "required": ["size"]}
-    asking = question(method=ELICITATION, serverName="srv", mode="form", message="Which size?", requestedSchema=schema)
+    asking = question(
+        method=ELICITATION,
+        serverName="srv",
+        mode="form",
+        message="Which size?",
+        requestedSchema=schema,
+    )
     talk = Talk().begun().says(asking)
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
@@ -314,7 +404,11 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
 
 
 def test_what_is_no_form_of_a_server_is_declined():
-    talk = Talk().begun().says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+    talk = (
+        Talk()
+        .begun()
+        .says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+    )
     assert (talk.asked, talk.last()["result"]["action"]) == ([], "decline")
 
 
@@ -359,7 +453,7 @@ def test_between_two_turns_questions_and_answers_are_read():
     assert not heeds(json.dumps(delta("x"), separators=(",", ":")).encode())
 
 
-# -- a turn is stopped, or steered -------------------------------------------------------------------------------------
+# -- a turn is stopped, or steered -----------------------------------------------------------------
 
 
 def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
@@ -384,9 +478,17 @@ def test_a_message_is_said_into_the_turn_that_runs():
     talk.told += talk.speech.steer(Message("more"))
     assert talk.last()["params"]["expectedTurnId"] == "u1"
     talk.told += talk.speech.steer(Message("even more"))
-    talk.says({"id": 6, "result": {"turnId": "u1"}}, {"id": 7, "error": {"code": -32600, "message": "no active turn"}})
+    talk.says(
+        {"id": 6, "result": {"turnId": "u1"}},
+        {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
+    )
     item = {"type": "userMessage", "id": "m2", "content": [{"type": "text", "text": "more"}]}
-    talk.says(*({"method": "item/completed", "params": {"threadId": thread, "item": item}} for thread in ("t1", "t9")))
+    talk.says(
+        *(
+            {"method": "item/completed", "params": {"threadId": thread, "item": item}}
+            for thread in ("t1", "t9")
+        )
+    )
     assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
     talk.says(done())
     assert talk.speech.steer(Message("late")) is None
@@ -405,7 +507,7 @@ def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags
     assert Talk(*flags).begun().speech.mode(mode) == (b"" if same else None)
 
 
-# -- items that come again, and how they ended -------------------------------------------------------------------------
+# -- items that come again, and how they ended -----------------------------------------------------
 
 
 def ran(item_id="c1", command="ls"):
@@ -441,7 +543,7 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
     assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]
 
 
-# -- an error of the service, and what an interrupt leaves -------------------------------------------------------------
+# -- an error of the service, and what an interrupt leaves -----------------------------------------
 
 
 @each(
@@ -460,13 +562,17 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
 )
 def test_an_error_has_the_status_of_its_kind(info, status):
     error = {"message": "it failed", "codexErrorInfo": info}
-    (turn,) = check_turns(Talk().begun().says(done("failed", error=error)).end().lines, partial=False)
+    (turn,) = check_turns(
+        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+    )
     assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
 
 
 def test_an_error_without_a_text_is_named_by_its_kind():
     error = {"message": "", "codexErrorInfo": "modelNotFound"}
-    (turn,) = check_turns(Talk().begun().says(done("failed", error=error)).end().lines, partial=False)
+    (turn,) = check_turns(
+        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+    )
     assert "modelNotFound" in turn[-2]["result"]
 
 
@@ -474,7 +580,11 @@ def test_the_commands_of_an_interrupted_turn_are_ended():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
     talk = Talk().begun().says(ended, done("interrupted"))
-    cleaned = [line["params"]["threadId"] for line in talk.lines_told if "Terminals/clean" in str(line.get("method"))]
+    cleaned = [
+        line["params"]["threadId"]
+        for line in talk.lines_told
+        if "Terminals/clean" in str(line.get("method"))
+    ]
     assert cleaned == [THREAD, "t2"]
 
 

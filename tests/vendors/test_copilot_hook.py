@@ -1,4 +1,6 @@
-"""What copilot's hook is told of a call, in Claude's words, and what copilot is told before it starts."""
+"""What copilot's hook is told of a call, in Claude's words, and what copilot is told before it
+starts.
+"""
 
 import json
 
@@ -23,7 +25,9 @@ def told(name, given, folder="/work"):
 
 
 def launch(mode, **more):
-    policy = Policy(place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()})
+    policy = Policy(
+        place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
+    )
     vendor = find("copilot")
     return vendor.launch(
         Request(
@@ -43,7 +47,11 @@ def launch(mode, **more):
     [
         ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
         ("view", {"path": "a.txt"}, ("Read", {"file_path": "/work/a.txt"})),
-        ("create", {"path": "/b", "file_text": "x"}, ("Write", {"file_path": "/b", "content": "x"})),
+        (
+            "create",
+            {"path": "/b", "file_text": "x"},
+            ("Write", {"file_path": "/b", "content": "x"}),
+        ),
         (
             "edit",
             {"path": "/b", "old_str": "x", "new_str": "y"},
@@ -55,7 +63,11 @@ def launch(mode, **more):
         ("task", {"prompt": "x"}, ("Task", {"prompt": "x"})),
         ("web_fetch", {"url": "https://a.b"}, ("WebFetch", {"url": "https://a.b"})),
         ("something_new", {"a": 1}, ("something_new", {"a": 1})),
-        ("apply_patch", "*** Begin Patch\n*** Delete File: a\n*** End Patch", ("Delete", {"file_path": "/work/a"})),
+        (
+            "apply_patch",
+            "*** Begin Patch\n*** Delete File: a\n*** End Patch",
+            ("Delete", {"file_path": "/work/a"}),
+        ),
         ("srv-tool", {"a": 1}, ("mcp__srv__tool", {"a": 1})),
     ],
 )
@@ -64,15 +76,23 @@ def test_a_call_is_said_in_claudes_words(name, given, expected):
 
 
 def test_a_command_in_another_folder_says_the_folder():
-    assert told("bash", {"command": "ls"}, "/other") == [("Bash", {"command": "ls", "directory": "/other"})]
+    assert told("bash", {"command": "ls"}, "/other") == [
+        ("Bash", {"command": "ls", "directory": "/other"})
+    ]
 
 
 def test_a_search_in_two_places_is_two_calls():
-    assert [given["path"] for _, given in told("grep", {"pattern": "x", "paths": ["a", "/b"]})] == ["/work/a", "/b"]
+    assert [given["path"] for _, given in told("grep", {"pattern": "x", "paths": ["a", "/b"]})] == [
+        "/work/a",
+        "/b",
+    ]
 
 
 def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
-    assert [name for name, _ in told("my-srv-make", {})] == ["mcp__my__srv-make", "mcp__my-srv__make"]
+    assert [name for name, _ in told("my-srv-make", {})] == [
+        "mcp__my__srv-make",
+        "mcp__my-srv__make",
+    ]
 
 
 @each(
@@ -94,10 +114,13 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder
 
 def test_its_answer_is_a_decision_of_copilots():
     assert json.loads(answer("", {})) == {"permissionDecision": "allow"}
-    assert json.loads(answer("no", {})) == {"permissionDecision": "deny", "permissionDecisionReason": "no"}
+    assert json.loads(answer("no", {})) == {
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "no",
+    }
 
 
-# -- the launch --------------------------------------------------------------------------------------------------------
+# -- the launch ------------------------------------------------------------------------------------
 
 
 @each(

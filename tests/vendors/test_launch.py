@@ -27,7 +27,9 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = find(name), parse(words)
-    mode = permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
+    mode = permission_mode(
+        invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
+    )
     facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
     request = Request(
         invocation=invocation,
@@ -47,7 +49,7 @@ def pairs(arguments, flag):
     return found + [value for word, value in pairwise(arguments) if word == flag]
 
 
-# -- the plainest turn ------------------------------------------------------------------------------------------
+# -- the plainest turn -----------------------------------------------------------------------------
 
 
 @each(
@@ -102,25 +104,40 @@ def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_o
 
 @pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
 def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
-    """It appends a hash to a name with other characters: the tool `do it` of `s.x` is `mcp__s_x__do_it_1lf321w`."""
+    """It appends a hash to a name with other characters: the tool `do it` of `s.x` is
+    `mcp__s_x__do_it_1lf321w`.
+    """
     rules = policy(deny=[rule])
     started = launch("qwen", "--disallowedTools", rule, policy=rules)
     told = set(pairs(started.arguments, "--exclude-tools"))
     assert told == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
 
 
-@pytest.mark.parametrize(("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)])
+@pytest.mark.parametrize(
+    ("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)]
+)
 def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags, has):
-    """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and asks nobody."""
-    assert ("--exclude-tools=ask_user_question" not in launch("qwen", *flags, listens=True).arguments) is has
+    """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and
+    asks nobody.
+    """
+    assert (
+        "--exclude-tools=ask_user_question" not in launch("qwen", *flags, listens=True).arguments
+    ) is has
 
 
 def test_the_first_acai_has_a_subcommand_and_a_prompt_flag():
     started = launch("acai", "--model", "m1", variant="instruct")
-    assert started.arguments == ("instruct", "--streaming-json", "--model", "m1", "--prompt", "say hi")
+    assert started.arguments == (
+        "instruct",
+        "--streaming-json",
+        "--model",
+        "m1",
+        "--prompt",
+        "say hi",
+    )
 
 
-# -- options, vendor by vendor ----------------------------------------------------------------------------------
+# -- options, vendor by vendor ---------------------------------------------------------------------
 
 TABLE = [
     # words, vendor, the arguments that follow the plainest ones (before a positional prompt)
@@ -130,7 +147,11 @@ TABLE = [
     (("--model", "m1"), "claude", ("--model=m1",)),
     (("--fallback-model", "m2"), "qwen", ("--fallback-model", "m2")),
     (("--fallback-model", "m2"), "pi", ()),
-    (("--include-partial-messages", "--output-format", "stream-json"), "qwen", ("--include-partial-messages",)),
+    (
+        ("--include-partial-messages", "--output-format", "stream-json"),
+        "qwen",
+        ("--include-partial-messages",),
+    ),
     (("--include-partial-messages", "--output-format", "stream-json"), "pi", ()),
     # sessions
     (("--resume", U), "acai", ("--resume", U)),
@@ -143,7 +164,11 @@ TABLE = [
     (("--session-id", U), "pi", ("--session-id", U)),
     (("--resume", U), "qwen", ("--resume", U)),
     (("--resume", U, "--fork-session"), "qwen", ("--resume", U, "--fork-session")),
-    (("--resume", U, "--fork-session", "--session-id", V), "qwen", ("--resume", U, "--fork-session")),
+    (
+        ("--resume", U, "--fork-session", "--session-id", V),
+        "qwen",
+        ("--resume", U, "--fork-session"),
+    ),
     (("--session-id", U), "qwen", ("--session-id", U)),
     (("--resume", U, "--fork-session"), "claude", (f"--resume={U}", "--fork-session")),
     (("--session-id", U), "claude", (f"--session-id={U}",)),
@@ -189,7 +214,11 @@ TABLE = [
     (("--effort", "max"), "pi", ("--thinking", "xhigh")),
     (("--effort", "max"), "codex", ("-c", 'model_reasoning_effort="xhigh"')),
     (("--effort", "low"), "opencode", ("--variant", "low")),
-    (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "claude", ("--effort=high", "--betas=b1")),
+    (
+        ("--betas", "b1", "--effort", "high", "--no-such-flag=x"),
+        "claude",
+        ("--effort=high", "--betas=b1"),
+    ),
     (("--setting-sources", "user", "--strict-mcp-config", "--settings", "{}"), "cursor", ()),
 ]
 
@@ -215,7 +244,12 @@ def test_cursor_is_always_told_the_model():
 
 
 def test_a_session_goes_on_under_the_vendors_own_id():
-    for vendor, flag in {"cake": "--resume", "cursor": "--resume", "pi": "--session", "qwen": "--resume"}.items():
+    for vendor, flag in {
+        "cake": "--resume",
+        "cursor": "--resume",
+        "pi": "--session",
+        "qwen": "--resume",
+    }.items():
         arguments = launch(vendor, "--resume", U, resume="own-id").arguments
         assert pairs(arguments, flag) == ["own-id"], vendor
         assert U not in arguments
@@ -237,10 +271,11 @@ def test_a_trust_gate_is_opened_only_by_the_settings():
     assert "--trust" in launch("cursor", trust=True).arguments
 
 
-# -- prompts ----------------------------------------------------------------------------------------------------
+# -- prompts ---------------------------------------------------------------------------------------
 
 
-WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")  # theirs is guarded by a space: tests/vendors/test_bundled.py
+# theirs is guarded by a space: tests/vendors/test_bundled.py
+WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")
 REQUESTED = ("qwen-rfc",)  # the prompt is a part of a request
 DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin
 
@@ -257,7 +292,9 @@ def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor
         if vendor in REQUESTED:
             said = json.loads(said)["input"]["parts"][0]["text"]
         assert said == prompt
-        assert list(started.arguments).count(prompt) == (vendor in DASHED and prompt == "-"), prompt[:20]
+        assert list(started.arguments).count(prompt) == (vendor in DASHED and prompt == "-"), (
+            prompt[:20]
+        )
         if vendor in DASHED:
             assert started.arguments[-1] == "-", prompt[:20]
 
@@ -275,20 +312,33 @@ def test_a_long_system_prompt_counts_as_part_of_the_prompt():
 
 
 SUBCOMMANDS = {
-    "cursor": ("login", "logout", "status", "about", "models", "create-chat", "ls", "resume", "mcp", "update"),
+    "cursor": (
+        "login",
+        "logout",
+        "status",
+        "about",
+        "models",
+        "create-chat",
+        "ls",
+        "resume",
+        "mcp",
+        "update",
+    ),
     "cake": ("replay", "init", "sessions", "bash", "debug"),
 }
 
 
 @each(("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words])
 def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, word):
-    """commander and clap look for a subcommand in the first positional: `logout` would log the person out."""
+    """commander and clap look for a subcommand in the first positional: `logout` would log the
+    person out.
+    """
     started = launch(vendor, prompt=word)
     assert word not in started.arguments
     assert started.stdin == word.encode()
 
 
-# -- what could become a flag, or widen a permission -------------------------------------------------------------
+# -- what could become a flag, or widen a permission -----------------------------------------------
 
 HOSTILE = ("--yolo", "--force", "-y", "--approval-mode=yolo", "--shim-vendor=x")
 CARRIERS = (
@@ -319,12 +369,19 @@ def test_no_value_becomes_a_flag_of_the_vendor(vendor):
             continue
         for before, word in zip(("", *arguments), arguments, strict=False):
             if word == value:
-                assert before in TAKES_ANYTHING.get(vendor, ()), f"{carrier}={value} became {before} {word}"
+                assert before in TAKES_ANYTHING.get(vendor, ()), (
+                    f"{carrier}={value} became {before} {word}"
+                )
 
 
 WIDER = {
     *("--yolo", "-y", "yolo", "--force", "-f", "--dangerously-skip-permissions"),
-    *("--allow-dangerously-skip-permissions", "--permission-mode=bypassPermissions", "--approve", "-a"),
+    *(
+        "--allow-dangerously-skip-permissions",
+        "--permission-mode=bypassPermissions",
+        "--approve",
+        "-a",
+    ),
     *("--approve-mcps", "--auto-review", "--trust", "--skip-trust", "--sandbox"),
 }
 
@@ -336,7 +393,9 @@ def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
         try:
             arguments = launch(vendor, *words).arguments
         except FrontendError:
-            assert mode in ("plan", "acceptEdits", "dontAsk", "auto"), "the default is never refused"
+            assert mode in ("plan", "acceptEdits", "dontAsk", "auto"), (
+                "the default is never refused"
+            )
         else:
             assert not WIDER & set(arguments), f"{mode} became {sorted(WIDER & set(arguments))}"
 
@@ -413,11 +472,13 @@ def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words
 
 
 def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
-    with pytest.raises(FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"):
+    with pytest.raises(
+        FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"
+    ):
         launch("pi", "--permission-mode", "auto")
 
 
-# -- tools ------------------------------------------------------------------------------------------------------
+# -- tools -----------------------------------------------------------------------------------------
 
 READ_ONLY = "read,grep,find,ls"
 
@@ -443,8 +504,14 @@ READ_ONLY = "read,grep,find,ls"
         (("--tools", "Read", "--disallowedTools", "Read"), ""),
         (("--allowedTools", "Read"), None),
         (("--allowedTools", "Bash(git *)"), None),
-        (("--allowedTools", "Bash", "--permission-mode", "acceptEdits"), f"{READ_ONLY},edit,write,bash"),
-        (("--allowedTools", "Bash(git *)", "--permission-mode", "acceptEdits"), f"{READ_ONLY},edit,write"),
+        (
+            ("--allowedTools", "Bash", "--permission-mode", "acceptEdits"),
+            f"{READ_ONLY},edit,write,bash",
+        ),
+        (
+            ("--allowedTools", "Bash(git *)", "--permission-mode", "acceptEdits"),
+            f"{READ_ONLY},edit,write",
+        ),
         (("--allowedTools", "Bash", "--permission-mode", "plan"), READ_ONLY),
         (("--allowedTools", "mcp__server__tool"), None),
     ],
@@ -463,7 +530,9 @@ def test_pi_is_left_the_tools_that_were_asked_for(words, expected):
 def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
     arguments = launch("qwen", f"--tools={words}").arguments
     excluded = {name for value in pairs(arguments, "--exclude-tools") for name in value.split(",")}
-    assert pairs(arguments, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
+    assert (
+        pairs(arguments, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
+    )
 
 
 @each("name", [name for name in ALL if name not in ("claude", "qwen")])
@@ -487,7 +556,7 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
     assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments
 
 
-# -- a real claude ------------------------------------------------------------------------------------------------
+# -- a real claude ---------------------------------------------------------------------------------
 
 
 def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
@@ -498,7 +567,9 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
-    arguments = find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+    arguments = (
+        find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+    )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
     assert "--include-partial-messages" in arguments
 
@@ -508,14 +579,20 @@ def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
     """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
     assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
     assert "--no-mcp" not in launch("pi", "--permission-mode", mode, listens=True).arguments
-    older = launch("pi", "--permission-mode", mode, knows=lambda flag: False).arguments  # or its help came too late
-    assert "--no-mcp" not in older and any(name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(","))
+    # or its help came too late
+    older = launch("pi", "--permission-mode", mode, knows=lambda flag: False).arguments
+    assert "--no-mcp" not in older and any(
+        name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(",")
+    )
 
 
 def test_pi_has_no_mcp_tools_under_a_rule_about_one():
     rules = policy(deny=("mcp__server__tool",))
     assert "--no-mcp" in launch("pi", policy=rules).arguments
-    assert "mcp__" in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
+    assert (
+        "mcp__"
+        in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
+    )
     assert launch("pi", policy=policy(deny=("Bash(rm *)",))).arguments == PI
     assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
 

@@ -38,12 +38,14 @@ def values(told):
     return [json.loads(one["value"]) for one in told if one["type"] == "extension_ui_response"]
 
 
-# -- the start ----------------------------------------------------------------------------------------------------
+# -- the start -------------------------------------------------------------------------------------
 
 
 def started(mode, **fields):
     vendor = find("pi").program.two_way()
-    request = Request(parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields)
+    request = Request(
+        parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields
+    )
     return vendor.launch(request)
 
 
@@ -64,7 +66,7 @@ def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may
     assert "-e" not in started("bypassPermissions", unheard="far away").arguments
 
 
-# -- a message ----------------------------------------------------------------------------------------------------
+# -- a message -------------------------------------------------------------------------------------
 
 
 def test_a_message_waits_until_the_session_and_the_commands_are_known():
@@ -91,7 +93,9 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
 
 
 def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_extension():
-    talk = Talk(mode="bypassPermissions", unheard="behind a launcher it might not see our file").begun(hello=False)
+    talk = Talk(
+        mode="bypassPermissions", unheard="behind a launcher it might not see our file"
+    ).begun(hello=False)
     assert "prompt" in kinds(talk.told)
     assert talk.speech.mode("default") is None
 
@@ -104,9 +108,19 @@ def test_the_end_of_the_last_run_is_not_that_of_the_next():
 
 def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     talk = Talk().begun()
-    talk.says(talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END)
+    talk.says(
+        talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END
+    )
     assert talk.stages[-1] is Stage.PAUSED
-    talk.says({"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 9000, "errorMessage": "500 oops"})
+    talk.says(
+        {
+            "type": "auto_retry_start",
+            "attempt": 1,
+            "maxAttempts": 3,
+            "delayMs": 9000,
+            "errorMessage": "500 oops",
+        }
+    )
     assert talk.stages[-1] is Stage.RUNNING
     talk.says(START, reply(text("Hello")), OLD_END)
     assert talk.stages[-1] is Stage.SETTLED
@@ -114,8 +128,15 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
 
 
 def test_a_compaction_behind_the_last_reply_is_no_failure():
-    compacted = {"type": "compaction_end", "reason": "threshold", "result": {"tokensBefore": 9}, "willRetry": False}
-    talk = running().says(reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED)
+    compacted = {
+        "type": "compaction_end",
+        "reason": "threshold",
+        "result": {"tokensBefore": 9},
+        "willRetry": False,
+    }
+    talk = running().says(
+        reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
+    )
     (result,) = talk.finish().results
     assert (result["is_error"], result.get("result")) == (False, "Hello")
     assert b'"compact_boundary"' in talk.lines
@@ -159,19 +180,28 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     for words in said:
         talk.says(reply(text("ok")), END, SETTLED).finish().prompt(words)
     told = [one["message"] for one in talk.told if one["type"] == "prompt"]
-    assert told == ["\\/deploy now", "/review this", "/skill:tidy", "\\/else", "\\/deploy\nnow", "plain"]
+    assert told == [
+        "\\/deploy now",
+        "/review this",
+        "/skill:tidy",
+        "\\/else",
+        "\\/deploy\nnow",
+        "plain",
+    ]
     assert b'"slash_commands":["review","skill:tidy"]' in talk.lines
 
 
 def test_images_go_with_the_message_where_the_model_reads_them():
-    picture = Message("look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk=")))
+    picture = Message(
+        "look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk="))
+    )
     talk = running().says(reply(text("ok")), SETTLED).finish().prompt(picture)
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
     assert blind.speech.takes == frozenset()
 
 
-# -- questions ----------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
@@ -203,16 +233,22 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     for mode in ("default", "acceptEdits", "plan"):
         assert judge.verdict(asked.tool, asked.arguments, mode).decided == "ask"
     talk.forget()
-    assert values(talk.answer(changed={"path": "b.txt"}).told) == [{"allow": True, "input": {"path": "b.txt"}}]
+    assert values(talk.answer(changed={"path": "b.txt"}).told) == [
+        {"allow": True, "input": {"path": "b.txt"}}
+    ]
 
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     judge = Judge(
-        Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))), asked=frozenset(("Task", "Read"))
+        Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))),
+        asked=frozenset(("Task", "Read")),
     )
     talk = Talk(judge=judge).begun()
     talk.says(talk.answer_to("prompt", STARTED), START)
-    talk.says(replacing(question(tool="Task", path="x")), replacing(question("q2", "c2", "read", path="secret")))
+    talk.says(
+        replacing(question(tool="Task", path="x")),
+        replacing(question("q2", "c2", "read", path="secret")),
+    )
     talk.says(replacing(question("q3", "c3", "read", path="other")))
     assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
 
@@ -220,7 +256,9 @@ def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
 def replacing(asked):
     """A question about a tool that an extension has put in the place of one of pi's."""
     told = json.loads(asked["placeholder"])
-    return asked | {"placeholder": json.dumps(told | ({"replaced": True} if told["tool"] == "read" else {}))}
+    return asked | {
+        "placeholder": json.dumps(told | ({"replaced": True} if told["tool"] == "read" else {}))
+    }
 
 
 def test_a_change_that_pi_has_no_words_for_does_not_run():
@@ -241,18 +279,30 @@ def test_a_question_is_answered_once():
 @each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
     talk = running().says(question() | {"placeholder": said})
-    assert talk.asked == [] and talk.told[-1] == {"type": "extension_ui_response", "id": "q1", "cancelled": True}
+    assert talk.asked == [] and talk.told[-1] == {
+        "type": "extension_ui_response",
+        "id": "q1",
+        "cancelled": True,
+    }
 
 
 def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
-    dialogs = [{"type": "extension_ui_request", "id": "d1", "method": kind} for kind in ("select", "notify", "confirm")]
+    dialogs = [
+        {"type": "extension_ui_request", "id": "d1", "method": kind}
+        for kind in ("select", "notify", "confirm")
+    ]
     talk = running()
     talk.forget()
     assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
 
 
 def dialog(method, **fields):
-    return {"type": "extension_ui_request", "id": "d1", "method": method, "title": "Which?"} | fields
+    return {
+        "type": "extension_ui_request",
+        "id": "d1",
+        "method": method,
+        "title": "Which?",
+    } | fields
 
 
 @each(
@@ -268,7 +318,10 @@ def dialog(method, **fields):
 def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
     talk = Talk(flags=ASKING).begun().says(START, asked)
     shown = talk.asked[0].arguments["questions"][0]
-    assert talk.asked[0].tool == "AskUserQuestion" and [one["label"] for one in shown["options"]] == labels
+    assert (
+        talk.asked[0].tool == "AskUserQuestion"
+        and [one["label"] for one in shown["options"]] == labels
+    )
     talk.forget()
     talk.answer(changed={"answers": {shown["question"]: said}})
     assert talk.told == [{"type": "extension_ui_response", "id": "d1", **answer}]
@@ -282,7 +335,9 @@ def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
     talk.says(dialog("confirm"))
     assert talk.asked == [] and [one["cancelled"] for one in talk.told] == [True]
     (result,) = talk.end().results
-    assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(result["errors"])
+    assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(
+        result["errors"]
+    )
 
 
 def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
@@ -312,7 +367,7 @@ def test_a_question_between_two_turns_is_put_to_nobody():
     assert ask.permission.refusal
 
 
-# -- what is changed in the middle --------------------------------------------------------------------------------
+# -- what is changed in the middle -----------------------------------------------------------------
 
 
 def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
@@ -326,7 +381,9 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = running()
     talk.tell(talk.speech.interrupt()).pump.interrupt()
-    talk.says(reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort"))
+    talk.says(
+        reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
+    )
     assert talk.stages[-1] is Stage.SETTLED
     assert talk.end().results[0]["subtype"] == "error_during_execution"
 
@@ -356,7 +413,10 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
 def test_a_model_is_told_by_its_provider_and_its_id(name, told):
     talk = running()
     talk.forget()
-    assert [{key: one[key] for key in one if key != "id"} for one in talk.tell(talk.speech.model(name)).told] == told
+    assert [
+        {key: one[key] for key in one if key != "id"}
+        for one in talk.tell(talk.speech.model(name)).told
+    ] == told
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
@@ -377,7 +437,8 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
 
 
 @pytest.mark.parametrize(
-    ("before", "name", "told"), [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)]
+    ("before", "name", "told"),
+    [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
     assert Talk(mode=before).speech.mode(name) == told
@@ -386,20 +447,27 @@ def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     talk = running()
     talk.tell(talk.speech.steer(Message("also this")))
-    assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == ("also this", "steer")
+    assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
+        "also this",
+        "steer",
+    )
     late = talk.answer_to("prompt")
     talk.says(reply(text("one")), END, SETTLED)
     assert Stage.SETTLED not in talk.stages
     talk.says(late)
     assert kinds(talk._told)[-1] == "get_state"
-    talk.says(START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED)
+    talk.says(
+        START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED
+    )
     assert talk.stages[-1] is Stage.SETTLED
 
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = running()
     talk.tell(talk.speech.steer(Message("also this")))
-    talk.says(talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress."))
+    talk.says(
+        talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
+    )
     assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
 
 
@@ -423,15 +491,23 @@ def test_there_is_no_way_into_a_run_that_is_over():
     assert running().says(reply(text("one")), END, SETTLED).speech.steer(Message("late")) is None
 
 
-# -- recordings ---------------------------------------------------------------------------------------------------
+# -- recordings ------------------------------------------------------------------------------------
 
 
 def test_a_recording_of_two_turns_is_read_as_two():
 
     translation = Translation(find("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY))
-    state = {"id": "x", "type": "response", "command": "get_state", "success": True, "data": {"sessionId": "s1"}}
+    state = {
+        "id": "x",
+        "type": "response",
+        "command": "get_state",
+        "success": True,
+        "data": {"sessionId": "s1"},
+    }
     turn = [START, reply(call(), stop="toolUse"), question(), reply(text("Done")), END, SETTLED]
     lines = [HELLO, state, *turn, *turn]
-    said = translation.feed(b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines))
+    said = translation.feed(
+        b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines)
+    )
     said += translation.close(None)
     assert said.count(b'"type":"result"') == 2

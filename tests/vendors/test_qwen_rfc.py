@@ -1,6 +1,8 @@
-"""The dialect of the Qwen RFC: every row of its page has a fixture, every request to the child its shape.
+"""The dialect of the Qwen RFC: every row of its page has a fixture, every request to the child its
+shape.
 
-No program speaks it, so the fixtures are handmade from the documents, and a row is shown by what is said for them.
+No program speaks it, so the fixtures are handmade from the documents, and a row is shown by what is
+said for them.
 """
 
 import json
@@ -19,7 +21,8 @@ CASES = fixture_cases("qwen-rfc")
 
 BROKEN = "end:error_during_execution!"
 
-# Row of the page's section 4 → the fixtures that show it, each with a word of what is said for it (`support.brief`).
+# Row of the page's section 4 → the fixtures that show it, each with a word of what is said for it
+# (`support.brief`).
 ROWS = {
     1: {
         "text": "init",
@@ -30,7 +33,10 @@ ROWS = {
     },
     2: {"text": "text:Analyzing...", "content-in-parts": "text:One text."},
     3: {"tool": "call:tool-1 Edit", "arguments-not-json": "call:tool-2 Bash"},
-    4: {"tool-message-result": "result:call_tool-2 alpha", "display-without-text": "result:tool-1 a.txt\nb.txt"},
+    4: {
+        "tool-message-result": "result:call_tool-2 alpha",
+        "display-without-text": "result:tool-1 a.txt\nb.txt",
+    },
     5: {"chunk-text": "+ning", "chunk-without-usage": "+Hi."},
     6: {
         "chunk-tool-split": "call:tool-2 Bash",
@@ -102,7 +108,11 @@ ROWS = {
         "command": f"{BROKEN} Unknown command: /nosuch",
         "command-then-model": "text:It sells milk.",
     },
-    28: {"command-hint": "init", "heartbeat": "text:hi", "chunk-heartbeat-before-usage": "done:end_turn"},
+    28: {
+        "command-hint": "init",
+        "heartbeat": "text:hi",
+        "chunk-heartbeat-before-usage": "done:end_turn",
+    },
     29: {
         "session-user-cancelled": f"{BROKEN} [Request interrupted by user]",
         "cancel-noop": f"{BROKEN} qwen-rfc exited with code 0 before it finished",
@@ -113,7 +123,8 @@ ROWS = {
         "cut-behind-a-call": "failed:tool-1 No result was reported for this call.",
     },
 }
-# Variant of section 3 (and of 2) → the fixtures that have it; the debugging form of a request is a builder's.
+# Variant of section 3 (and of 2) → the fixtures that have it; the debugging form of a request is a
+# builder's.
 VARIANTS = {
     "spans and ansi in both spellings": ("terminal", "annotations-in-message"),
     "a status in lower case, and capitalised": ("tool", "tool-display"),
@@ -122,7 +133,11 @@ VARIANTS = {
     "arguments that are no JSON": ("arguments-not-json",),
     "fragments without an index, without an id": ("chunk-tool-ids-only", "chunk-tool-no-index"),
     "more choices": ("chunk-text", "extra-choices"),
-    "usage behind, on, and beside the last chunk": ("chunk-text", "chunk-usage-on-finish", "chunk-usage-in-metadata"),
+    "usage behind, on, and beside the last chunk": (
+        "chunk-text",
+        "chunk-usage-on-finish",
+        "chunk-usage-in-metadata",
+    ),
     "an empty role chunk": ("chunk-usage-on-finish",),
     "times in seconds and in milliseconds": ("tool", "annotations-in-message"),
     "questions flat and nested": ("can-use-tool", "can-use-tool-denied"),
@@ -144,7 +159,12 @@ def results(lines):
 
 
 def blocks(lines, kind):
-    found = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    found = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     return [block for block in found if block["type"] == kind]
 
 
@@ -158,7 +178,9 @@ def test_every_row_of_the_page_is_shown_by_a_fixture(name, word):
 
 def test_no_row_and_no_fixture_is_left_out():
     assert sorted(ROWS) == list(range(1, 32))
-    shown = {name for row in ROWS.values() for name in row} | {name for names in VARIANTS.values() for name in names}
+    shown = {name for row in ROWS.values() for name in row} | {
+        name for names in VARIANTS.values() for name in names
+    }
     assert {one.folder.name for one in CASES} == {f"handmade-{name}" for name in shown}
 
 
@@ -168,13 +190,17 @@ def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
     assert case.facts["read"] and case.facts["pins"]
 
 
-# -- what a row says beside its lines --------------------------------------------------------------------------------
+# -- what a row says beside its lines --------------------------------------------------------------
 
 
 def test_the_handshake_says_who_it_is_in_either_place():
     assert said_for("text")[0]["tools"] == ["Read", "Edit", "Bash"]
     (init, *_) = said_for("handshake-in-fingerprint")
-    assert (init["tools"], init["cwd"], init["model"]) == (["Read", "Bash"], "/workspace/shop", "qwen-coder")
+    assert (init["tools"], init["cwd"], init["model"]) == (
+        ["Read", "Bash"],
+        "/workspace/shop",
+        "qwen-coder",
+    )
 
 
 def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
@@ -189,18 +215,32 @@ def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
 
 
 def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
-    said = {block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")}
+    said = {
+        block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")
+    }
     assert said["call_d1"] == {"file_path": "a.py", "old_string": "1\n", "new_string": "2\n"}
-    assert said["call_d2"]["todos"][0] == {"content": "buy milk", "status": "in_progress", "activeForm": "buy milk"}
+    assert said["call_d2"]["todos"][0] == {
+        "content": "buy milk",
+        "status": "in_progress",
+        "activeForm": "buy milk",
+    }
     assert said["call_d3"] == {"plan": "1. buy\n2. pay"}
-    assert said["call_d4"] == {"description": "read", "prompt": "Read all of it", "subagent_type": "reader"}
+    assert said["call_d4"] == {
+        "description": "read",
+        "prompt": "Read all of it",
+        "subagent_type": "reader",
+    }
     assert (said["n1"], said["n2"]) == ({"file_path": "/workspace/shop/a.txt"}, {"command": "wc"})
     assert (said["call_d5"], said["call_d6"]) == ({"command": "sleep 9"}, {})
 
 
 @pytest.mark.parametrize(
     ("name", "fresh", "cached", "output"),
-    [("text", 1600, 0, 200), ("chunk-usage-on-finish", 40, 60, 7), ("chunk-heartbeat-before-usage", 30, 0, 3)],
+    [
+        ("text", 1600, 0, 200),
+        ("chunk-usage-on-finish", 40, 60, 7),
+        ("chunk-heartbeat-before-usage", 30, 0, 3),
+    ],
 )
 def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh, cached, output):
     (result,) = results(said_for(name))
@@ -213,14 +253,21 @@ def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("session-max-tokens", "max_tokens"), ("content-filter", "refusal"), ("text", "end_turn"), ("tool", "end_turn")],
+    [
+        ("session-max-tokens", "max_tokens"),
+        ("content-filter", "refusal"),
+        ("text", "end_turn"),
+        ("tool", "end_turn"),
+    ],
 )
 def test_the_result_says_why_the_last_reply_stopped(name, reason):
     assert results(said_for(name))[0]["stop_reason"] == reason
 
 
 def test_a_compaction_says_how_many_tokens_there_were():
-    (line,) = [line for line in said_for("session-compressed") if line.get("subtype") == "compact_boundary"]
+    (line,) = [
+        line for line in said_for("session-compressed") if line.get("subtype") == "compact_boundary"
+    ]
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 12000}
 
 
@@ -239,7 +286,11 @@ def test_what_stands_beside_the_conversation_is_a_note():
 
 def test_a_command_that_no_model_answered_counts_no_turn():
     assert [result["num_turns"] for result in results(said_for("command"))] == [0, 0, 1, 0]
-    assert [result["num_turns"] for result in results(said_for("command-then-model"))[:3]] == [1, 2, 0]
+    assert [result["num_turns"] for result in results(said_for("command-then-model"))[:3]] == [
+        1,
+        2,
+        0,
+    ]
 
 
 def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
@@ -247,7 +298,11 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(one.data)
     (asked,) = translation.turn.asked
-    assert (asked.request, asked.tool, asked.arguments) == ("req-1", "Bash", {"command": "rm -rf build"})
+    assert (asked.request, asked.tool, asked.arguments) == (
+        "req-1",
+        "Bash",
+        {"command": "rm -rf build"},
+    )
     refusals = [parse(line)[0] for line in translation.outgoing()]
     assert refusals == [
         failure("req-2", "Unsupported control request: mcp_message"),
@@ -268,14 +323,23 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
     function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
     calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
     message = {"role": "assistant", "tool_calls": calls}
-    said = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    said = {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+    }
     tool = {"name": "run_shell_command", "arguments": {"command": "ls"}}
-    asks = [{"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool} for n in (1, 2)]
+    asks = [
+        {"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool}
+        for n in (1, 2)
+    ]
     translation.feed(ndjson(said, *asks).encode())
-    assert [(asked.request, asked.call) for asked in translation.turn.asked] == [("r1", "t1"), ("r2", "t2")]
+    assert [(asked.request, asked.call) for asked in translation.turn.asked] == [
+        ("r1", "t1"),
+        ("r2", "t2"),
+    ]
 
 
-# -- calls in pieces -------------------------------------------------------------------------------------------------
+# -- calls in pieces -------------------------------------------------------------------------------
 
 
 def fragment(arguments, **more):
@@ -298,7 +362,7 @@ def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_th
     assert not parts
 
 
-# -- who reads it ----------------------------------------------------------------------------------------------------
+# -- who reads it ----------------------------------------------------------------------------------
 
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
@@ -317,9 +381,18 @@ def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
 
 ERROR = {"error": {"message": "slow down", "code": "BUSY"}}
 REPLY = {"role": "assistant", "content": "Hi."}
-CHAT = {"object": "chat.completion", "choices": [{"index": 0, "message": REPLY, "finish_reason": "stop"}]}
+CHAT = {
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": REPLY, "finish_reason": "stop"}],
+}
 INIT = {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"}
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": "s"}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "result": "Hello.",
+    "session_id": "s",
+}
 
 
 def briefly(*lines, code=0):
@@ -348,26 +421,51 @@ def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
 
 def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     odd = {"role": "assistant", "content": "Hi.", "annotations": [None, 7, {"type": "x-qwen-ansi"}]}
-    data = ndjson({"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}).encode()
+    data = ndjson(
+        {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
+    ).encode()
     assert "text:Hi." in brief(parse(by_qwen(data, Exit(code=0), "", False)))
 
 
-# -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------------------------
+# -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
 
 
 def test_the_draft_in_between_is_read_by_the_qwen_vendor():
-    facts = {"model": "m1", "tools": ["run_shell_command"], "cwd": "/repo", "permission_mode": "manual"}
+    facts = {
+        "model": "m1",
+        "tools": ["run_shell_command"],
+        "cwd": "/repo",
+        "permission_mode": "manual",
+    }
     call = {"type": "tool_use", "id": "t1", "name": "run_shell_command", "input": {"command": "ls"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt", "is_error": False}
     lines = [
         {"type": "system", "subtype": "init", "session_id": "s1", "data": facts},
         {"type": "assistant", "message": {"role": "assistant", "content": [call]}},
         {"type": "control_response", "request_id": "r1", "success": True, "response": {}},
-        {"type": "user", "parent_tool_use_id": "t1", "message": {"role": "user", "content": [result]}},
-        {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "One file."}]}},
+        {
+            "type": "user",
+            "parent_tool_use_id": "t1",
+            "message": {"role": "user", "content": [result]},
+        },
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "One file."}]},
+        },
     ]
-    summary = {"type": "result", "subtype": "session_summary", "is_error": False, "num_turns": 1, "summary": "ok"}
-    broken = {"type": "result", "subtype": "error", "is_error": True, "error": "the session is locked"}
+    summary = {
+        "type": "result",
+        "subtype": "session_summary",
+        "is_error": False,
+        "num_turns": 1,
+        "summary": "ok",
+    }
+    broken = {
+        "type": "result",
+        "subtype": "error",
+        "is_error": True,
+        "error": "the session is locked",
+    }
     expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
     assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
     assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
@@ -377,7 +475,9 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
 
 def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
     translation = open_translation("qwen-rfc", stable=True)
-    said = translation.feed(ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode())
+    said = translation.feed(
+        ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
+    )
     said += translation.close(Exit(code=0))
     assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.account.unknown == {"finish_reason/eos": 1}

@@ -1,4 +1,6 @@
-"""What goes back to a child of the Qwen RFC, against the examples of its page (2.3 to 2.5), and how one is started."""
+"""What goes back to a child of the Qwen RFC, against the examples of its page (2.3 to 2.5), and how
+one is started.
+"""
 
 import json
 
@@ -18,7 +20,9 @@ PROMPT = "session-123########8"
 
 
 def test_a_message_is_the_chat_request_of_the_page():
-    assert user_message("Please fix the bug in @main.py", session=SESSION, prompt=PROMPT, model="qwen-coder") == {
+    assert user_message(
+        "Please fix the bug in @main.py", session=SESSION, prompt=PROMPT, model="qwen-coder"
+    ) == {
         "session_id": "session-123",
         "prompt_id": "session-123########8",
         "model": "qwen-coder",
@@ -67,14 +71,24 @@ def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, argume
 
 
 def test_answers_are_those_of_the_page():
-    success = {"type": "control_response", "request_id": "req-1", "response": {"subtype": "success"}}
+    success = {
+        "type": "control_response",
+        "request_id": "req-1",
+        "response": {"subtype": "success"},
+    }
     for made, result in (
-        (answer("req-1", "approve", "Allowed to execute."), {"behavior": "approve", "message": "Allowed to execute."}),
+        (
+            answer("req-1", "approve", "Allowed to execute."),
+            {"behavior": "approve", "message": "Allowed to execute."},
+        ),
         (answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
     ):
         assert made == success | {"response": {"subtype": "success", "result": result}}
     assert failure("req-1", "the callback failed") == success | {
-        "response": {"subtype": "error", "error": {"message": "the callback failed", "retryable": False}}
+        "response": {
+            "subtype": "error",
+            "error": {"message": "the callback failed", "retryable": False},
+        }
     }
 
 
@@ -86,11 +100,16 @@ def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
     assert told(speech.heartbeat()) == [{"type": "heartbeat_request", "session_id": "session-123"}]
     speech.prompt(Message("one"))
     assert told(speech.interrupt()) == [
-        {"type": "control/cancel", "session_id": SESSION, "prompt_id": "session-123########1", "reason": "escape"}
+        {
+            "type": "control/cancel",
+            "session_id": SESSION,
+            "prompt_id": "session-123########1",
+            "reason": "escape",
+        }
     ]
 
 
-# -- what a conversation says ----------------------------------------------------------------------------------------
+# -- what a conversation says ----------------------------------------------------------------------
 
 
 def told(data):
@@ -118,7 +137,9 @@ def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     assert speech.mode("plan") is None
 
 
-ASKED = Permission("r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0})
+ASKED = Permission(
+    "r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0}
+)
 
 
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
@@ -130,7 +151,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
         speech.decide(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
 
 
-# -- how it is started -----------------------------------------------------------------------------------------------
+# -- how it is started -----------------------------------------------------------------------------
 
 
 def launched(*words, **more):
@@ -157,7 +178,12 @@ def test_one_message_is_one_request_on_stdin():
 
 def test_fragments_are_another_format_of_its_output():
     launch = launched("--include-partial-messages")
-    assert launch.arguments[:4] == ("--input-format", "stream-json", "--output-format", "stream-chunk-json")
+    assert launch.arguments[:4] == (
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-chunk-json",
+    )
 
 
 def test_a_session_goes_on_by_its_id_and_is_never_forked():
@@ -173,5 +199,7 @@ def test_a_child_that_listens_gets_its_messages_later():
 
 def test_no_mode_becomes_a_wider_one():
     vendor = find("qwen-rfc")
-    assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == ["bypassPermissions"]
+    assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == [
+        "bypassPermissions"
+    ]
     assert "auto" not in vendor.modes

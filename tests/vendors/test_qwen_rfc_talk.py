@@ -1,4 +1,6 @@
-"""Conversations with a child of the Qwen RFC: a stand-in, for no program speaks it (lines as the page has them)."""
+"""Conversations with a child of the Qwen RFC: a stand-in, for no program speaks it (lines as the
+page has them).
+"""
 
 import json
 from functools import partial
@@ -15,8 +17,15 @@ HELLO = {
     "object": "chat.completion",
     "id": f"chatcmpl-{OWN}",
     "model": "qwen-coder",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
-    "metadata": {"protocol_version": 1, "session_id": OWN, "cwd": "/repo", "tools": ["run_shell_command"]},
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}
+    ],
+    "metadata": {
+        "protocol_version": 1,
+        "session_id": OWN,
+        "cwd": "/repo",
+        "tools": ["run_shell_command"],
+    },
 }
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 FINISHED = {"type": "x-qwen-session-event", "event": "Finished", "message": "Finished"}
@@ -25,7 +34,9 @@ BEAT = {"type": "result/heartbeat", "session_id": OWN, "status": "ok", "ts": 173
 
 def reply(message, finish="stop", usage=None):
     line = {"object": "chat.completion", "id": f"chatcmpl-{OWN}", "model": "qwen-coder"}
-    line["choices"] = [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]
+    line["choices"] = [
+        {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    ]
     return line | ({"usage": usage} if usage else {})
 
 
@@ -35,18 +46,30 @@ def says(words, usage=USAGE):
 
 def calls(identity="tool-1", command="touch x"):
     function = {"name": "run_shell_command", "arguments": json.dumps({"command": command})}
-    return reply({"tool_calls": [{"id": identity, "type": "function", "function": function}]}, "tool_calls")
+    return reply(
+        {"tool_calls": [{"id": identity, "type": "function", "function": function}]}, "tool_calls"
+    )
 
 
 def asks(command="touch x", question="req-1"):
     tool = {"name": "run_shell_command", "arguments": {"command": command}}
-    asked = {"type": "control_request", "request_id": question, "subtype": "can_use_tool", "session_id": OWN}
+    asked = {
+        "type": "control_request",
+        "request_id": question,
+        "subtype": "can_use_tool",
+        "session_id": OWN,
+    }
     return asked | {"tool": tool}
 
 
 def shows(text, status="success", identity="call_tool-1"):
     shown = {"kind": "string", "text": text}
-    return {"type": "x-qwen-tool-display", "tool_call_id": identity, "status": status, "result_display": shown}
+    return {
+        "type": "x-qwen-tool-display",
+        "tool_call_id": identity,
+        "status": status,
+        "result_display": shown,
+    }
 
 
 @pytest.fixture
@@ -89,7 +112,10 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
         done = running.hang_up()
     assert (done.status, texts(done)) == (0, ["First.", "Second."])
     first, second = without_heartbeats(told(box))
-    assert (first["session_id"], first["input"]["parts"]) == ("_new", [{"type": "text", "text": "one"}])
+    assert (first["session_id"], first["input"]["parts"]) == (
+        "_new",
+        [{"type": "text", "text": "one"}],
+    )
     assert (second["session_id"], second["prompt_id"]) == (OWN, f"{OWN}########2")
     assert [line["usage"]["input_tokens"] for line in results(done)] == [100, 100]
 
@@ -97,7 +123,9 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
 def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
     box.settings("end_grace = 0.2\n")
-    child = box.fake(["hear", "one"], ["out", ndjson(HELLO, says("Looking."), says("There."))], ["hear", "never"])
+    child = box.fake(
+        ["hear", "one"], ["out", ndjson(HELLO, says("Looking."), says("There."))], ["hear", "never"]
+    )
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -132,7 +160,9 @@ def test_an_allowed_call_runs(box, talk):
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         asked = question(running)
-        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.say(
+            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+        )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert (asked["request"]["tool_name"], asked["request"]["tool_use_id"]) == ("Bash", "tool-1")
@@ -182,7 +212,12 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
 
 def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
     box.settings("end_grace = 30\n")
-    cancelled = {"type": "result/cancel", "session_id": OWN, "status": "ok", "message": "Request cancelled."}
+    cancelled = {
+        "type": "result/cancel",
+        "session_id": OWN,
+        "status": "ok",
+        "message": "Request cancelled.",
+    }
     child = box.fake(
         ["hear", "go"],
         ["out", ndjson(HELLO, says("I am", None))],
@@ -230,7 +265,12 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
     box.settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     lifeline = box.lifeline()
     child = box.fakes(
-        [["say", lifeline.path, "child"], ["hear", "go"], ["out", ndjson(HELLO, says("Hm.", None), BEAT)], ["hang"]],
+        [
+            ["say", lifeline.path, "child"],
+            ["hear", "go"],
+            ["out", ndjson(HELLO, says("Hm.", None), BEAT)],
+            ["hang"],
+        ],
         [["out", ndjson(HELLO, says("Once more."), FINISHED)]],
     )
     done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
@@ -254,7 +294,9 @@ def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
 def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(box, talk):
     """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
     box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
-    beats = [step for _ in range(4) for step in (["hear", "heartbeat_request"], ["out", ndjson(BEAT)])]
+    beats = [
+        step for _ in range(4) for step in (["hear", "heartbeat_request"], ["out", ndjson(BEAT)])
+    ]
     child = box.fake(
         ["hear", "go"],
         ["out", ndjson(HELLO, calls())],
@@ -314,29 +356,42 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
 
 
 def test_one_message_is_asked_and_answered_by_one_process(box):
-    child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Looking."), says("There."))])
+    child = box.fake(
+        ["read"],
+        ["record", str(box.recording)],
+        ["out", ndjson(HELLO, says("Looking."), says("There."))],
+    )
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
     assert (done.status, done.result["result"], done.init["tools"]) == (0, "There.", ["Bash"])
     (request,) = told(box)
-    assert request["input"] == {"origin": "user", "parts": [{"type": "text", "text": "hi"}], "command": None}
+    assert request["input"] == {
+        "origin": "user",
+        "parts": [{"type": "text", "text": "hi"}],
+        "command": None,
+    }
 
 
 def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
     real_box.program("qwen", "echo 0.24.4\n")
     rows = {
         row["name"]: row
-        for row in json.loads(real_box.shim("vendors", "--json", environment=real_box.environment()).stdout)
+        for row in json.loads(
+            real_box.shim("vendors", "--json", environment=real_box.environment()).stdout
+        )
     }
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
     assert "no released program speaks it" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
     assert (
-        b"no released program speaks it" in real_box.shim("vendors", "--all", environment=real_box.environment()).stdout
+        b"no released program speaks it"
+        in real_box.shim("vendors", "--all", environment=real_box.environment()).stdout
     )
 
 
 def test_a_recorded_conversation_is_played_again(real_box, real_talk):
-    """Its messages have no type, and questions for a sign of life are asked by the clock: nothing waits for one."""
+    """Its messages have no type, and questions for a sign of life are asked by the clock: nothing
+    waits for one.
+    """
     cast = str(real_box.path / "talk.cast")
     recorded = real_box.fake(
         ["hear", "one"],
@@ -353,7 +408,11 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
         with real_talk(recorded, *ASKING, **environment) as running:
             running.say(user("one"))
             asked = question(running)
-            running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+            running.say(
+                answer(
+                    asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
+                )
+            )
             running.read_until(b'"type":"result"')
             running.say(user("two"))
             running.read_until(b"Second.")
@@ -410,7 +469,11 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
         ["out", ndjson(says("Sec", None))],
         ["die", "SIGKILL"],
     ]
-    second = [["hear", "three"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Third."), FINISHED)]]
+    second = [
+        ["hear", "three"],
+        ["record", str(box.recording)],
+        ["out", ndjson(HELLO, says("Third."), FINISHED)],
+    ]
     with talk(box.fakes(first, [*second, ["hear", "never"]])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -426,7 +489,11 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
 
 def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
     lifeline = box.lifeline()
-    answering = [["hear", "two"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Hi."), FINISHED)]]
+    answering = [
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(HELLO, says("Hi."), FINISHED)],
+    ]
     child = box.fakes([["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]])
     with talk(child, "--append-system-prompt", "Be brief.") as running:
         running.say(user("one"))

@@ -11,7 +11,9 @@ from shim.core.claude.permissions import Decision, Permission
 from shim.core.vendor.vendor import Files, Request
 from shim.vendors.qwen_speech import NO_FILE, QwenSpeech
 
-ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"})
+ASKED = Permission(
+    "q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"}
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,10 @@ ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command
 )
 def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
-    assert json.loads(QwenSpeech().decide(ASKED, decision)) == {"type": "control_response", "response": response}
+    assert json.loads(QwenSpeech().decide(ASKED, decision)) == {
+        "type": "control_response",
+        "response": response,
+    }
 
 
 def test_arguments_that_were_changed_are_never_answered():
@@ -35,9 +40,14 @@ def test_arguments_that_were_changed_are_never_answered():
 def test_each_request_has_a_number_of_its_own():
     speech = QwenSpeech()
     requests = [
-        json.loads(line) for line in (speech.hello(Request(parse(()), "")), speech.interrupt(), speech.model("m"))
+        json.loads(line)
+        for line in (speech.hello(Request(parse(()), "")), speech.interrupt(), speech.model("m"))
     ]
-    assert [one["request"]["subtype"] for one in requests] == ["initialize", "interrupt", "set_model"]
+    assert [one["request"]["subtype"] for one in requests] == [
+        "initialize",
+        "interrupt",
+        "set_model",
+    ]
     assert len({one["request_id"] for one in requests}) == 3
 
 
@@ -53,7 +63,10 @@ def test_each_request_has_a_number_of_its_own():
     ],
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
-    assert json.loads(QwenSpeech().mode(mode))["request"] == {"subtype": "set_permission_mode", "mode": own}
+    assert json.loads(QwenSpeech().mode(mode))["request"] == {
+        "subtype": "set_permission_mode",
+        "mode": own,
+    }
 
 
 def test_an_image_is_named_by_its_path_in_its_place():

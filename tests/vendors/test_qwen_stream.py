@@ -19,4 +19,7 @@ def test_a_result_that_names_its_own_call_as_its_parent_belongs_to_no_agent():
     ]
     translation = open_translation("qwen", stable=True)
     said = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())
-    assert brief(parse(said + translation.close(Exit(code=0))))[1:3] == ["call:c Bash", "result:c a b"]
+    assert brief(parse(said + translation.close(Exit(code=0))))[1:3] == [
+        "call:c Bash",
+        "result:c a b",
+    ]

@@ -26,10 +26,13 @@ def blocks(lines, kind):
 
 
 def results(lines):
-    return [(block["tool_use_id"], block["content"], block["is_error"]) for _, block in blocks(lines, "tool_result")]
+    return [
+        (block["tool_use_id"], block["content"], block["is_error"])
+        for _, block in blocks(lines, "tool_result")
+    ]
 
 
-# -- cline ------------------------------------------------------------------------------------------------------------
+# -- cline -----------------------------------------------------------------------------------------
 
 UNAPPROVED = 'Tool "x" requires approval in a TTY session -- NOT a tool or system failure.'
 
@@ -40,7 +43,10 @@ def cline(kind, **fields):
 
 def cline_call(name, given, output, **fields):
     call = {"contentType": "tool", "toolName": name, "toolCallId": "c1"}
-    return [cline("content_start", **call, input=given), cline("content_end", **call, output=output, **fields)]
+    return [
+        cline("content_start", **call, input=given),
+        cline("content_end", **call, output=output, **fields),
+    ]
 
 
 CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
@@ -50,7 +56,11 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
     ("name", "given", "call"),
     [
         ("run_commands", {"commands": ["touch a"]}, ("Bash", "c1", {"command": "touch a"})),
-        ("editor", {"path": "a", "new_text": "x"}, ("Write", "c1", {"file_path": "a", "content": "x"})),
+        (
+            "editor",
+            {"path": "a", "new_text": "x"},
+            ("Write", "c1", {"file_path": "a", "content": "x"}),
+        ),
         ("server__tool", {"n": 1}, ("server__tool", "c1", {"n": 1})),
         ("read_files", {"files": [{"path": "a"}]}, ("Read", "c1:0", {"file_path": "a"})),
     ],
@@ -74,20 +84,32 @@ def test_a_call_of_cline_that_failed_in_another_way_is_an_error_and_no_denial():
 @pytest.mark.parametrize("streamed", [True, False])
 def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
     start = {"contentType": "reasoning", "redacted": False}
-    thinking = [cline("content_start", **start, reasoning=part) for part in ("I ", "think. ")] if streamed else []
+    thinking = (
+        [cline("content_start", **start, reasoning=part) for part in ("I ", "think. ")]
+        if streamed
+        else []
+    )
     text = {"contentType": "text", "text": "Hello"}
-    ends = [cline("content_end", **text), cline("content_end", contentType="reasoning", reasoning="I think. ")]
+    ends = [
+        cline("content_end", **text),
+        cline("content_end", contentType="reasoning", reasoning="I think. "),
+    ]
     if not streamed:
         ends.reverse()
     lines = lines_of(vendor("cline"), *thinking, cline("content_start", **text), *ends, CLINE_END)
-    said = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    said = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == ["I think. "]
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hello"]
     assert not streamed or said[0]["type"] == "thinking"
     assert result_line(lines)["shim"]["repairs"] == {}
 
 
-# -- opencode: the reason of the last step ----------------------------------------------------------------------------
+# -- opencode: the reason of the last step ---------------------------------------------------------
 
 
 def step(reason, text=""):
@@ -104,10 +126,16 @@ def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text)
     result = result_line(lines_of(vendor(name), *step(reason, text)))
     assert result["is_error"] and result["shim"]["cause"] == "truncated"
     result = result_line(lines_of(vendor(name), *step(reason), *step("stop", "Done.")))
-    assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", "end_turn")
+    assert (result["is_error"], result["result"], result["stop_reason"]) == (
+        False,
+        "Done.",
+        "end_turn",
+    )
 
 
-@pytest.mark.parametrize(("reason", "stop"), [("stop", "end_turn"), ("other", "end_turn"), ("length", "max_tokens")])
+@pytest.mark.parametrize(
+    ("reason", "stop"), [("stop", "end_turn"), ("other", "end_turn"), ("length", "max_tokens")]
+)
 def test_a_step_that_ends_the_run_of_opencode_is_a_success(reason, stop):
     result = result_line(lines_of(vendor("opencode"), *step(reason, "Done.")))
     assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", stop)
@@ -117,17 +145,25 @@ def test_the_finish_reason_error_of_opencode_is_an_error():
     result = result_line(lines_of(vendor("opencode"), *step("error")))
     assert (result["is_error"], result["shim"]["cause"]) == (True, "vendor_error")
     assert "finish reason error" in result["errors"][0]
-    event = {"type": "error", "sessionID": "ses_1", "error": {"name": "APIError", "data": {"message": "too hot"}}}
+    event = {
+        "type": "error",
+        "sessionID": "ses_1",
+        "error": {"name": "APIError", "data": {"message": "too hot"}},
+    }
     for events in ([event, *step("error")], [*step("error"), event]):
         assert result_line(lines_of(vendor("opencode"), *events))["errors"] == ["too hot"]
 
 
 def test_a_reply_of_opencode_that_a_filter_stopped_is_refused():
     result = result_line(lines_of(vendor("opencode"), *step("content-filter", "half")))
-    assert (result["is_error"], result["shim"]["cause"], result["stop_reason"]) == (True, "refused", "refusal")
+    assert (result["is_error"], result["shim"]["cause"], result["stop_reason"]) == (
+        True,
+        "refused",
+        "refusal",
+    )
 
 
-# -- nested agents ----------------------------------------------------------------------------------------------------
+# -- nested agents ---------------------------------------------------------------------------------
 
 
 def copilot(kind, parent=None, **data):
@@ -137,13 +173,18 @@ def copilot(kind, parent=None, **data):
 def copilot_reply(identity, text, *calls, parent=None, deltas=True):
     """A reply as copilot prints it: fragments, then the whole, then the start of its calls."""
     halves = (text[:3], text[3:]) if deltas else ()
-    fragments = [copilot("assistant.message_delta", parent, messageId=identity, deltaContent=half) for half in halves]
+    fragments = [
+        copilot("assistant.message_delta", parent, messageId=identity, deltaContent=half)
+        for half in halves
+    ]
     asked = [{"toolCallId": call, "name": name, "arguments": given} for call, name, given in calls]
     begun = [
         copilot("tool.execution_start", parent, toolCallId=call, toolName=name, arguments=given)
         for call, name, given in calls
     ]
-    whole = copilot("assistant.message", parent, messageId=identity, content=text, toolRequests=asked)
+    whole = copilot(
+        "assistant.message", parent, messageId=identity, content=text, toolRequests=asked
+    )
     return [*fragments, whole, *begun]
 
 
@@ -162,7 +203,9 @@ COPILOT_END = {"type": "result", "sessionId": "s", "exitCode": 0}
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("deltas", [False, True])
-def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_agents(partial, deltas):
+def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_agents(
+    partial, deltas
+):
     def nested(*words):
         return copilot_reply(*words, parent="call_2", deltas=deltas)
 
@@ -189,9 +232,15 @@ def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_ag
     assert [parent for parent, _ in blocks(lines, "tool_result")] == ["call_2", None]
     result = result_line(lines)
     assert result["result"] == "Main answer." and result["shim"]["repairs"] == {}
-    ids = {line["message"]["id"] for line in lines if line["type"] == "assistant" and line["parent_tool_use_id"]}
+    ids = {
+        line["message"]["id"]
+        for line in lines
+        if line["type"] == "assistant" and line["parent_tool_use_id"]
+    }
     assert not ids & {
-        line["message"]["id"] for line in lines if line["type"] == "assistant" and not line["parent_tool_use_id"]
+        line["message"]["id"]
+        for line in lines
+        if line["type"] == "assistant" and not line["parent_tool_use_id"]
     }
 
 
@@ -210,7 +259,12 @@ def test_the_last_text_of_a_subagent_is_not_the_answer():
 def test_two_subagents_at_once_are_kept_apart():
     other = ("call_3", "task", {"prompt": "b"})
     one, two = (
-        [copilot("assistant.message_delta", parent, messageId=parent, deltaContent=f"{parent} {n} ") for n in range(3)]
+        [
+            copilot(
+                "assistant.message_delta", parent, messageId=parent, deltaContent=f"{parent} {n} "
+            )
+            for n in range(3)
+        ]
         for parent in ("call_2", "call_3")
     )
     mixed = [event for pair in zip(one, two, strict=True) for event in pair]
@@ -222,7 +276,9 @@ def test_two_subagents_at_once_are_kept_apart():
     ]
     lines = lines_of(vendor("copilot"), *events, *copilot_reply("m2", "Done"), COPILOT_END)
     nested = [(parent, block["text"]) for parent, block in blocks(lines, "text") if parent]
-    assert nested == [(parent, f"{parent} 0 {parent} 1 {parent} 2 ") for parent in ("call_2", "call_3")]
+    assert nested == [
+        (parent, f"{parent} 0 {parent} 1 {parent} 2 ") for parent in ("call_2", "call_3")
+    ]
 
 
 def test_the_parent_of_a_subagents_subagent_is_the_call_that_runs_it():
@@ -280,7 +336,11 @@ def dumped(event):
 
 
 def amp(role, *content, parent=None):
-    return {"type": role, "message": {"model": "m", "content": list(content)}, "parent_tool_use_id": parent}
+    return {
+        "type": role,
+        "message": {"model": "m", "content": list(content)},
+        "parent_tool_use_id": parent,
+    }
 
 
 def test_lines_of_amps_subagent_carry_its_call():
@@ -289,7 +349,13 @@ def test_lines_of_amps_subagent_carry_its_call():
     events = [
         {"type": "system", "subtype": "init", "session_id": "T-1"},
         amp("assistant", {"type": "text", "text": "Go"}, use),
-        amp("assistant", {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "look"}, read, parent="t1"),
+        amp(
+            "assistant",
+            {"type": "thinking", "thinking": "hm"},
+            {"type": "text", "text": "look"},
+            read,
+            parent="t1",
+        ),
         amp("user", {"type": "tool_result", "tool_use_id": "t2", "content": "A"}, parent="t1"),
         amp("assistant", {"type": "text", "text": "found"}, parent="t1"),
         amp("user", {"type": "tool_result", "tool_use_id": "t1", "content": "found"}),
@@ -326,24 +392,34 @@ emit = "result"
 
 
 def test_a_subagents_call_in_pieces_is_the_subagents():
-    pieces = [{"type": "piece", "n": "c2", "tool": "T", "part": part, "by": "c1"} for part in ('{"a', '": 1}')]
+    pieces = [
+        {"type": "piece", "n": "c2", "tool": "T", "part": part, "by": "c1"}
+        for part in ('{"a', '": 1}')
+    ]
     pieces[-1]["over"] = True
     lines = lines_of(
-        profiled(PIECES), {"type": "call", "n": "c1", "tool": "Task"}, *pieces, {"type": "end", "by": "c1"}
+        profiled(PIECES),
+        {"type": "call", "n": "c1", "tool": "Task"},
+        *pieces,
+        {"type": "end", "by": "c1"},
     )
-    assert [(parent, block["name"], block["input"]) for parent, block in blocks(lines, "tool_use")] == [
+    assert [
+        (parent, block["name"], block["input"]) for parent, block in blocks(lines, "tool_use")
+    ] == [
         (None, "Task", {}),
         ("c1", "T", {"a": 1}),
     ]
     assert result_line(lines)["is_error"], "the end of a subagent is no end of the turn"
 
 
-# -- copilot ----------------------------------------------------------------------------------------------------------
+# -- copilot ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("streamed", ["hm. ", "hm.\n", "\nhm.", "hm."])
 def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(streamed):
-    whole = copilot("assistant.message", messageId="m", content="Hi", reasoningText="hm.", toolRequests=[])
+    whole = copilot(
+        "assistant.message", messageId="m", content="Hi", reasoningText="hm.", toolRequests=[]
+    )
     events = [
         copilot("assistant.reasoning_delta", reasoningId="r", deltaContent=streamed),
         copilot("assistant.message_delta", messageId="m", deltaContent="Hi "),
@@ -369,14 +445,24 @@ def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
     interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
     events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
     result = result_line(lines_of(vendor("copilot"), *events))
-    assert (result["is_error"], result["shim"]["cause"], result["subtype"]) == (True, cause, subtype)
+    assert (result["is_error"], result["shim"]["cause"], result["subtype"]) == (
+        True,
+        cause,
+        subtype,
+    )
     assert result["shim"]["unknown_events"] == {}
 
 
 def test_an_aborted_subagent_does_not_end_the_turn():
     aborted = copilot("abort", reason="user_initiated") | {"agentId": "a1"}
-    result = result_line(lines_of(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END))
-    assert (result["is_error"], result["result"], result["shim"]["unknown_events"]) == (False, "Done", {})
+    result = result_line(
+        lines_of(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END)
+    )
+    assert (result["is_error"], result["result"], result["shim"]["unknown_events"]) == (
+        False,
+        "Done",
+        {},
+    )
 
 
 def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
@@ -386,10 +472,12 @@ def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
         *copilot_reply("m", "Hi"),
         COPILOT_END,
     ]
-    assert result_line(lines_of(vendor("copilot"), *events))["shim"]["repairs"] == {"contradicted_block": 1}
+    assert result_line(lines_of(vendor("copilot"), *events))["shim"]["repairs"] == {
+        "contradicted_block": 1
+    }
 
 
-# -- gemini -----------------------------------------------------------------------------------------------------------
+# -- gemini ----------------------------------------------------------------------------------------
 
 
 def gemini_call(name, status="success", **fields):
@@ -400,14 +488,20 @@ def gemini_call(name, status="success", **fields):
     ]
 
 
-@pytest.mark.parametrize(("status", "failed"), [("success", False), ("cancelled", True), ("error", True)])
+@pytest.mark.parametrize(
+    ("status", "failed"), [("success", False), ("cancelled", True), ("error", True)]
+)
 def test_a_gemini_call_succeeds_only_with_status_success(status, failed):
-    lines = lines_of(vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"})
+    lines = lines_of(
+        vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"}
+    )
     assert results(lines) == [("c1", "out", failed)]
 
 
 def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
-    result = result_line(lines_of(vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"}))
+    result = result_line(
+        lines_of(vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"})
+    )
     assert result["is_error"] and result["shim"]["cause"] == "interrupted"
 
 
@@ -423,11 +517,19 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
     ],
 )
 def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, claude):
-    event = {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": own, "callID": "c1", "state": {"output": "o"}}}
+    event = {
+        "type": "tool_use",
+        "sessionID": "ses_1",
+        "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
+    }
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: servers)
-    translation = Translation(vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None)
-    lines = parse(translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), ""))
+    translation = Translation(
+        vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None
+    )
+    lines = parse(
+        translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
+    )
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
 
 
@@ -441,19 +543,30 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     ],
 )
 def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny, stopped):
-    event = {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": own, "callID": "c1", "state": {"output": "o"}}}
+    event = {
+        "type": "tool_use",
+        "sessionID": "ses_1",
+        "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
+    }
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
-    translation = Translation(vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None)
-    lines = parse(translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), ""))
+    translation = Translation(
+        vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None
+    )
+    lines = parse(
+        translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
+    )
     assert (lines[-1].get("shim", {}).get("cause") == "denied") is stopped, lines[-1]
 
 
-# -- cursor -----------------------------------------------------------------------------------------------------------
+# -- cursor ----------------------------------------------------------------------------------------
 
 
 def cursor_text(text, *, model_call=None, final=False):
-    event = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}
+    event = {
+        "type": "assistant",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": text}]},
+    }
     event |= {} if final else {"timestamp_ms": 1}
     return event | ({"model_call_id": model_call} if model_call else {})
 
@@ -464,12 +577,19 @@ def cursor_call(subtype, result=None, kind="shellToolCall"):
 
 
 def cursor(*events):
-    init = {"type": "system", "subtype": "init", "session_id": "237764e2-5276-4eae-972f-78828805f961"}
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "237764e2-5276-4eae-972f-78828805f961",
+    }
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "x"}
     return lines_of(vendor("cursor"), init, *events, end)
 
 
-STARTED, COMPLETED = cursor_call("started"), cursor_call("completed", {"stdout": "a\n", "exitCode": 0})
+STARTED, COMPLETED = (
+    cursor_call("started"),
+    cursor_call("completed", {"stdout": "a\n", "exitCode": 0}),
+)
 QUERY = {"type": "interaction_query", "query": {}}
 REPLAY = cursor_text("Hi all", model_call="m1")
 
@@ -477,7 +597,8 @@ REPLAY = cursor_text("Hi all", model_call="m1")
 @each(
     ("events", "texts"),
     [
-        # a repetition before the call, after its start, after its end, and after the next text has begun
+        # a repetition before the call, after its start, after its end, and after the next text has
+        # begun
         ([REPLAY, STARTED, COMPLETED], ["Hi all", "done"]),
         ([STARTED, REPLAY, COMPLETED], ["Hi all", "done"]),
         ([STARTED, COMPLETED, REPLAY], ["Hi all", "done"]),
@@ -486,7 +607,10 @@ REPLAY = cursor_text("Hi all", model_call="m1")
         ([STARTED, cursor_text("Hi all!", model_call="m1"), COMPLETED], ["Hi all", "!", "done"]),
         # another text is none, and a repetition counts once
         ([STARTED, COMPLETED, cursor_text("Other", model_call="m2")], ["Hi all", "Other", "done"]),
-        ([STARTED, REPLAY, COMPLETED, cursor_text("Hi all", model_call="m2")], ["Hi all", "Hi all", "done"]),
+        (
+            [STARTED, REPLAY, COMPLETED, cursor_text("Hi all", model_call="m2")],
+            ["Hi all", "Hi all", "done"],
+        ),
         # repeated at the end of the turn
         ([STARTED, COMPLETED, cursor_text("Hi all", final=True)], ["Hi all", "done"]),
     ],
@@ -500,14 +624,24 @@ def test_a_segment_that_cursor_repeats_later_is_written_once(events, texts):
 
 
 def test_a_repetition_among_the_next_text_is_dropped():
-    deltas = [cursor_text("Hi "), cursor_text("all"), STARTED, COMPLETED, cursor_text("do"), REPLAY, cursor_text("ne")]
+    deltas = [
+        cursor_text("Hi "),
+        cursor_text("all"),
+        STARTED,
+        COMPLETED,
+        cursor_text("do"),
+        REPLAY,
+        cursor_text("ne"),
+    ]
     lines = cursor(*deltas, cursor_text("done", final=True))
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hi all", "done"]
 
 
 def test_two_replies_of_the_same_words_are_both_written():
     """Without fragments each line is a segment of its own."""
-    lines = cursor(cursor_text("Hi", model_call="m1"), STARTED, COMPLETED, cursor_text("Hi", final=True))
+    lines = cursor(
+        cursor_text("Hi", model_call="m1"), STARTED, COMPLETED, cursor_text("Hi", final=True)
+    )
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hi", "Hi"]
 
 
@@ -521,7 +655,12 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ("mcpToolCall", {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}, "a\nb"),
         (
             "mcpToolCall",
-            {"content": [{"text": {"text": "a"}}, {"image": {"data": PNG, "mimeType": "image/png"}}]},
+            {
+                "content": [
+                    {"text": {"text": "a"}},
+                    {"image": {"data": PNG, "mimeType": "image/png"}},
+                ]
+            },
             [{"type": "text", "text": "a"}, IMAGE],
         ),
         ("mcpToolCall", {"content": [{"image": {"data": PNG}}]}, [IMAGE]),
@@ -543,25 +682,47 @@ def test_an_mcp_result_of_cursor_has_claudes_blocks(kind, result, content):
     assert results(lines) == [("c1", content, False)]
 
 
-# -- pi ---------------------------------------------------------------------------------------------------------------
+# -- pi --------------------------------------------------------------------------------------------
 
 
 def pi_reply(*content, reason):
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "cost": {"total": 0}}
-    message = {"role": "assistant", "model": "m", "content": list(content), "stopReason": reason, "usage": usage}
-    started = {"type": "message_start", "message": {"role": "assistant", "model": "m", "content": []}}
+    message = {
+        "role": "assistant",
+        "model": "m",
+        "content": list(content),
+        "stopReason": reason,
+        "usage": usage,
+    }
+    started = {
+        "type": "message_start",
+        "message": {"role": "assistant", "model": "m", "content": []},
+    }
     calls = [block for block in content if block["type"] == "toolCall"]
     updates = [
-        {"type": "message_update", "assistantMessageEvent": {"type": "toolcall_end", "toolCall": call}}
+        {
+            "type": "message_update",
+            "assistantMessageEvent": {"type": "toolcall_end", "toolCall": call},
+        }
         for call in calls
     ]
     return [started, *updates, {"type": "message_end", "message": message}]
 
 
 def pi_run(call, identity, args, text, failed):
-    start = {"type": "tool_execution_start", "toolCallId": identity, "toolName": call["name"], "args": args}
+    start = {
+        "type": "tool_execution_start",
+        "toolCallId": identity,
+        "toolName": call["name"],
+        "args": args,
+    }
     result = {"content": [{"type": "text", "text": text}]}
-    end = {"type": "tool_execution_end", "toolCallId": identity, "toolName": call["name"], "result": result}
+    end = {
+        "type": "tool_execution_end",
+        "toolCallId": identity,
+        "toolName": call["name"],
+        "result": result,
+    }
     return [start, end | {"isError": failed}]
 
 
@@ -569,7 +730,13 @@ def pi_run(call, identity, args, text, failed):
 def test_a_pi_call_with_malformed_arguments_shows_the_models_text(partial):
     sent = '{"command": "ls'
     reason = f"Unterminated string\n\nReceived arguments:\n{sent}"
-    bad = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}, "argumentsError": reason}
+    bad = {
+        "type": "toolCall",
+        "id": "c1",
+        "name": "bash",
+        "arguments": {},
+        "argumentsError": reason,
+    }
     good = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}
     events = [
         {"type": "session", "id": "s", "cwd": "/w"},

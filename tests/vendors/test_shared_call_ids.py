@@ -1,4 +1,6 @@
-"""Every adapter keeps calls apart that have one id, or none: both are announced, and each has its result."""
+"""Every adapter keeps calls apart that have one id, or none: both are announced, and each has its
+result.
+"""
 
 import json
 from typing import Any
@@ -31,9 +33,15 @@ def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
     """What each call was given, with its result."""
-    contents = [line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")]
+    contents = [
+        line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")
+    ]
     found = [block for content in contents for block in content]
-    calls = [(block["id"], block["input"].get("command")) for block in found if block["type"] == "tool_use"]
+    calls = [
+        (block["id"], block["input"].get("command"))
+        for block in found
+        if block["type"] == "tool_use"
+    ]
     assert len(dict(calls)) == len(calls), "every id is unique"
     results = [block for block in found if block["type"] == "tool_result"]
     return [(dict(calls)[block["tool_use_id"]], block["content"]) for block in results]
@@ -73,17 +81,24 @@ def test_a_forbidden_second_call_stops_the_turn(vendor, identity):
     assert named[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
 
 
-# -- drivers that ask ---------------------------------------------------------------------------------------------
+# -- drivers that ask ------------------------------------------------------------------------------
 
 
 def acp_call(identity: Any, command: str, **fields: Any) -> Event:
-    call = {"title": "bash", "kind": "execute", "status": "pending", "rawInput": {"command": command}}
+    call = {
+        "title": "bash",
+        "kind": "execute",
+        "status": "pending",
+        "rawInput": {"command": command},
+    }
     return acp_agent.update("tool_call", toolCallId=identity, **call | fields)
 
 
 def acp_done(identity: Any, text: str) -> Event:
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
-    return acp_agent.update("tool_call_update", toolCallId=identity, status="completed", content=content)
+    return acp_agent.update(
+        "tool_call_update", toolCallId=identity, status="completed", content=content
+    )
 
 
 @IDS
@@ -103,15 +118,30 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
     talk.answer(True)
     talk.says(acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE).end()
     found = pairs(parse(talk.lines))
-    assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == ["1", "2"]
-    calls = [block for line in parse(talk.lines) if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == [
+        "1",
+        "2",
+    ]
+    calls = [
+        block
+        for line in parse(talk.lines)
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert {block["id"]: block["input"]["command"] for block in calls} == asked_about
 
 
 @IDS
 def test_an_agent_of_the_protocol_that_asks_nobody(identity):
-    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER))
-    talk.says(acp_done(identity, "A"), acp_done(identity, "B"), acp_call(identity, ONE), acp_done(identity, "C"))
+    talk = acp_agent.Talk().says(
+        *acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER)
+    )
+    talk.says(
+        acp_done(identity, "A"),
+        acp_done(identity, "B"),
+        acp_call(identity, ONE),
+        acp_done(identity, "C"),
+    )
     talk.says(acp_agent.DONE).end()
     assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
 
@@ -153,11 +183,19 @@ def test_codex_asks_about_both_commands(identity):
 
 def test_codex_asks_about_each_patch_of_one_id():
     patches = [
-        {"type": "fileChange", "id": "p1", "changes": [{"path": path, "kind": {"type": "add"}, "diff": "x\n"}]}
+        {
+            "type": "fileChange",
+            "id": "p1",
+            "changes": [{"path": path, "kind": {"type": "add"}, "diff": "x\n"}],
+        }
         for path in ("/w/a", "/w/b")
     ]
     asking = codex_agent.question(method="item/fileChange/requestApproval", itemId="p1")
-    talk = codex_agent.Talk().begun().says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+    talk = (
+        codex_agent.Talk()
+        .begun()
+        .says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+    )
     assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
     assert len({asked.call for asked in talk.asked}) == 2
 
@@ -194,7 +232,11 @@ def test_qwen_asks_about_both_calls(identity, announced):
     calls, results = qwen(identity)
     asks = []
     for number, command in enumerate((OTHER, ONE)):
-        request = {"subtype": "can_use_tool", "tool_name": "run_shell_command", "tool_use_id": identity}
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": "run_shell_command",
+            "tool_use_id": identity,
+        }
         asks.append(
             {
                 "type": "control_request",
@@ -202,38 +244,74 @@ def test_qwen_asks_about_both_calls(identity, announced):
                 "request": request | {"input": {"command": command}},
             }
         )
-    init = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "cwd": "/w", "model": "m"}
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": SESSION,
+        "tools": [],
+        "cwd": "/w",
+        "model": "m",
+    }
     said, asked = b"", []
-    for event in (init, *(calls if announced else ()), *asks, *(() if announced or not identity else calls), *results):
+    for event in (
+        init,
+        *(calls if announced else ()),
+        *asks,
+        *(() if announced or not identity else calls),
+        *results,
+    ):
         lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
         said += lines
         asked += [command.permission for command in commands if isinstance(command, Ask)]
-    assert [(each.arguments, each.refusal) for each in asked] == [({"command": OTHER}, ""), ({"command": ONE}, "")]
+    assert [(each.arguments, each.refusal) for each in asked] == [
+        ({"command": OTHER}, ""),
+        ({"command": ONE}, ""),
+    ]
     assert len({each.call for each in asked}) == 2
     found = pairs(parse(said))
-    assert sorted(command for command, _ in found) == [ONE, OTHER] and [text for _, text in found] == ["A", "B"]
+    assert sorted(command for command, _ in found) == [ONE, OTHER] and [
+        text for _, text in found
+    ] == ["A", "B"]
 
 
 def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
-    talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
+    talk = (
+        pi_agent.Talk()
+        .begun()
+        .says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
+    )
     asked = pi_agent.question(command=ONE)
-    talk.says(asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})})
+    talk.says(
+        asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
+    )
     assert [(each.tool, each.call) for each in talk.asked] == [("mcp__pi__bash", "c1")]
     own = {"toolCallId": "c1", "toolName": "bash"}
     talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
     assert pairs(parse(talk.lines)) == [(ONE, "A")]
 
 
-# -- what people reported about servers and agents ----------------------------------------------------------------
+# -- what people reported about servers and agents -------------------------------------------------
 
 
 def chunk(*deltas: Event, finish: str | None = None) -> Event:
-    choice = {"index": 0, "delta": {"tool_calls": list(deltas)} if deltas else {}, "finish_reason": finish}
-    return {"object": "chat.completion.chunk", "id": "c", "model": "m", "session_id": SESSION, "choices": [choice]}
+    choice = {
+        "index": 0,
+        "delta": {"tool_calls": list(deltas)} if deltas else {},
+        "finish_reason": finish,
+    }
+    return {
+        "object": "chat.completion.chunk",
+        "id": "c",
+        "model": "m",
+        "session_id": SESSION,
+        "choices": [choice],
+    }
 
 
-def piece(identity: Any, arguments: str, name: str | None = "run_shell_command", index: int | None = 0) -> Event:
+def piece(
+    identity: Any, arguments: str, name: str | None = "run_shell_command", index: int | None = 0
+) -> Event:
     function = {"arguments": arguments} | ({} if name is None else {"name": name})
     return {"index": index, "id": identity, "type": "function", "function": function}
 
@@ -248,7 +326,12 @@ CHUNKS = {
     "index": [chunk(piece("a", given(ONE))), chunk(piece("b", given(OTHER))), FINISH],
     "index in one line": [chunk(piece("a", given(ONE)), piece("b", given(OTHER))), FINISH],
     # The same with one id: skye-harris/hass_local_openai_llm#92, where the end comes twice, too.
-    "index and id": [chunk(piece("a", given(ONE))), chunk(piece("a", given(OTHER))), FINISH, FINISH],
+    "index and id": [
+        chunk(piece("a", given(ONE))),
+        chunk(piece("a", given(OTHER))),
+        FINISH,
+        FINISH,
+    ],
     "in fragments": [
         chunk(piece("a", "")),
         *(chunk(piece(None, text, None)) for text in ('{"comm', 'and": "ls a"}')),
@@ -264,10 +347,18 @@ CHUNKS = {
         FINISH,
     ],
     # sgl-project/sglang#7048: only the first call has an id.
-    "no later id": [chunk(piece("a", given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
+    "no later id": [
+        chunk(piece("a", given(ONE))),
+        chunk(piece(None, given(OTHER), index=1)),
+        FINISH,
+    ],
     # vllm-project/vllm#18412: no id at all, and no index (ollama/ollama#7881).
     "no id": [chunk(piece(None, given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
-    "no index": [chunk(piece("a", given(ONE), index=None)), chunk(piece("b", given(OTHER), index=None)), FINISH],
+    "no index": [
+        chunk(piece("a", given(ONE), index=None)),
+        chunk(piece("b", given(OTHER), index=None)),
+        FINISH,
+    ],
 }
 
 
@@ -290,9 +381,17 @@ def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
 
 
 def test_a_call_of_pi_may_have_neither_id_nor_name():
-    """earendil-works/pi#4854: a hosted gateway sends only arguments, and pi answers that there is no such tool."""
-    calls = [{"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}} for command in (ONE, OTHER)]
-    said = {"type": "message_end", "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"}}
+    """earendil-works/pi#4854: a hosted gateway sends only arguments, and pi answers that there is
+    no such tool.
+    """
+    calls = [
+        {"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}}
+        for command in (ONE, OTHER)
+    ]
+    said = {
+        "type": "message_end",
+        "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"},
+    }
     events = [said]
     for _ in calls:
         result = {"content": [{"type": "text", "text": "Tool  not found"}], "isError": True}
@@ -318,7 +417,9 @@ def test_kimi_may_reuse_call_ids_in_each_reply():
     """HKUDS/nanobot#4473: `grep:3` names several open calls."""
     calls = openai("grep:3", "grep a", "grep b", "grep c")
     results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
-    assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [*"ABC"] * 2
+    assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [
+        *"ABC"
+    ] * 2
 
 
 def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
@@ -327,10 +428,19 @@ def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
         {"tool_name": "run_shell_command", "tool_use_id": "same", "tool_input": {"command": one}}
         for one in (ONE, OTHER)
     ]
-    done = {"type": "result", "subtype": "success", "is_error": False, "result": "", "permission_denials": given}
+    done = {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": "",
+        "permission_denials": given,
+    }
     lines = run("qwen", *calls, done | {"session_id": SESSION})
     (result,) = (line for line in lines if line["type"] == "result")
-    found = [(each["tool_use_id"], each["tool_input"]["command"]) for each in result["permission_denials"]]
+    found = [
+        (each["tool_use_id"], each["tool_input"]["command"])
+        for each in result["permission_denials"]
+    ]
     assert found == [("same", ONE), ("same~2", OTHER)]
 
 
@@ -338,11 +448,24 @@ def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
     """kimi: nobody can tell which of them a question is about, so it is refused."""
 
     def says(command: str, kind: str = "tool_call") -> Event:
-        content = [{"type": "content", "content": {"type": "text", "text": json.dumps({"command": command})}}]
-        fields = {"toolCallId": "c1", "title": "Shell", "kind": "execute", "status": "in_progress", "content": content}
+        content = [
+            {
+                "type": "content",
+                "content": {"type": "text", "text": json.dumps({"command": command})},
+            }
+        ]
+        fields = {
+            "toolCallId": "c1",
+            "title": "Shell",
+            "kind": "execute",
+            "status": "in_progress",
+            "content": content,
+        }
         return acp_agent.update(kind, **fields)
 
-    talk = acp_agent.Talk("kimi").says(*acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER))
+    talk = acp_agent.Talk("kimi").says(
+        *acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER)
+    )
     asked = acp_agent.question(7, "c1", title="")
     del asked["params"]["toolCall"]["rawInput"]
     assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}

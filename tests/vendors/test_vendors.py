@@ -1,6 +1,7 @@
 """The facts on each vendor's page that the structure of a golden does not show.
 
-Words, arguments, numbers and failures are computed here from the vendor's own bytes, without the shim.
+Words, arguments, numbers and failures are computed here from the vendor's own bytes, without the
+shim.
 """
 
 from typing import Any
@@ -14,7 +15,8 @@ from shim.vendors import VENDORS, find
 
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
-# Every fixture of the seed vendors whose run failed, and why; all others succeeded. A multi-turn run: its last turn.
+# Every fixture of the seed vendors whose run failed, and why; all others succeeded. A multi-turn
+# run: its last turn.
 FAILED = {
     "acai/0.1.0-badflag": "exit_code",
     "acai/0.1.0-badjson": "vendor_error",
@@ -100,7 +102,8 @@ def test_every_failure_in_the_table_has_its_fixture():
     assert set(FAILED) <= {one.name for one in fixture_cases(*SEEDS)}
 
 
-# Torture has what nobody understands; two events of cursor are known by name only (cursor page, section 2, 8).
+# Torture has what nobody understands; two events of cursor are known by name only (cursor page,
+# section 2, 8).
 ODD = {"cursor/handmade-background-shell-tail"} | {
     one.name for one in fixture_cases() if one.name.startswith("torture/")
 }
@@ -109,7 +112,9 @@ ODD = {"cursor/handmade-background-shell-tail"} | {
 @over([one for one in SUCCEEDED if one.name not in ODD])
 @PARTIAL
 def test_of_a_good_run_everything_is_understood(case, partial):
-    """Nothing recorded from a real program is unknown or malformed; only what pins a repair has one."""
+    """Nothing recorded from a real program is unknown or malformed; only what pins a repair has
+    one.
+    """
     _, translation = translate_case(case, partial)
     assert translation.account.unknown == {}
     assert not {"malformed_event", "malformed_end", "not_an_event", "contradicted_block"} & set(
@@ -117,7 +122,7 @@ def test_of_a_good_run_everything_is_understood(case, partial):
     )
 
 
-# -- what a reader sees ----------------------------------------------------------------------------------------------
+# -- what a reader sees ----------------------------------------------------------------------------
 
 
 def writable(text: str) -> str:
@@ -134,14 +139,18 @@ def events(of: Case) -> list[dict[str, Any]]:
 
 
 def acai_words(of: Case) -> tuple[str, str]:
-    """Every assistant message whole; reasoning from its summary, else its content (acai page, section 4)."""
+    """Every assistant message whole; reasoning from its summary, else its content (acai page,
+    section 4).
+    """
     text, thinking = "", ""
     for event in events(of):
         if event.get("type") == "message" and event["role"] == "assistant":
             text += event["content"]
         elif event.get("type") == "reasoning":
             parts = event.get("summary") or event.get("content") or []
-            thinking += "\n\n".join(part if isinstance(part, str) else part["text"] for part in parts)
+            thinking += "\n\n".join(
+                part if isinstance(part, str) else part["text"] for part in parts
+            )
     return text, thinking
 
 
@@ -153,7 +162,11 @@ def pi_words(of: Case) -> tuple[str, str]:
     replies: list[dict[str, Any]] = []
     for event in events(of):
         message = event.get("message")
-        if event.get("type") == "message_end" and isinstance(message, dict) and message.get("role") == "assistant":
+        if (
+            event.get("type") == "message_end"
+            and isinstance(message, dict)
+            and message.get("role") == "assistant"
+        ):
             replies.append(message)
         elif event.get("type") in COMES_AGAIN and replies and replies[-1]["stopReason"] == "error":
             replies.pop()
@@ -163,14 +176,22 @@ def pi_words(of: Case) -> tuple[str, str]:
 
 
 def cursor_words(of: Case) -> tuple[str, str]:
-    """`result` is all assistant segments, joined with nothing (cursor page, section 2); thinking is its deltas."""
+    """`result` is all assistant segments, joined with nothing (cursor page, section 2); thinking is
+    its deltas.
+    """
     (text,) = (event["result"] for event in events(of) if event.get("type") == "result")
-    thinking = [event for event in events(of) if event.get("type") == "thinking" and event["subtype"] == "delta"]
+    thinking = [
+        event
+        for event in events(of)
+        if event.get("type") == "thinking" and event["subtype"] == "delta"
+    ]
     return text, "".join(event["text"] for event in thinking)
 
 
 def qwen_words(of: Case) -> tuple[str, str]:
-    """The blocks of its assistant lines; those of a nested agent have a parent (qwen page, section 4)."""
+    """The blocks of its assistant lines; those of a nested agent have a parent (qwen page, section
+    4).
+    """
     text, thinking = "", ""
     for event in events(of):
         if event.get("type") == "assistant" and not event.get("parent_tool_use_id"):
@@ -180,7 +201,13 @@ def qwen_words(of: Case) -> tuple[str, str]:
     return text, thinking
 
 
-WORDS = {"acai": acai_words, "cake": acai_words, "pi": pi_words, "cursor": cursor_words, "qwen": qwen_words}
+WORDS = {
+    "acai": acai_words,
+    "cake": acai_words,
+    "pi": pi_words,
+    "cursor": cursor_words,
+    "qwen": qwen_words,
+}
 # A half of a surrogate pair, and a member nested too deeply to be read, are torture of their own.
 NOT_COMPARED = {  # their lines say nothing to a plain reader of JSON
     "torture/pi-deep-nesting-3000",
@@ -220,7 +247,9 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
 )
 @PARTIAL
 def test_the_text_of_a_reply_that_was_cut_is_not_lost(name, text, partial):
-    """Without partial messages pi's updates are kept unread until their message ends; here it never does."""
+    """Without partial messages pi's updates are kept unread until their message ends; here it never
+    does.
+    """
     said, _ = translate_case(case(name), partial)
     assert said_words(said) == (text, "")
 
@@ -236,22 +265,34 @@ def called(of: Case) -> list[str]:
         elif of.vendor == "cursor" and event.get("type") == "tool_call":
             found[event["call_id"].replace("\n", "_")] = None
         elif of.vendor == "qwen" and event.get("type") == "assistant":
-            found |= {block["id"]: None for block in event["message"]["content"] if block["type"] == "tool_use"}
+            found |= {
+                block["id"]: None
+                for block in event["message"]["content"]
+                if block["type"] == "tool_use"
+            }
     return list(found)
 
 
-# A plan that no tool call repeats is said as one (cursor page, section 2); an id with a raw newline is two lines here.
+# A plan that no tool call repeats is said as one (cursor page, section 2); an id with a raw newline
+# is two lines here.
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
 
 @over([one for one in COMPARED if one.name not in INVENTED])
 def test_every_call_of_the_run_is_said_once(case):
     said, _ = translate_case(case, False)
-    blocks = [block for line in parse(said) if line["type"] == "assistant" for block in line["message"]["content"]]
-    assert sorted(block["id"] for block in blocks if block["type"] == "tool_use") == sorted(called(case))
+    blocks = [
+        block
+        for line in parse(said)
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    assert sorted(block["id"] for block in blocks if block["type"] == "tool_use") == sorted(
+        called(case)
+    )
 
 
-# -- arguments -------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 NOTE = "/home/dev/project/note.txt"
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch"
@@ -261,19 +302,41 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("acai/0.1.0-badargs", "call_001", "Bash", {"raw": '{"command": "ls'}),
     ("acai/2026-04-files", "call_0", "Write", {"file_path": NOTE, "content": "alpha\nbeta\n"}),
     ("acai/2026-04-files", "call_1", "Read", {"file_path": NOTE}),
-    ("acai/2026-04-files", "call_2", "Edit", {"file_path": NOTE, "old_string": "beta", "new_string": "gamma"}),
-    ("cake/2026-07-files", "call_3", "Edit", {"file_path": NOTE, "old_string": "nope", "new_string": "x"}),
+    (
+        "acai/2026-04-files",
+        "call_2",
+        "Edit",
+        {"file_path": NOTE, "old_string": "beta", "new_string": "gamma"},
+    ),
+    (
+        "cake/2026-07-files",
+        "call_3",
+        "Edit",
+        {"file_path": NOTE, "old_string": "nope", "new_string": "x"},
+    ),
     # cursor page, section 5
     (
         "cursor/handmade-tool-zoo",
         "g1",
         "Grep",
-        {"pattern": "beta", "path": "/w", "glob": "*.txt", "output_mode": "content", "-i": False, "head_limit": 50},
+        {
+            "pattern": "beta",
+            "path": "/w",
+            "glob": "*.txt",
+            "output_mode": "content",
+            "-i": False,
+            "head_limit": 50,
+        },
     ),
     ("cursor/handmade-tool-zoo", "gl1", "Glob", {"path": "/w", "pattern": "**/*.py"}),
     ("cursor/handmade-tool-zoo", "ls1", "LS", {"path": "/w", "ignore": []}),
     ("cursor/handmade-tool-zoo", "w1", "Write", {"file_path": "/w/new.txt", "content": "hi\n"}),
-    ("cursor/handmade-tool-zoo", "e1", "Edit", {"file_path": "/w/a.py", "old_string": "old", "new_string": "new"}),
+    (
+        "cursor/handmade-tool-zoo",
+        "e1",
+        "Edit",
+        {"file_path": "/w/a.py", "old_string": "old", "new_string": "new"},
+    ),
     (
         "cursor/handmade-tool-zoo",
         "e2",
@@ -286,7 +349,12 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
             ],
         },
     ),
-    ("cursor/handmade-tool-zoo", "e3", "Edit", {"file_path": "/w/a.py", "old_string": "", "new_string": PATCH}),
+    (
+        "cursor/handmade-tool-zoo",
+        "e3",
+        "Edit",
+        {"file_path": "/w/a.py", "old_string": "", "new_string": PATCH},
+    ),
     ("cursor/handmade-tool-zoo", "e4", "Write", {"file_path": "/w/a.py", "content": "zzz"}),
     ("cursor/handmade-tool-zoo", "d1", "Delete", {"file_path": "/w/new.txt"}),
     ("cursor/handmade-tool-zoo", "s1", "Bash", {"command": "exit 3", "timeout": 30000}),
@@ -307,7 +375,11 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
         "cursor/handmade-tool-zoo",
         "k1",
         "Task",
-        {"description": "Explore repo", "prompt": "List the files", "subagent_type": "general-purpose"},
+        {
+            "description": "Explore repo",
+            "prompt": "List the files",
+            "subagent_type": "general-purpose",
+        },
     ),
     ("cursor/handmade-tool-zoo", "ss1", "Grep", {"pattern": "authentication logic"}),
     ("cursor/handmade-tool-zoo", "l1", "ReadLints", {"paths": ["/w/a.py"]}),
@@ -315,8 +387,18 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("cursor/seed-function-call", "call_f1", "list_branches", {"remote": True}),
     ("cursor/seed-function-call", "call_f2", "tool_name", {"raw": "..."}),
     # pi page, section 6; paths are resolved on the header's cwd
-    ("pi/0.73.1-bash", "call_bash", "Bash", {"command": "for i in 1 2 3; do echo line$i; sleep 0.4; done"}),
-    ("pi/1.5.2-bash-timeout", "call_bash_timeout", "Bash", {"command": "echo before; sleep 30", "timeout": 1000}),
+    (
+        "pi/0.73.1-bash",
+        "call_bash",
+        "Bash",
+        {"command": "for i in 1 2 3; do echo line$i; sleep 0.4; done"},
+    ),
+    (
+        "pi/1.5.2-bash-timeout",
+        "call_bash_timeout",
+        "Bash",
+        {"command": "echo before; sleep 30", "timeout": 1000},
+    ),
     ("pi/1.5.2-read", "call_read", "Read", {"file_path": "/home/dev/project/hello.txt"}),
     (
         "pi/1.5.2-write",
@@ -361,9 +443,18 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
         "qwen/0.24.4-shell",
         "call_mock_169310197_0",
         "Bash",
-        {"command": "echo hi; echo err >&2; exit 3", "description": "say hi", "run_in_background": False},
+        {
+            "command": "echo hi; echo err >&2; exit 3",
+            "description": "say hi",
+            "run_in_background": False,
+        },
     ),
-    ("qwen/0.24.4-grep", "call_mock_169322688_0", "Grep", {"pattern": "world", "output_mode": "content"}),
+    (
+        "qwen/0.24.4-grep",
+        "call_mock_169322688_0",
+        "Grep",
+        {"pattern": "world", "output_mode": "content"},
+    ),
     (
         "qwen/0.24.4-edit",
         "call_mock_169307762_0",
@@ -393,7 +484,11 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
         "qwen/0.24.4-agent",
         "call_mock_169348169_0",
         "Task",
-        {"description": "look", "prompt": "[[sub]] look around", "subagent_type": "general-purpose"},
+        {
+            "description": "look",
+            "prompt": "[[sub]] look around",
+            "subagent_type": "general-purpose",
+        },
     ),
 ]
 
@@ -402,7 +497,12 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 @PARTIAL
 def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, partial):
     said, _ = translate_case(case(name), partial)
-    blocks = [block for line in parse(said) if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in parse(said)
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     (call,) = [block for block in blocks if block.get("id") == identity]
     assert (call["name"], call["input"]) == (tool, arguments)
 
@@ -427,7 +527,7 @@ def test_a_call_failed_exactly_when_the_vendor_says_so(name):
     assert list(found.values()) == list(FAILED_CALLS[name].values())
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 # input, cache read, cache creation, output; dollars
 NUMBERS = {
@@ -440,7 +540,8 @@ NUMBERS = {
     # the sum over replies, reasoning inside output (pi page, section 6)
     "pi/1.5.2-plain": ((1000, 200, 0, 34), 0.00357),
     "pi/1.5.2-bash": ((2000, 400, 0, 68), 0.00714),
-    # cached tokens are inside; hidden requests and older turns in `result.usage` are not counted (qwen page, fact 8)
+    # cached tokens are inside; hidden requests and older turns in `result.usage` are not counted
+    # (qwen page, fact 8)
     "qwen/0.24.4-text": ((100, 20, 0, 30), 0.0),
     "qwen/0.24.4-parallel": ((200, 40, 0, 60), 0.0),
     "qwen/0.24.4-resume": ((100, 20, 0, 30), 0.0),
@@ -479,7 +580,7 @@ def test_num_turns_counts_results_of_parallel_calls(name, turns):
     assert result_of(parse(said))["num_turns"] == turns
 
 
-# -- who it is -------------------------------------------------------------------------------------------------------
+# -- who it is -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -504,13 +605,20 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
     for one in SUCCEEDED:
         if one.vendor != vendor:
             continue
-        first = next((event for event in events(one) if event.get("session_id") or event.get("type") == "session"), {})
+        first = next(
+            (
+                event
+                for event in events(one)
+                if event.get("session_id") or event.get("type") == "session"
+            ),
+            {},
+        )
         identity = first.get("session_id") or first.get("id")
         if identity and len(identity) == 36:
             assert parse(translate_case(one)[0])[0]["session_id"] == identity
 
 
-# -- the table -------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 @each("name", VENDORS)
@@ -525,7 +633,9 @@ def test_every_vendor_of_the_table_is_complete(name):
 
 @each("name", VENDORS)
 def test_a_vendor_names_only_tools_that_it_can_call(name):
-    """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name for it."""
+    """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name
+    for it.
+    """
     vendor = find(name)
     said = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
     assert not vendor.tools or set(vendor.listed) <= said

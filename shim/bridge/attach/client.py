@@ -1,7 +1,9 @@
-"""The drop-in as a client: a conversation that lives in a host, for a frontend that sees a run like any other.
+"""The drop-in as a client: a conversation that lives in a host, for a frontend that sees a run like
+any other.
 
-So is the resumption of a session whose host lives, and, with `bridge = true` or SHIM_BRIDGE=1, every conversation: then
-its host is begun here. Where none can be begun, the conversation is run as without the bridge.
+So is the resumption of a session whose host lives, and, with `bridge = true` or SHIM_BRIDGE=1,
+every conversation: then its host is begun here. Where none can be begun, the conversation is run as
+without the bridge.
 """
 
 import os
@@ -45,7 +47,9 @@ def client_of(
     arguments: Sequence[str],
     alone: Callable[[Invocation], Start],
 ) -> "Attached | None":
-    """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError as `Start`."""
+    """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
+    as `Start`.
+    """
     environment, cwd = os.environ, working_directory()
     if played(invocation, environment) is not None:  # nothing is to run, and a host is a run
         return None
@@ -63,7 +67,9 @@ def client_of(
                 f"this session belongs to {living.facts['vendor']}; {vendor} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
-        return Attached(invocation, settings, installed, arguments, alone, session=session, living=living)
+        return Attached(
+            invocation, settings, installed, arguments, alone, session=session, living=living
+        )
     if not settings.bridge.every:
         return None
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
@@ -75,14 +81,18 @@ def client_of(
 
 
 def check_apart(session: str, dialect: str) -> None:
-    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot join."""
+    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
+    join.
+    """
     living = registry.look_up(session, os.environ)
     if living is not None and living.alive:
         raise _unjoined(living, dialect)
 
 
 def _unjoined(living: Registered, dialect: str) -> FrontendError:
-    return FrontendError(FLAT.format(id=living.id, dialect=dialect), hint=f"`claude stop {living.id}` first")
+    return FrontendError(
+        FLAT.format(id=living.id, dialect=dialect), hint=f"`claude stop {living.id}` first"
+    )
 
 
 def _unbridged(invocation: Invocation, flat: bool) -> str:
@@ -123,7 +133,9 @@ class Attached:
         return None if self._started is None else self._started.recorder
 
     def run(self, signals: "Signals") -> int:
-        """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a run has it."""
+        """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a
+        run has it.
+        """
         try:
             return self._run(signals)
         except ShimError as error:
@@ -132,7 +144,9 @@ class Attached:
             raise
 
     def _whose(self) -> tuple[str, tuple[Tried, ...]]:
-        """The vendor whose turn it would have been, and those of a list that were passed over for it."""
+        """The vendor whose turn it would have been, and those of a list that were passed over for
+        it.
+        """
         if self._living is not None:
             return str(self._living.facts["vendor"]), ()
         try:
@@ -149,7 +163,8 @@ class Attached:
         try:
             for _ in range(JOINS):
                 one = self._living or self._begin()
-                from shim.bridge.attach.joining import EndedError, Joining  # while its host loads, too
+                # while its host loads, too
+                from shim.bridge.attach.joining import EndedError, Joining
 
                 joining = Joining(one, self._invocation, self._settings, own=self._living is None)
                 try:
@@ -158,7 +173,9 @@ class Attached:
                     self._living = None
                     if not self._settings.bridge.every:
                         return self._run_alone(signals, "")
-            raise MachineError(GOING.format(session=self._session), hint="say it again once it is over")
+            raise MachineError(
+                GOING.format(session=self._session), hint="say it again once it is over"
+            )
         except _NoHostError as error:
             return self._run_alone(signals, str(error))
 
@@ -180,14 +197,20 @@ class Attached:
         return self._started.run(signals)
 
     def _begin(self) -> Registered:
-        """A host of our own, or the living one of who was quicker. ShimError where no conversation can begin at all."""
+        """A host of our own, or the living one of who was quicker. ShimError where no conversation
+        can begin at all.
+        """
         environment, cwd = os.environ, working_directory()
         invocation, forked = self._invocation, ""
         session = self._session or invocation.session.session_id or fresh_uuid()
         if invocation.session.fork_session:
             named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
             forked = parse_uuid(named or "") or ""
-        if known := registry.look_up(forked or self._session, environment) if forked or self._session else None:
+        if (
+            known := registry.look_up(forked or self._session, environment)
+            if forked or self._session
+            else None
+        ):
             invocation = going_on_from(known, cwd, invocation, copy=bool(forked))
         begun, asks = self._planned(invocation)
         wanted = Wanted(
@@ -213,9 +236,14 @@ class Attached:
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
     def _planned(self, invocation: Invocation) -> tuple[Start, bool]:
-        """What the host will start, which is nothing yet, and whether it asks. ShimError as a run would raise it."""
+        """What the host will start, which is nothing yet, and whether it asks. ShimError as a run
+        would raise it.
+        """
         streams = invocation.with_flags(
-            input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
+            input_format="stream-json",
+            output_format="stream-json",
+            verbose=True,
+            permission_prompt_tool="stdio",
         )
         allow_mode_change = can_change_mode(self._invocation)
         try:
@@ -223,18 +251,24 @@ class Attached:
             begun.plan(allow_mode_change=allow_mode_change)
             return begun, True
         except FrontendError:  # maybe of a vendor that asks nobody
-            streams = streams.with_flags(permission_prompt_tool=self._invocation.permissions.permission_prompt_tool)
+            streams = streams.with_flags(
+                permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
+            )
             begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
             begun.plan(allow_mode_change=allow_mode_change)
             return begun, False
 
 
 def _without_inside(invocation: Invocation, cwd: str) -> Invocation:
-    """The invocation for a host: what lives in the frontend's process comes with its `initialize`, and goes with it."""
+    """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
+    and goes with it.
+    """
     inside, others = servers(invocation, cwd)
     if not inside:
         return invocation
-    return invocation.with_flags(mcp_config=(dump({"mcpServers": others}).decode(),) if others else ())
+    return invocation.with_flags(
+        mcp_config=(dump({"mcpServers": others}).decode(),) if others else ()
+    )
 
 
 class _NoHostError(Exception):

@@ -1,8 +1,9 @@
-"""One frontend of a session that lives in another process: its lines become frames, the host's frames its lines.
+"""One frontend of a session that lives in another process: its lines become frames, the host's
+frames its lines.
 
-Sans-IO: `heard` takes a line of the frontend's stdin, `framed` a frame of the host; what is to be written is collected,
-lines for the frontend in `lines`, frames for the host in `frames`. Requests are answered as a conversation of its own
-would (contract sections 3 and 6).
+Sans-IO: `heard` takes a line of the frontend's stdin, `framed` a frame of the host; what is to be
+written is collected, lines for the frontend in `lines`, frames for the host in `frames`. Requests
+are answered as a conversation of its own would (contract sections 3 and 6).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,17 @@ from shim.core.reading.typed import Any
 
 OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
-# What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
-TOLD = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
+# What of an `initialize` the session has to be told; the rest is answered from what the host was
+# told at its begin.
+TOLD = (
+    "hooks",
+    "sdkMcpServers",
+    "mcpServers",
+    "agents",
+    "systemPrompt",
+    "appendSystemPrompt",
+    "jsonSchema",
+)
 INITIALIZE = "initialize"
 OURS = object()  # who asked, where it was not the frontend
 OTHERS = "{driver} drives it in the middle of a turn; say it again once that turn has ended"
@@ -29,13 +39,19 @@ LEFT = "the frontend has said all, and answers nothing any more"
 class Frontend:
     """A frontend and its host, in between.
 
-    `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has ended, "" before.
-    `refusal` is why the session did not take the last message. `awaited` are the ids of frames by which it stops
-    something, and which its host has not answered.
+    `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has
+    ended, "" before. `refusal` is why the session did not take the last message. `awaited` are the
+    ids of frames by which it stops something, and which its host has not answered.
     """
 
     def __init__(
-        self, wants: Wants, session: str, mint: Callable[[], str], *, asked: bool, servers: Sequence[str] = ()
+        self,
+        wants: Wants,
+        session: str,
+        mint: Callable[[], str],
+        *,
+        asked: bool,
+        servers: Sequence[str] = (),
     ) -> None:
         """`servers` are the MCP servers of its own process that its command line names."""
         self.turns = OwnTurns(wants, session, mint)
@@ -56,7 +72,8 @@ class Frontend:
         self._answers: dict[str, str] = {}  # our id of an answer → the question
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
         self._put: set[str] = set()  # those that were put to the frontend
-        self._hasty: dict[str, Mapping[str, Any]] = {}  # messages that were said while another drove a turn
+        # messages that were said while another drove a turn
+        self._hasty: dict[str, Mapping[str, Any]] = {}
 
     @property
     def drives(self) -> bool:
@@ -71,7 +88,7 @@ class Frontend:
         """Whether a request of the frontend's waits for its answer."""
         return bool(self._open)
 
-    # -- what the frontend says ---------------------------------------------------------------------------
+    # -- what the frontend says --------------------------------------------------------------------
 
     def heard(self, raw: bytes) -> None:
         """One line of stdin, without its LF."""
@@ -102,7 +119,9 @@ class Frontend:
         self._process.asks.clear()
 
     def _deafen(self) -> None:
-        """No question can be put to the frontend: others who are attached may answer, else it is denied."""
+        """No question can be put to the frontend: others who are attached may answer, else it is
+        denied.
+        """
         self._frame("deaf", id=self._mint())
 
     def interrupt(self) -> None:
@@ -115,7 +134,11 @@ class Frontend:
         for uuid in [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]:
             self._open[mine := self._mint()] = OURS
             self.awaited.add(mine)
-            self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
+            self._frame(
+                "request",
+                id=mine,
+                request={"subtype": "cancel_async_message", "message_uuid": uuid},
+            )
             self.turns.refused(uuid)
         self._process.held.clear()
 
@@ -144,7 +167,9 @@ class Frontend:
             self._frame("message", id=identity, message=message, **given)
 
     def _again(self, identity: str) -> bool:
-        """Say a message once more whose turn was over when it was refused: we had not heard of that. Whether it is."""
+        """Say a message once more whose turn was over when it was refused: we had not heard of
+        that. Whether it is.
+        """
         hasty = self._hasty.pop(identity, None)
         if hasty is None or self.busy or identity not in self.turns.waiting:
             return False
@@ -158,9 +183,13 @@ class Frontend:
             self._frame("take", id=self._mint())
 
     def _brought(self, identity: str, refused: str) -> None:
-        """The session has taken what an `initialize` brings, or refused it: messages behind it go, or are not said."""
+        """The session has taken what an `initialize` brings, or refused it: messages behind it go,
+        or are not said.
+        """
         for message, given in self._process.taken(identity, refused).items():
-            self._send(message, given["message"], **{key: given[key] for key in given if key != "message"})
+            self._send(
+                message, given["message"], **{key: given[key] for key in given if key != "message"}
+            )
 
     def _request(self, event: Mapping[str, Any]) -> None:
         request, identity = event.get("request"), event.get("request_id")
@@ -172,10 +201,19 @@ class Frontend:
             inside = request.get("sdkMcpServers")
             request = {
                 **request,
-                "sdkMcpServers": [*(inside if isinstance(inside, list) else ()), *self._process.servers],
+                "sdkMcpServers": [
+                    *(inside if isinstance(inside, list) else ()),
+                    *self._process.servers,
+                ],
             }
-        if subtype == INITIALIZE and not any(request.get(key) for key in TOLD) and self.welcome.get(INITIALIZE):
-            current = {"current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"}
+        if (
+            subtype == INITIALIZE
+            and not any(request.get(key) for key in TOLD)
+            and self.welcome.get(INITIALIZE)
+        ):
+            current = {
+                "current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"
+            }
             self._answer(identity, {**self.welcome[INITIALIZE], **current})
             return
         if len(self._open) >= OPEN_REQUESTS:
@@ -205,7 +243,7 @@ class Frontend:
                 self._decide(identity, response.get("response"))
             self._resume()
 
-    # -- what the host says -------------------------------------------------------------------------------
+    # -- what the host says ------------------------------------------------------------------------
 
     def framed(self, said: Mapping[str, Any]) -> None:
         """One frame; `raw` in that of a line is Claude's own line, byte for byte."""
@@ -217,7 +255,10 @@ class Frontend:
             case "question":
                 self._question(str(said.get("question")), said.get("request"))
             case "settled":
-                self._settled(str(said.get("question")), denied=said.get("how") == "deny" and said.get("by") is None)
+                self._settled(
+                    str(said.get("question")),
+                    denied=said.get("how") == "deny" and said.get("by") is None,
+                )
             case "ask":
                 self._ask(str(said.get("id")), said.get("request"))
             case "accepted":
@@ -260,7 +301,9 @@ class Frontend:
             self._put_question(question, request)
 
     def _put_question(self, question: str, request: Mapping[str, Any]) -> None:
-        """Put a question to the frontend, if it is asked at all; else it waits for others who are attached."""
+        """Put a question to the frontend, if it is asked at all; else it waits for others who are
+        attached.
+        """
         if not self._asked or self._closed or question in self._put:
             return
         line = dump({"type": "control_request", "request_id": question, "request": request})
@@ -270,9 +313,11 @@ class Frontend:
         self.lines += [*self.turns.state("requires_action"), line]
 
     def _settled(self, question: str, *, denied: bool) -> None:
-        """A question has its answer; one that was put to the frontend, which did not give it, is taken back.
+        """A question has its answer; one that was put to the frontend, which did not give it, is
+        taken back.
 
-        `denied`: nobody could answer it, which a frontend that was not asked is told (contract 5.13).
+        `denied`: nobody could answer it, which a frontend that was not asked is told (contract
+        5.13).
         """
         request = self._questions.pop(question, None)
         if denied and request is not None and not self._asked:
@@ -301,7 +346,9 @@ class Frontend:
         if isinstance(body, dict) and body.get("cancelled") is True:
             self.turns.refused(str(body.get("message_uuid")))
         asked = self._open.pop(identity)
-        self._brought(identity, str(response.get("error")) if response.get("subtype") == "error" else "")
+        self._brought(
+            identity, str(response.get("error")) if response.get("subtype") == "error" else ""
+        )
         if asked is not OURS:
             self._say({"type": "control_response", "response": {**response, "request_id": asked}})
 
@@ -316,7 +363,7 @@ class Frontend:
         elif not self._again(identity) and self.turns.refused(identity):
             self.refusal = reason
 
-    # -- lines and frames ---------------------------------------------------------------------------------
+    # -- lines and frames --------------------------------------------------------------------------
 
     def _frame(self, kind: str, **keys: object) -> None:
         self.frames.append({"kind": kind, **keys})
@@ -336,7 +383,12 @@ class Frontend:
 
     def _answer(self, identity: object, body: object) -> None:
         response = {"subtype": "success", "request_id": identity}
-        self._say({"type": "control_response", "response": response if body is None else response | {"response": body}})
+        self._say(
+            {
+                "type": "control_response",
+                "response": response if body is None else response | {"response": body},
+            }
+        )
 
     def _refuse(self, identity: object, text: str) -> None:
         response = {"subtype": "error", "request_id": identity, "error": text}

@@ -1,4 +1,6 @@
-"""A frontend joins the host of its session: it is let in or told why not, and its flags hold while it is there."""
+"""A frontend joins the host of its session: it is let in or told why not, and its flags hold while
+it is there.
+"""
 
 import os
 import time
@@ -52,9 +54,13 @@ class EndedError(Exception):
 
 
 class Joining:
-    """A frontend and the host of `one`; `own`: that was begun for this frontend, whose flags it has."""
+    """A frontend and the host of `one`; `own`: that was begun for this frontend, whose flags it
+    has.
+    """
 
-    def __init__(self, one: Registered, invocation: Invocation, settings: Settings, *, own: bool) -> None:
+    def __init__(
+        self, one: Registered, invocation: Invocation, settings: Settings, *, own: bool
+    ) -> None:
         self._one = one
         self._invocation = invocation
         self._settings = settings
@@ -72,17 +78,26 @@ class Joining:
 
     async def _greeted(self, signals: Signals) -> Link:
         """A connection to the host. EndedError for one that has ended meanwhile."""
-        name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
+        name, partial = (
+            os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
+            self._invocation.streams.partial,
+        )
         try:
-            return await connect(self._one.session, os.environ, client=name, replay=False, partial=partial)
+            return await connect(
+                self._one.session, os.environ, client=name, replay=False, partial=partial
+            )
         except HostGoneError as error:
             self._wait_for_end(signals)
             if self._own:
-                raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
+                raise MachineError(
+                    f"the session could not begin: {error.reason or 'its host has ended'}"
+                ) from None
             raise EndedError from None
 
     def _wait_for_end(self, signals: Signals) -> None:
-        """A host that is about to end is waited for: two must not have the same session of the vendor's."""
+        """A host that is about to end is waited for: two must not have the same session of the
+        vendor's.
+        """
         one, end = self._one, time.monotonic() + GOING_SECONDS
         while registry.alive(one.session, os.environ):
             if signals.pending:
@@ -94,10 +109,14 @@ class Joining:
                 )
             time.sleep(LOOK_SECONDS)
 
-    async def _converse(self, link: Link, signals: Signals, prompt: str | None, source: "Source | None") -> int:
+    async def _converse(
+        self, link: Link, signals: Signals, prompt: str | None, source: "Source | None"
+    ) -> int:
         streams, asked = self._invocation.streams, prompts(self._invocation)
         inside, _ = servers(self._invocation, working_directory())
-        frontend = Frontend(self._wants(), self._one.session, fresh_uuid, asked=asked, servers=inside)
+        frontend = Frontend(
+            self._wants(), self._one.session, fresh_uuid, asked=asked, servers=inside
+        )
         frontend.framed(link.welcome)
         if frontend.busy and (frontend.others_drive or not asked):
             why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
@@ -109,32 +128,46 @@ class Joining:
         return await loop.run(signals.pending)
 
     async def _narrow(self, link: Link, frontend: Frontend) -> None:
-        """Have the session keep to what our flags forbid beyond its own while we are here, or refuse it."""
+        """Have the session keep to what our flags forbid beyond its own while we are here, or
+        refuse it.
+        """
         one, welcome = self._one, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
         if read is None:  # a host of another version, or one without room for a file
             read = permissions(begun_with(one), os.environ, str(one.facts["cwd"]))
-        less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
+        less = narrower_now(
+            self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ
+        )
         if less.refused:
-            raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
+            raise FrontendError(
+                NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id)
+            )
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
         patient = link.patient
 
         async def narrow(what: str, **frame: object) -> None:
             if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
-                raise FrontendError(NARROWER.format(id=one.id, what=f"{what}: {why}"), hint=INSTEAD.format(id=one.id))
+                raise FrontendError(
+                    NARROWER.format(id=one.id, what=f"{what}: {why}"),
+                    hint=INSTEAD.format(id=one.id),
+                )
 
         if less.mode:
             now = str(welcome.get("mode") or mode)
             held = narrowest((less.mode, now))
-            frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
+            # of what does not change nobody is told
+            frontend.turns.begun_with = held if held != now else ""
             await narrow(f"the permission mode {less.mode}", mode=less.mode)
             frontend.turns.mode = held  # the line that says so comes behind the answer, maybe later
         if less.rules:
             await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
-        if less.model and (error := await patient(_ask(link, frontend, {"subtype": "set_model", "model": less.model}))):
+        if less.model and (
+            error := await patient(
+                _ask(link, frontend, {"subtype": "set_model", "model": less.model})
+            )
+        ):
             tell(f"--model has no effect on the session {one.id}: {error}\n")
 
     def _wants(self) -> Wants:
@@ -163,9 +196,14 @@ async def _answered(link: Link, frontend: Frontend, frame: Mapping[str, Any]) ->
     async for said in link:
         if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
             response = said.get("response") or {}
-            return str(said.get("text") or (response.get("error") if response.get("subtype") == "error" else "") or "")
+            return str(
+                said.get("text")
+                or (response.get("error") if response.get("subtype") == "error" else "")
+                or ""
+            )
         before = len(frontend.lines)
         frontend.framed(said)
-        if said["kind"] == "line":  # what follows from our flags; a run of its own would have begun with them
+        # what follows from our flags; a run of its own would have begun with them
+        if said["kind"] == "line":
             del frontend.lines[before:]
     return "its host has ended"

@@ -1,7 +1,8 @@
-"""The loop of a drop-in whose conversation lives in a host: between the frontend's stdin and stdout, and the host.
+"""The loop of a drop-in whose conversation lives in a host: between the frontend's stdin and
+stdout, and the host.
 
-The host does what a conversation of our own would do; here lines and frames pass, and the end is certain: whatever
-becomes of the host, every message of the frontend gets its one result.
+The host does what a conversation of our own would do; here lines and frames pass, and the end is
+certain: whatever becomes of the host, every message of the frontend gets its one result.
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, s
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, bare
 
-# From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A frontend that kills
-# us closes its pipes in the same moment.
+# From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
+# frontend that kills us closes its pipes in the same moment.
 LEAVING_SECONDS = 1.0
 END_SECONDS = 5.0  # for a host to end its child and itself, once its frontend has what it wanted
 DIED = "the process that holds the session died in the middle of the turn; `claude --resume {session}` goes on with it"
@@ -35,10 +36,12 @@ OVER = "the session has ended ({why}); `claude --resume {session}` goes on with 
 class AttachLoop(Loop):
     """One frontend of one host.
 
-    A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one that is leaving.
+    A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one
+    that is leaving.
 
-    `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
-    come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
+    `prompt` is the one message of the command line, and `source` brings only answers then; without
+    it the messages come from `source`. `ends`: the session is the frontend's own, and ends with it
+    where it is ended on purpose.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class AttachLoop(Loop):
         await self._go()
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
-        failed = self._frontend.turns.result.get("is_error") or (self._lost and not self._frontend.bye)
+        failed = self._frontend.turns.result.get("is_error") or (
+            self._lost and not self._frontend.bye
+        )
         return 1 if failed and not self._ending and not self._gone else 0
 
     async def _until_answered(self) -> None:
@@ -107,12 +112,16 @@ class AttachLoop(Loop):
         """The host has gone: the turn that ran has no result but ours."""
         frontend, session = self._frontend, str(self._frontend.welcome.get("session"))
         if not frontend.turns.idle:
-            text = ENDED.format(why=frontend.bye, session=session) if frontend.bye else DIED.format(session=session)
+            text = (
+                ENDED.format(why=frontend.bye, session=session)
+                if frontend.bye
+                else DIED.format(session=session)
+            )
             await self._conclude(text, "signal" if frontend.bye else "internal")
         elif self._listening:
             tell(OVER.format(why=frontend.bye or "its process died", session=session))
 
-    # -- lines and frames ---------------------------------------------------------------------------------
+    # -- lines and frames --------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         """Read what the host says until it has gone."""
@@ -138,14 +147,18 @@ class AttachLoop(Loop):
         for raw in source.lines.close():
             frontend.heard(raw)
         if source.lines.skipped:
-            tell(f"skipped {source.lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
+            tell(
+                f"skipped {source.lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n"
+            )
         frontend.closed()
         await self._flush()
         self._listening, self._silent_since = False, anyio.current_time()
         self._tell_news()
 
     async def _flush(self) -> None:
-        """Write what waits: lines for the frontend, and frames for the host, which may not take them for long."""
+        """Write what waits: lines for the frontend, and frames for the host, which may not take
+        them for long.
+        """
         await self._write()
         await self._send()
 
@@ -169,10 +182,14 @@ class AttachLoop(Loop):
                 await self._output.lines(b"".join(line + b"\n" for line in lines))
             if result := frontend.turns.result:
                 text = result.get("result")
-                said = text if isinstance(text, str) else "\n".join(map(str, result.get("errors") or ()))
+                said = (
+                    text
+                    if isinstance(text, str)
+                    else "\n".join(map(str, result.get("errors") or ()))
+                )
                 await self._output.close(said, frontend.turns.result_line)
 
-    # -- ends ---------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     async def _conclude(self, reason: str, cause: Cause) -> None:
         """A result of ours, for what has none."""
@@ -204,21 +221,25 @@ class AttachLoop(Loop):
         if self._ends and (stopped or answered) and not frontend.others_drive:
             last.append({"kind": "end", "id": fresh_uuid()})
         elif stopped and runs and not frontend.others_drive:
-            last.append({"kind": "interrupt", "id": fresh_uuid()})  # what it asked for; the session stays
+            # what it asked for; the session stays
+            last.append({"kind": "interrupt", "id": fresh_uuid()})
         frames, frontend.frames = [*frontend.frames, *last], []
         waiting = frontend.awaited = {str(frame["id"]) for frame in last}
         try:
             with anyio.move_on_after(LAST_WORDS_SECONDS if self._stopped_by else END_SECONDS):
                 for frame in frames:
                     await self._link.send(frame)
-                while waiting and not self._lost:  # a connection that is closed before may take them with it
+                # a connection that is closed before may take them with it
+                while waiting and not self._lost:
                     await self._news.wait()
         except HostGoneError:
             pass
         if self._stopped_by is not None:  # where the host has not ended the turn by now
             session = self._frontend.welcome.get("session")
             stays = HUNG_UP.format(signal=self._stopped_by, session=session)
-            await self._last_words(f"the turn was stopped by {self._stopped_by}" if last else stays, "signal")
+            await self._last_words(
+                f"the turn was stopped by {self._stopped_by}" if last else stays, "signal"
+            )
 
     def _interrupt(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
@@ -232,7 +253,9 @@ class AttachLoop(Loop):
         self._tell_news()
 
     async def _obeyed(self) -> None:
-        """Have the host hear of the interrupt. NoAnswerError where it does not: then nothing would ever end."""
+        """Have the host hear of the interrupt. NoAnswerError where it does not: then nothing would
+        ever end.
+        """
         await self._write()
         answers = "accepted" in self._frontend.welcome.get("knows", ())
         with anyio.move_on_after(ANSWER_SECONDS):

@@ -1,4 +1,6 @@
-"""What the flags of a frontend forbid that the session which it joins does not: nobody's narrower flags are dropped."""
+"""What the flags of a frontend forbid that the session which it joins does not: nobody's narrower
+flags are dropped.
+"""
 
 from collections.abc import Mapping
 
@@ -14,16 +16,30 @@ from shim.process.environment import working_directory
 from shim.state.claude_settings import ALL, permissions
 
 LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
-# Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
+# Fields of flags that a session which lives cannot be given any more, and that forbid no call: a
+# word for each.
 UNHEEDED = (
     *("allowed_tools", "add_dirs", "mcp_config", *LIMITS),
-    *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
-    *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
+    *(
+        "max_thinking_tokens",
+        "thinking",
+        "effort",
+        "fallback_model",
+        "system_prompt",
+        "system_prompt_file",
+    ),
+    *(
+        "append_system_prompt",
+        "append_system_prompt_file",
+        "skip_permissions",
+        "allow_skip_permissions",
+    ),
     *("permission_prompts", "shim_record"),
 )
 BELOW_BYPASS = NARROWEST_FIRST[-2]  # the widest mode of who is forbidden bypassPermissions
 STDIO = "stdio"  # the permission prompt tool that asks the frontend, which any session can
-# Flags that leave a session less than it has, or keep less of it: none that lives can be given them any more.
+# Flags that leave a session less than it has, or keep less of it: none that lives can be given them
+# any more.
 REFUSED = ("strict_mcp_config", "no_session_persistence", "resume_session_at", "resume_drops_turn")
 REFUSED_OTHERS = ("--agent", "--bare", "--disable-slash-commands", "--safe-mode", "--task-budget")
 HEEDED_OTHERS = ("--managed-settings",)  # with the other settings
@@ -55,10 +71,16 @@ class Narrower(NamedTuple):
 
 
 def narrower_now(
-    asked: Invocation, known: Invocation, known_settled: Settled, cwd: str, mode: str, environment: Mapping[str, str]
+    asked: Invocation,
+    known: Invocation,
+    known_settled: Settled,
+    cwd: str,
+    mode: str,
+    environment: Mapping[str, str],
 ) -> Narrower:
-    """What our flags, and settings files as they are now, forbid beyond those that a session in the folder `cwd` began
-    with. FrontendError for a file that cannot be read; a path means what it meant in the folder where it was said."""
+    """What our flags, and settings files as they are now, forbid beyond those that a session in the
+    folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
+    meant in the folder where it was said."""
     here = working_directory()
     asked, known = rooted(asked, here, cwd), rooted(known, cwd, here)
     settled = _rooted(permissions(asked, environment, cwd), here, cwd)
@@ -66,19 +88,28 @@ def narrower_now(
 
 
 def _rooted(settled: Settled, folder: str, cwd: str) -> Settled:
-    deny, ask, allow = (rooted_rules(rules, folder, cwd) for rules in (settled.deny, settled.ask, settled.allow))
+    deny, ask, allow = (
+        rooted_rules(rules, folder, cwd) for rules in (settled.deny, settled.ask, settled.allow)
+    )
     return settled._replace(deny=deny, ask=ask, allow=allow)
 
 
-def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> Narrower:
-    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen in it now."""
+def narrower(
+    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
+) -> Narrower:
+    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen
+    in it now.
+    """
     deny = _more(_denied(asked, settled), _denied(known, known_settled))
     ask = _more(settled.ask, known_settled.ask)
     if asked.rules.allowed_tools:  # who says nothing takes the session as it is
         ask += _more(_allowed(known, known_settled), _allowed(asked, settled))
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
-    wanted = mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
-    # A plan is said by who wants one, whatever the session is in now; `default` by everybody who chooses nothing.
+    wanted = (
+        mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
+    )
+    # A plan is said by who wants one, whatever the session is in now; `default` by everybody who
+    # chooses nothing.
     less = rank(wanted) < rank(mode) or (given and rank(wanted) < rank("default"))
     unheeded = _unheeded(asked, known)
     if given and rank(wanted) > rank(mode) and not asked.permissions.skip_permissions:
@@ -95,12 +126,18 @@ def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settl
     )
 
 
-def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> list[str]:
+def _refused(
+    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
+) -> list[str]:
     found, only = [], asked.rules.tools
-    if only is not None and not (known.rules.tools is not None and set(known.rules.tools) <= set(only)):
+    if only is not None and not (
+        known.rules.tools is not None and set(known.rules.tools) <= set(only)
+    ):
         found.append("--tools leaves fewer tools")
     found += [
-        f"{flag_name(field)} ends a turn sooner" for field in LIMITS if _tighter(asked.flag(field), known.flag(field))
+        f"{flag_name(field)} ends a turn sooner"
+        for field in LIMITS
+        if _tighter(asked.flag(field), known.flag(field))
     ]
     hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
     found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
@@ -110,11 +147,17 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
         found.append("--restricted forbids more")
     less = [flag_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
     servers, own = asked.configuration, known.configuration
-    if servers.strict_mcp_config and own.strict_mcp_config and set(own.mcp_config) - set(servers.mcp_config):
+    if (
+        servers.strict_mcp_config
+        and own.strict_mcp_config
+        and set(own.mcp_config) - set(servers.mcp_config)
+    ):
         less.append("--strict-mcp-config")
     less += [name for name in _others(asked, known) if name in REFUSED_OTHERS]
     found += [f"{name} leaves it less" for name in less]
-    found += [f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded]
+    found += [
+        f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded
+    ]
     if settled.forbids and mode == NARROWEST_FIRST[-1]:
         found.append(f"{settled.forbids} forbids the mode {mode}")
     return found
@@ -125,15 +168,22 @@ def _tighter(limit: Any, known: Any) -> bool:
 
 
 def _denied(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
-    return (*read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"), *settled.deny)
+    return (
+        *read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
+        *settled.deny,
+    )
 
 
 def _allowed(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
     return (*read_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
 
 
-def _mode_of_files(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled) -> str | None:
-    """The mode that settings of the frontend's own ask for; None for the session's own, which may have left it."""
+def _mode_of_files(
+    asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled
+) -> str | None:
+    """The mode that settings of the frontend's own ask for; None for the session's own, which may
+    have left it.
+    """
     own = asked.configuration.settings not in (None, known.configuration.settings)
     return settled.mode if own or settled.mode != known_settled.mode else None
 
@@ -142,12 +192,17 @@ def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that are about something else than the known ones."""
     same = {(rule.tool, rule.content, rule.base) for rule in known}
     whole = {rule.tool for rule in known if rule.content is None}
-    return tuple(rule for rule in rules if (rule.tool, rule.content, rule.base) not in same and rule.tool not in whole)
+    return tuple(
+        rule
+        for rule in rules
+        if (rule.tool, rule.content, rule.base) not in same and rule.tool not in whole
+    )
 
 
 def _text(rule: Rule) -> str:
     """A rule as words that mean the same in the session's folder."""
-    absolute = rule.base and (rule.content or "").startswith("/")  # relative ones are about the session's folder
+    # relative ones are about the session's folder
+    absolute = rule.base and (rule.content or "").startswith("/")
     return str(rooted_rule(rule, rule.base)) if absolute else str(rule)
 
 
@@ -156,10 +211,19 @@ def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     found = [flag_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
     tools, own = asked.rules.tools, known.rules.tools
     found += ["--tools"] if tools is not None and own is not None and set(tools) > set(own) else []
-    found += ["--permission-prompt-tool"] if asked.permissions.permission_prompt_tool not in (None, STDIO) else []
+    found += (
+        ["--permission-prompt-tool"]
+        if asked.permissions.permission_prompt_tool not in (None, STDIO)
+        else []
+    )
     sources = asked.configuration.setting_sources
-    found += ["--setting-sources"] if sources is not None and _sources(asked) != _sources(known) else []
-    return (*found, *(name for name in _others(asked, known) if name not in (*REFUSED_OTHERS, *HEEDED_OTHERS)))
+    found += (
+        ["--setting-sources"] if sources is not None and _sources(asked) != _sources(known) else []
+    )
+    return (
+        *found,
+        *(name for name in _others(asked, known) if name not in (*REFUSED_OTHERS, *HEEDED_OTHERS)),
+    )
 
 
 def _sources(invocation: Invocation) -> set[str]:

@@ -1,10 +1,13 @@
-"""The reply that a frontend with partial messages has half of: what closes it where its end does not come any more."""
+"""The reply that a frontend with partial messages has half of: what closes it where its end does
+not come any more.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 TEXT_BYTES = 1024 * 1024  # of a block that is open; of a longer one no whole line is said
-PARTS = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking")}  # a delta → its block, its key
+# a delta → its block, its key
+PARTS = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking")}
 
 
 class OpenReply:
@@ -43,14 +46,22 @@ class OpenReply:
         """The lines that are missing (contract S11), without what all lines have."""
         lines: list[Mapping[str, Any]] = []
         for (kind, key), parts in self._said.items() if self._size <= TEXT_BYTES else ():
-            block = {"type": kind, key: "".join(parts)} | ({"signature": ""} if kind == "thinking" else {})
+            block = {"type": kind, key: "".join(parts)} | (
+                {"signature": ""} if kind == "thinking" else {}
+            )
             lines.append({"type": "assistant", "message": {**self._message, "content": [block]}})
         events: list[Mapping[str, Any]] = []
         if self._block is not None:
             events.append({"type": "content_block_stop", "index": self._block})
         if self._message:
-            delta, usage = {"stop_reason": None, "stop_sequence": None}, self._message.get("usage") or {}
-            events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
+            delta, usage = (
+                {"stop_reason": None, "stop_sequence": None},
+                self._message.get("usage") or {},
+            )
+            events += [
+                {"type": "message_delta", "delta": delta, "usage": usage},
+                {"type": "message_stop"},
+            ]
         self._message = {}
         self._end()
         return lines + [{"type": "stream_event", "event": event} for event in events]

@@ -1,4 +1,6 @@
-"""What of a frontend lives in its own process, hooks and MCP servers: none of its messages runs without them."""
+"""What of a frontend lives in its own process, hooks and MCP servers: none of its messages runs
+without them.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,17 +13,24 @@ UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend,
 
 
 def servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
-    """The MCP servers of the frontend's own process, by their names, and the others with their configuration."""
+    """The MCP servers of the frontend's own process, by their names, and the others with their
+    configuration.
+    """
     named = named_servers(invocation, cwd)
-    inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
+    inside = [
+        name
+        for name, server in named.items()
+        if isinstance(server, dict) and server.get("type") == "sdk"
+    ]
     return inside, {name: server for name, server in named.items() if name not in inside}
 
 
 class OwnProcess:
-    """`servers` are the names of those that the command line names; `asks` what the session asks and has no answer yet.
+    """`servers` are the names of those that the command line names; `asks` what the session asks
+    and has no answer yet.
 
-    `untaken` is why the session has not taken what the frontend brings, "" where it has. `held` are the messages that
-    wait for that, by their ids.
+    `untaken` is why the session has not taken what the frontend brings, "" where it has. `held` are
+    the messages that wait for that, by their ids.
     """
 
     def __init__(self, servers: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
-"""Which lines of a living session one frontend is said: those of the turns that answer its own messages.
+"""Which lines of a living session one frontend is said: those of the turns that answer its own
+messages.
 
-A run of its own would have said no others. A frontend that reads up to the next result would take the result of
-somebody else's turn for its own.
+A run of its own would have said no others. A frontend that reads up to the next result would take
+the result of somebody else's turn for its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,11 +49,11 @@ class Whose(Enum):
 class OwnTurns:
     """The frontend's view of the session's turns.
 
-    `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is its own too.
-    `mode` is the session's last permission mode, "" before it was said;
-    `begun_with` the one that its own flags ask for, whose change it is not told.
-    `waiting` are the uuids of its messages that have no result yet, `taken` those that the turn answers. `result` is
-    the last result that it was said, and its line.
+    `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is
+    its own too. `mode` is the session's last permission mode, "" before it was said; `begun_with`
+    the one that its own flags ask for, whose change it is not told. `waiting` are the uuids of its
+    messages that have no result yet, `taken` those that the turn answers. `result` is the last
+    result that it was said, and its line.
     """
 
     def __init__(self, wants: Wants, session: str, mint: Callable[[], str]) -> None:
@@ -109,7 +110,11 @@ class OwnTurns:
             case ("user", _) if line.get("isReplay") is True:
                 return self._echo(raw, line.get("uuid"))
         if self.whose is Whose.BETWEEN:
-            if self.begun_with and line.get("subtype") == "status" and line.get("permissionMode") == self.begun_with:
+            if (
+                self.begun_with
+                and line.get("subtype") == "status"
+                and line.get("permissionMode") == self.begun_with
+            ):
                 self.begun_with = ""
                 return []
             return [self._fit(raw)] if self.driving else []
@@ -132,12 +137,21 @@ class OwnTurns:
         """A call of the frontend's own turn that nobody could be asked about."""
         if self.whose is not Whose.OWN:
             return []
-        line = {"type": "system", "subtype": "permission_denied", "tool_name": request.get("tool_name")}
-        line |= {"tool_use_id": request.get("tool_use_id"), "message": message, "session_id": self._session}
+        line = {
+            "type": "system",
+            "subtype": "permission_denied",
+            "tool_name": request.get("tool_name"),
+        }
+        line |= {
+            "tool_use_id": request.get("tool_use_id"),
+            "message": message,
+            "session_id": self._session,
+        }
         return [dump(line | {"uuid": self._mint()})]
 
     def conclude(self, line: Mapping[str, Any]) -> list[bytes]:
-        """A result of ours, in the place of one that does not come any more; every message has its result then.
+        """A result of ours, in the place of one that does not come any more; every message has its
+        result then.
 
         What the session still says of a turn that ran is not the frontend's any more.
         """
@@ -146,7 +160,9 @@ class OwnTurns:
         self.taken.clear()
         self.waiting.clear()
         about = {"parent_tool_use_id": None, "session_id": self._session}
-        shown += [dump({**missing, **about, "uuid": self._mint()}) for missing in self._reply.close()]
+        shown += [
+            dump({**missing, **about, "uuid": self._mint()}) for missing in self._reply.close()
+        ]
         shown += self._concluded(dump(line), line)
         self.whose = rest
         return shown
@@ -201,10 +217,13 @@ class OwnTurns:
 
     def _end(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
         shown = self._decide() if self.whose is Whose.OPEN else []
-        if self.whose is not Whose.OWN and not (self.whose is Whose.BETWEEN and self.driving and self.waiting):
+        if self.whose is not Whose.OWN and not (
+            self.whose is Whose.BETWEEN and self.driving and self.waiting
+        ):
             self.whose = Whose.BETWEEN
             return []
-        for identity in self.taken or list(self.waiting)[:1]:  # one that was not said again is the oldest
+        # one that was not said again is the oldest
+        for identity in self.taken or list(self.waiting)[:1]:
             self.waiting.pop(identity, None)
         self.taken.clear()
         return [*shown, *self._concluded(self._fit(raw), line)]

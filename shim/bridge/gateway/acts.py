@@ -1,6 +1,8 @@
-"""What a POST does to a session: it opens a connection of its own to the host, says its frames, waits for the word.
+"""What a POST does to a session: it opens a connection of its own to the host, says its frames,
+waits for the word.
 
-Nothing is remembered from one request to the next: a gateway that was killed in between is not missed.
+Nothing is remembered from one request to the next: a gateway that was killed in between is not
+missed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,8 @@ ENDED = "the session has ended"
 LATE = "the session did not answer in time; look whether it was done before you repeat it"
 TEXT_CHARACTERS = 500_000  # of a message
 NAME_CHARACTERS = 200  # of a model or a mode, an id or a question
-# A reason of a host's refusal (`core.bridge.frames.RefusedError`) → the status that says it; 400 for all others.
+# A reason of a host's refusal (`core.bridge.frames.RefusedError`) → the status that says it; 400
+# for all others.
 STATUS = {
     "not-driver": 409,
     "not-owner": 409,
@@ -36,7 +39,9 @@ STATUS = {
 }
 
 
-async def act(hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: bool = False) -> dict[str, Any]:
+async def act(
+    hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: bool = False
+) -> dict[str, Any]:
     """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
     mark = str(frame.get("id") or uuid4())
     try:
@@ -69,11 +74,18 @@ def _settles(heard: Frame, mark: str, frame: Mapping[str, Any]) -> dict[str, Any
     if heard.kind == "refused" and said.get("id") in (mark, f"take-{mark}"):
         reason = str(said.get("reason"))
         driver = {"driver": clean(said["driver"])} if said.get("driver") else {}
-        raise Refused(STATUS.get(reason, 400), clean(str(said.get("text") or reason)), reason=clean(reason), **driver)
+        raise Refused(
+            STATUS.get(reason, 400),
+            clean(str(said.get("text") or reason)),
+            reason=clean(reason),
+            **driver,
+        )
     return None
 
 
-async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+async def answer(
+    hosts: Hosts, session: str, question: str, body: Mapping[str, Any]
+) -> dict[str, Any]:
     """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
     behavior, mark = body.get("behavior"), str(uuid4())
     if behavior not in ("allow", "deny"):
@@ -89,9 +101,17 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
                         gone = question not in said.get("questions", ())
                     asked = heard.kind == "question" and about
                     if not sent and (asked or gone):
-                        # An answer to what is not open is said too: the host knows who settled it, and how.
+                        # An answer to what is not open is said too: the host knows who settled it,
+                        # and how.
                         decision = _decision(body, said["request"] if asked else {}, cwd)
-                        await feed.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
+                        await feed.send(
+                            {
+                                "kind": "answer",
+                                "id": mark,
+                                "question": question,
+                                "decision": decision,
+                            }
+                        )
                         sent = True
                     if heard.kind == "settled" and about and (gone or said.get("by") != me):
                         how = {"by": clean(said.get("by")), "how": clean(said.get("how"))}
@@ -119,7 +139,9 @@ def _decision(body: Mapping[str, Any], request: Mapping[str, Any], cwd: str) -> 
 
 
 def read_flag(body: Mapping[str, Any], key: str) -> bool:
-    """Return a boolean of a request's body, False if it is missing. Raise Refused for another value."""
+    """Return a boolean of a request's body, False if it is missing. Raise Refused for another
+    value.
+    """
     value = body.get(key, False)
     if not isinstance(value, bool):
         raise Refused(400, f"`{key}` is {clean(value)!r}, it must be true or false")
@@ -127,10 +149,11 @@ def read_flag(body: Mapping[str, Any], key: str) -> bool:
 
 
 def read_message_id(body: Mapping[str, Any]) -> str:
-    """Return the id of a message, or "" if the body has none. Raise Refused for an id that is not a UUID.
+    """Return the id of a message, or "" if the body has none. Raise Refused for an id that is not a
+    UUID.
 
-    The message's line has the same id. So a message that is posted twice is accepted once, also after the session has
-    ended and was resumed.
+    The message's line has the same id. So a message that is posted twice is accepted once, also
+    after the session has ended and was resumed.
     """
     value = text(body, "id", needed=False)
     parsed = parse_uuid(value) if value else ""
@@ -139,7 +162,9 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     return parsed
 
 
-def text(body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = NAME_CHARACTERS) -> str:
+def text(
+    body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = NAME_CHARACTERS
+) -> str:
     """A text of a request's body. Refused says what is wrong with it."""
     value = body.get(key)
     if value is None and not needed:
@@ -147,7 +172,9 @@ def text(body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = 
     if not isinstance(value, str) or (needed and not value.strip()):
         raise Refused(400, f"`{key}` must be a text")
     if len(value) > most:
-        raise Refused(413 if most == TEXT_CHARACTERS else 400, f"`{key}` may have at most {most:,} characters")
+        raise Refused(
+            413 if most == TEXT_CHARACTERS else 400, f"`{key}` may have at most {most:,} characters"
+        )
     if "\0" in value:
         raise Refused(400, f"`{key}` may have no NUL character")
     return value

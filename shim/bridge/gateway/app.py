@@ -2,57 +2,82 @@
 
     GET  /                       the page; /assets/NAME are its files
     GET  /openapi.json           this list, for programs
-    POST /login {token}          a cookie for a token, or for what the printed address has in its place: {role:
-                                 "drive"|"watch", proof}; with the cookie every request has the proof as its header
+    POST /login {token}          a cookie for a token, or for what the printed address has in its
+                                 place: {role:
+                                 "drive"|"watch", proof}; with the cookie every request has the
+                                     proof as its header
                                  X-Shim-Page. POST /logout {} ends the cookie
-    GET  /me                     {role, version, vendors: [names], installed: [names of those whose program is here]}
+    GET  /me                     {role, version, vendors: [names], installed: [names of those whose
+         program is here]}
     GET  /sessions               {sessions: [SESSION…]}, the last begun first
     GET  /sessions/ID            SESSION; ID is the short id or the UUID
-    POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id, session}
+    POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id,
+                                                                                     session}
     GET  /sessions/ID/events     server-sent events: lines as they are (below)
-    GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N of what was before
-    POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session again that has ended
+    GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N
+         of what was before
+    POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session
+        again that has ended
     POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
     POST /sessions/ID/interrupt {}
     POST /sessions/ID/model {model, take?}             POST /sessions/ID/mode {mode, take?}
     POST /sessions/ID/take {}                          POST /sessions/ID/release {}
     POST /sessions/ID/stop {take?}
 
-SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor, needs, detail, driver,
-version}: the facts of `host.json`, times in ms since 1970, null for what is not known.
+SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor,
+needs, detail, driver, version}: the facts of `host.json`, times in ms since 1970, null for what is
+not known.
 
-A refusal is {error: a sentence, …}: 400 it cannot be read, 401 no good token, 403 it may not be done, 404 no such
-session, 409 {driver} somebody else drives (`take: true` takes the session), {by, how} the question was settled before,
-or the session has ended; 413 too long, 415 no JSON, 429 too much, 504 no word of the session.
+A refusal is {error: a sentence, …}: 400 it cannot be read, 401 no good token, 403 it may not be
+done, 404 no such session, 409 {driver} somebody else drives (`take: true` takes the session), {by,
+how} the question was settled before, or the session has ended; 413 too long, 415 no JSON, 429 too
+much, 504 no word of the session.
 
-EVENTS of a stream. `id: GENERATION-NUMBER` stands at numbered lines alone; a browser that comes back with it as
-Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ended and nothing is new.
+EVENTS of a stream. `id: GENERATION-NUMBER` stands at numbered lines alone; a browser that comes
+back with it as Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ended
+and nothing is new.
 
-    events: line     Claude's line, byte for byte      partial  one without a number (`stream_event`)
-            welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge (core/bridge/frames.py)
+    events: line     Claude's line, byte for byte      partial  one without a number
+                     (`stream_event`)
+            welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge
+                (core/bridge/frames.py)
 
-    steps:  welcome  {session, id, name, vendor, cwd, model, mode, bypass, generation, number, state, driver,
+    steps:  welcome  {session, id, name, vendor, cwd, model, mode, bypass, generation, number,
+        state, driver,
                      questions: [ids], models: [{value, displayName}]…}
-            about    {title, began: ms since 1970 of time 0, left_out: how many steps before the first one}
-            step     a step, new or changed: what has its `number` is replaced, else its place is by `number`. The keys
-                     are those of the exported page's steps: {number, kind, at, until?, turn, depth, above, name,
-                     outcome, main, text | trees, diff, output, fields: [[name, text]], facts: [[name, text]]}, empty
-                     ones left out. kind: start prompt thinking text call note error result. A call without `outcome`
+            about    {title, began: ms since 1970 of time 0, left_out: how many steps before the
+                     first one}
+            step     a step, new or changed: what has its `number` is replaced, else its place is by
+                     `number`. The keys
+                     are those of the exported page's steps: {number, kind, at, until?, turn, depth,
+                         above, name,
+                     outcome, main, text | trees, diff, output, fields: [[name, text]], facts:
+                         [[name, text]]}, empty
+                     ones left out. kind: start prompt thinking text call note error result. A call
+                         without `outcome`
                      runs.
-            live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of the agent that
-                     serves the call `above` (0: the main one); `begin` starts another one. It is gone with the next
+            live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of
+                     the agent that
+                     serves the call `above` (0: the main one); `begin` starts another one. It is
+                         gone with the next
                      step of that agent, with any result, and with a `gap`
-            question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it is denied, main?,
+            question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it
+                is denied, main?,
                      fields?: [[name, text]],
-                     diff?, message?, reason?, path?, asked?: Claude's questions with their options, schema?,
+                     diff?, message?, reason?, path?, asked?: Claude's questions with their options,
+                         schema?,
                      always?: [the rules that always allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
-            state    {state, status, waitingFor, needs, detail, model, mode}    driver   {client: a name, or null}
+            state    {state, status, waitingFor, needs, detail, model, mode}    driver   {client: a
+                     name, or null}
             mode     {mode}: the permission mode is this one now
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
-            gap      {from, to, reason}: forget all steps; they are told anew. With the reason `slow` only some `live`
-                     is missing, and no step                                       bye  {reason}: the session has ended
+            gap      {from, to, reason}: forget all steps; they are told anew. With the reason
+                     `slow` only some `live`
+                     is missing, and no step                                       bye  {reason}:
+                                                                                   the session has
+                                                                                   ended
 """
 
 import os
@@ -84,8 +109,15 @@ from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 DRAWING = os.path.join(os.path.dirname(__file__), "..", "..", "story", "export", "assets")
-SHARED = ("look.css", "steps.css", "elements.js", "steps.js")  # the drawing that the exported page has too
-KINDS = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml", "png": "image/png"}
+# the drawing that the exported page has too
+SHARED = ("look.css", "steps.css", "elements.js", "steps.js")
+KINDS = {
+    "css": "text/css",
+    "js": "text/javascript",
+    "html": "text/html",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
 KINDS["webmanifest"] = "application/manifest+json"
 INDEX = "index.html"
 # Of the facts of a session.
@@ -113,9 +145,17 @@ def application(hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -
         Route("/sessions/{id}", gateway.session),
         Route("/sessions/{id}/events", gateway.events, methods=["GET"]),
         Route("/sessions/{id}/steps", gateway.steps, methods=["GET"]),
-        *(Route(f"/sessions/{{id}}/{name}", gateway.act, methods=["POST"], name=name) for name in ACTS),
+        *(
+            Route(f"/sessions/{{id}}/{name}", gateway.act, methods=["POST"], name=name)
+            for name in ACTS
+        ),
     ]
-    handlers: dict[Any, Any] = {Refused: _refused, HTTPException: _unknown, ShimError: _failed, ClientDisconnect: _gone}
+    handlers: dict[Any, Any] = {
+        Refused: _refused,
+        HTTPException: _unknown,
+        ShimError: _failed,
+        ClientDisconnect: _gone,
+    }
     return Gate(Starlette(routes=routes, exception_handlers=handlers), names, tokens)
 
 
@@ -144,11 +184,12 @@ class Gateway:
         self._names = names
         self._tokens = tokens
         self._limits = limits
-        # The files are kept in memory: an upgrade may replace them, and a page has to fit its server.
+        # The files are kept in memory: an upgrade may replace them, and a page has to fit its
+        # server.
         self._assets = {name: _read_asset(DRAWING, name) for name in SHARED}
         self._assets |= {name: _read_asset(ASSETS, name) for name in os.listdir(ASSETS)}
 
-    # -- what anybody may have ---------------------------------------------------------------------------------
+    # -- what anybody may have ---------------------------------------------------------------------
 
     async def page(self, request: Request) -> Response:
         return Response(self._assets[INDEX], media_type="text/html")
@@ -170,23 +211,38 @@ class Gateway:
         tokens = self._tokens.current()
         role = tokens.role(token) or tokens.role_of_way_in(token, time.time())
         if role is None:
-            raise Refused(401, "this token is unknown, or too old; `shim bridge token` shows the one that is good")
+            raise Refused(
+                401,
+                "this token is unknown, or too old; `shim bridge token` shows the one that is good",
+            )
         authority = self._names.authority
         cookie = set_cookie(self._names, tokens.cookie(role, authority))
-        return _json({"role": role, "proof": tokens.proof(role, authority)}, headers={"set-cookie": cookie})
+        return _json(
+            {"role": role, "proof": tokens.proof(role, authority)}, headers={"set-cookie": cookie}
+        )
 
-    # -- with a token ------------------------------------------------------------------------------------------
+    # -- with a token ------------------------------------------------------------------------------
 
     async def log_out(self, request: Request) -> Response:
         return _json({}, headers={"set-cookie": set_cookie(self._names, "")})
 
     async def me(self, request: Request) -> Response:
         """What this visitor may do, and what a new session may be of."""
-        told = {"role": _visitor(request).role, "version": __version__, "vendors": list(vendors.VENDORS)}
+        told = {
+            "role": _visitor(request).role,
+            "version": __version__,
+            "vendors": list(vendors.VENDORS),
+        }
         return _json({**told, "installed": await anyio.to_thread.run_sync(self._hosts.installed)})
 
     async def sessions(self, request: Request) -> Response:
-        return _json({"sessions": [_shown(one) for one in await anyio.to_thread.run_sync(self._hosts.sessions)]})
+        return _json(
+            {
+                "sessions": [
+                    _shown(one) for one in await anyio.to_thread.run_sync(self._hosts.sessions)
+                ]
+            }
+        )
 
     async def session(self, request: Request) -> Response:
         return _json(_shown(await self._found(request)))
@@ -202,9 +258,13 @@ class Gateway:
             raise Refused(400, f"`last` must be a number up to {MOST_STEPS:,}")
         return await self._stream(request, lambda cursor: Drawn(cursor, int(last)))
 
-    async def _stream(self, request: Request, teller: Callable[[Cursor | None], Teller]) -> Ended | EventStream:
+    async def _stream(
+        self, request: Request, teller: Callable[[Cursor | None], Teller]
+    ) -> Ended | EventStream:
         found = await self._found(request)
-        cursor = cursor_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+        cursor = cursor_of(
+            request.headers.get("last-event-id") or request.query_params.get("after", "")
+        )
         if cursor is not None and not found["alive"] and self._hosts.seen(found["session"], cursor):
             return Ended()
         visitor = _visitor(request)
@@ -218,14 +278,22 @@ class Gateway:
         prompt = acts.text(body, "prompt", most=acts.TEXT_CHARACTERS)
         model, mode = acts.text(body, "model", needed=False), acts.text(body, "mode", needed=False)
         if not vendor_name(vendor) or vendor not in vendors.VENDORS:
-            raise Refused(400, f"there is no vendor {clean(vendor)!r}; there are {', '.join(vendors.VENDORS)}")
+            raise Refused(
+                400, f"there is no vendor {clean(vendor)!r}; there are {', '.join(vendors.VENDORS)}"
+            )
         if mode == BYPASS:
-            raise Refused(403, f"a session with {BYPASS} is not begun from the web; begin it on the machine")
+            raise Refused(
+                403, f"a session with {BYPASS} is not begun from the web; begin it on the machine"
+            )
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
-            raise Refused(400, "`cwd` must be the absolute path of a folder that exists", field="cwd")
+            raise Refused(
+                400, "`cwd` must be the absolute path of a folder that exists", field="cwd"
+            )
         if model.startswith("-") or mode.startswith("-"):
             raise Refused(400, "neither a model nor a mode begins with a dash")
-        session = await anyio.to_thread.run_sync(self._hosts.start, NewSession(vendor, prompt, cwd, model, mode))
+        session = await anyio.to_thread.run_sync(
+            self._hosts.start, NewSession(vendor, prompt, cwd, model, mode)
+        )
         return _json({"id": short_id(session), "session": session}, status=201)
 
     async def act(self, request: Request) -> Response:
@@ -239,14 +307,18 @@ class Gateway:
         if not found["alive"] and name == "messages" and wake:
             session, message_id = found["session"], frame["id"]
             prompt = frame["message"]["content"]
-            if message_id and await anyio.to_thread.run_sync(self._hosts.taken, session, message_id):
+            if message_id and await anyio.to_thread.run_sync(
+                self._hosts.taken, session, message_id
+            ):
                 return _json({"id": message_id})
             if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, message_id):
                 return _json({"woken": True})
         elif not found["alive"]:
             raise Refused(409, acts.ENDED, state=found.get("state"))
         if name == "answers":
-            return _json(await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body))
+            return _json(
+                await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body)
+            )
         return _json(await acts.act(self._hosts, found["session"], frame, take=take))
 
     async def _posted(self, request: Request) -> dict[str, Any]:
@@ -259,7 +331,10 @@ class Gateway:
         named = is_short_id(word) or parse_uuid(word) == word
         found = await anyio.to_thread.run_sync(self._hosts.find, word) if named else []
         if len(found) != 1:
-            raise Refused(404 if not found else 409, "there is no such session" if not found else "give the whole id")
+            raise Refused(
+                404 if not found else 409,
+                "there is no such session" if not found else "give the whole id",
+            )
         return found[0]
 
 
@@ -298,12 +373,17 @@ def _refused(request: Request, refusal: Refused) -> Response:
 
 
 def _unknown(request: Request, error: HTTPException) -> Response:
-    text = {404: "there is nothing here", 405: "this is not done here"}.get(error.status_code, error.detail)
+    text = {404: "there is nothing here", 405: "this is not done here"}.get(
+        error.status_code, error.detail
+    )
     return _json({"error": text}, status=error.status_code)
 
 
 def _failed(request: Request, error: ShimError) -> Response:
-    return _json({"error": clean(str(error)), **({"hint": clean(error.hint)} if error.hint else {})}, status=409)
+    return _json(
+        {"error": clean(str(error)), **({"hint": clean(error.hint)} if error.hint else {})},
+        status=409,
+    )
 
 
 def _gone(request: Request, error: ClientDisconnect) -> Response:

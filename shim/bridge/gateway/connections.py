@@ -1,7 +1,8 @@
-"""Connections of uvicorn with limits that it does not have: their number, and the time until a request is whole.
+"""Connections of uvicorn with limits that it does not have: their number, and the time until a
+request is whole.
 
-A flood of connections, or of requests that never end (slow-loris), costs a bounded amount and shuts nobody out: who
-has not said a whole request makes room for the next one.
+A flood of connections, or of requests that never end (slow-loris), costs a bounded amount and shuts
+nobody out: who has not said a whole request makes room for the next one.
 """
 
 import asyncio
@@ -14,18 +15,22 @@ from shim.process.descriptors import limit_connections
 
 CONNECTIONS = 512  # at once, if the process has enough file descriptors; a person needs about ten
 DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
-# For files, for hosts that are started, and for connections that were accepted but not yet counted (ACCEPT_BACKLOG).
+# For files, for hosts that are started, and for connections that were accepted but not yet counted
+# (ACCEPT_BACKLOG).
 RESERVED_DESCRIPTORS = 96
 ACCEPT_BACKLOG = 16  # asyncio accepts so many connections before the first of them is counted
 REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
 HEAD_BYTES = 32 * 1024
-TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux: until what nobody took is an error
+# Linux: until what nobody took is an error
+TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
 
 
 def max_connections() -> int:
     """Return how many connections may be open at once."""
-    return limit_connections(CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS)
+    return limit_connections(
+        CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS
+    )
 
 
 class BoundedConnection(H11Protocol):
@@ -35,7 +40,9 @@ class BoundedConnection(H11Protocol):
     _idle: dict[int, dict["BoundedConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
 
     def connection_made(self, transport: Any) -> None:
-        """Let it in; the one that has been silent for the longest time goes when there are too many."""
+        """Let it in; the one that has been silent for the longest time goes when there are too
+        many.
+        """
         super().connection_made(transport)
         if TCP_USER_TIMEOUT is not None:  # a phone that left the network says no goodbye
             peer = transport.get_extra_info("socket")

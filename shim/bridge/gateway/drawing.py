@@ -1,8 +1,10 @@
-"""Draws a session for the page while it goes on: the steps of the exported page, one by one, and open questions.
+"""Draws a session for the page while it goes on: the steps of the exported page, one by one, and
+open questions.
 
-Steps come from numbered lines alone, so that each has the same number for everybody, whenever they came. What is
-streamed meanwhile is told apart, as `live` text that the next step takes the place of. Nothing is blanked: the page
-shows its owner what the terminal shows. Everything is made printable.
+Steps come from numbered lines alone, so that each has the same number for everybody, whenever they
+came. What is streamed meanwhile is told apart, as `live` text that the next step takes the place
+of. Nothing is blanked: the page shows its owner what the terminal shows. Everything is made
+printable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +33,8 @@ class Drawing:
         self.story = Story()
         self.began: int | None = None
         self._exported = Exported(redact=False, keep=False)
-        self._failed: dict[int, tuple[Sheet, str]] = {}  # calls of this turn, which its result may call denied
+        # calls of this turn, which its result may call denied
+        self._failed: dict[int, tuple[Sheet, str]] = {}
 
     @property
     def title(self) -> str:
@@ -65,7 +68,11 @@ class Drawing:
             if sheet.kind == "call" and sheet.outcome == "failed":
                 self._failed[sheet.number] = sheet, sheet.outcome
             elif sheet.kind == "result" and change.what == "end":
-                touched |= {number: other for number, (other, was) in self._failed.items() if other.outcome != was}
+                touched |= {
+                    number: other
+                    for number, (other, was) in self._failed.items()
+                    if other.outcome != was
+                }
                 self._failed.clear()
         return [touched[number] for number in sorted(touched)]
 
@@ -79,12 +86,18 @@ class Drawing:
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
             name = printable(str(block.get("name") or ""))
-            kind = "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
+            kind = (
+                "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
+            )
             return {"above": above, "kind": kind, "name": name, "begin": True, "text": ""}
         if event.get("type") == "content_block_delta" and isinstance(delta, Mapping):
             for kind in ("text", "thinking"):
                 if isinstance(text := delta.get(kind), str) and text:
-                    return {"above": above, "kind": kind, "text": printable(text.replace("\r\n", "\n"))}
+                    return {
+                        "above": above,
+                        "kind": kind,
+                        "text": printable(text.replace("\r\n", "\n")),
+                    }
         return None
 
     def totals(self) -> dict[str, Any]:
@@ -105,7 +118,8 @@ def step_of(sheet: Sheet) -> dict[str, Any]:
 
 
 def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
-    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of it is printable.
+    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
+    it is printable.
 
     `always` are the rules that the answer "always" allows in this session, `cwd` its folder.
     """
@@ -115,16 +129,28 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
     difference = printable(diff_of(tool, arguments, None, context=WHOLE))
     asked = arguments.get("questions") if tool == QUESTION else None
     said = said_by_diff(tool, arguments) if difference else frozenset()
-    given = {"url": request["url"]} if request.get("url") else () if asked and plainly_asked(arguments) else arguments
+    given = (
+        {"url": request["url"]}
+        if request.get("url")
+        else ()
+        if asked and plainly_asked(arguments)
+        else arguments
+    )
     left = [(key, value) for key, value in dict(given).items() if key not in said]
     fields = [(printable(key), _text(value)) for key, value in left[:FIELDS]]
     if len(left) > FIELDS:
         fields.append(("…", _text(dict(left[FIELDS:]))))
     told = {
         "question": name,
-        "kind": "ask" if asked else ELICITATION if request.get("subtype") == ELICITATION else "permission",
+        "kind": "ask"
+        if asked
+        else ELICITATION
+        if request.get("subtype") == ELICITATION
+        else "permission",
         "tool": printable(tool),
-        "main": _text(next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")),
+        "main": _text(
+            next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")
+        ),
         "fields": fields,
         "diff": difference,
         "message": _text(request.get("message") or request.get("description") or ""),
@@ -134,11 +160,17 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
         "schema": clean(request.get("requested_schema")),
         "always": [printable(rule) for rule in answering.question_of(name, request, cwd).rules],
     }
-    return {key: value for key, value in told.items() if value or key in ("question", "kind", "tool")}
+    return {
+        key: value for key, value in told.items() if value or key in ("question", "kind", "tool")
+    }
 
 
 def _text(value: Any) -> str:
-    told = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    told = (
+        value
+        if isinstance(value, str)
+        else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    )
     return printable(told.replace("\r\n", "\n"))
 
 

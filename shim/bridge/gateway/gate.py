@@ -1,7 +1,8 @@
 """Who may come in: each request is judged here before any of it reaches a session.
 
-Names (Host), senders (Origin, Sec-Fetch-Site), kinds (Content-Type), sizes and tokens are checked, and each response
-gets the headers that bind the browser. Nothing of a session is readable without a token.
+Names (Host), senders (Origin, Sec-Fetch-Site), kinds (Content-Type), sizes and tokens are checked,
+and each response gets the headers that bind the browser. Nothing of a session is readable without a
+token.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -14,7 +15,8 @@ from shim.bridge.gateway.tokens import Role, TokenFile
 from shim.core.reading.account import printable
 
 BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
-OPEN_BYTES = 4096  # of a request before a token is known: anybody may send it, on every connection at once
+# of a request before a token is known: anybody may send it, on every connection at once
+OPEN_BYTES = 4096
 OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
 ASSETS = "/assets/"
 METHODS = frozenset(("GET", "POST"))
@@ -60,7 +62,9 @@ def add_port(host: str, *, secure: bool) -> str:
 
 
 def add_origin_port(origin: str) -> str:
-    """Return an origin with its port. An origin without a scheme, such as "null", is returned unchanged."""
+    """Return an origin with its port. An origin without a scheme, such as "null", is returned
+    unchanged.
+    """
     scheme, separator, host = origin.partition("://")
     return f"{scheme}://{add_port(host, secure=scheme == 'https')}" if separator else origin
 
@@ -68,11 +72,12 @@ def add_origin_port(origin: str) -> str:
 class Names(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
-    Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So `add_port` adds the
-    port before names are compared.
+    Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
+    `add_port` adds the port before names are compared.
 
-    `any_address`: every address of this machine is served, so that any IP address is a good host; another page cannot
-    make a browser believe that an address is its own (DNS rebinding needs a name).
+    `any_address`: every address of this machine is served, so that any IP address is a good host;
+    another page cannot make a browser believe that an address is its own (DNS rebinding needs a
+    name).
     """
 
     hosts: frozenset[str]
@@ -118,13 +123,18 @@ class Gate:
                 begun = True
                 given = {name.lower() for name, _ in message["headers"]}
                 more = ((name.encode(), value.encode()) for name, value in HEADERS.items())
-                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in given)]
+                message["headers"] = [
+                    *message["headers"],
+                    *(pair for pair in more if pair[0] not in given),
+                ]
             await send(message)
 
         try:
             visitor = self._judge(scope)
             scope.setdefault("state", {})["visitor"] = visitor
-            await self._app(scope, _limited(receive, OPEN_BYTES if visitor is None else BODY_BYTES), bound)
+            await self._app(
+                scope, _limited(receive, OPEN_BYTES if visitor is None else BODY_BYTES), bound
+            )
         except Refused as refusal:
             if not begun:
                 await refuse(bound, refusal)
@@ -135,7 +145,9 @@ class Gate:
         path, method = scope["path"], scope["method"]
         if not self._named(headers.get(b"host", "")):
             host = printable(headers.get(b"host", ""))[:100]
-            raise Refused(403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name")
+            raise Refused(
+                403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name"
+            )
         if method not in METHODS:
             raise Refused(405, "only GET and POST are answered")
         open_to_all = path in OPEN or path.startswith(ASSETS)
@@ -156,18 +168,25 @@ class Gate:
         if host in self._names.hosts:
             return True
         port = self._names.any_address
-        return bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
+        return (
+            bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
+        )
 
     def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
-        """Refuse what another page sends in the user's name. `page`: it is an asset, to which a link may lead."""
+        """Refuse what another page sends in the user's name. `page`: it is an asset, to which a
+        link may lead.
+        """
         origin = headers.get(b"origin")
         scheme = "https" if self._names.secure else "http"
-        own = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")  # the host was checked before
+        # the host was checked before
+        own = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
         if origin is not None and add_origin_port(origin) not in (own, *self._names.origins):
             raise Refused(403, "another page may not ask this gateway")
         site = headers.get(b"sec-fetch-site", "none")
         followed = (
-            page and headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+            page
+            and headers.get(b"sec-fetch-mode") == "navigate"
+            and headers.get(b"sec-fetch-dest") == "document"
         )
         if site not in ("none", "same-origin") and not followed:
             raise Refused(403, "another page may not ask this gateway")
@@ -179,14 +198,18 @@ class Gate:
             kind, _, token = bearer.partition(" ")
             role = self._tokens.current().role(token.strip()) if kind.lower() == "bearer" else None
             if role is None:
-                raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
+                raise Refused(
+                    401, "this token is unknown; `shim bridge token` shows the one that is good"
+                )
             return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
         cookie, proof = self._cookie(headers.get(b"cookie", "")), headers.get(PROOF, "")
         authority = self._names.authority
         role = self._tokens.current().role_of_page(cookie, proof, authority) if cookie else None
         if role is None:
             raise Refused(401, "nothing is shown without a token; `shim bridge token` shows it")
-        return Visitor(role, lambda: self._tokens.current().role_of_page(cookie, proof, authority) == role), True
+        return Visitor(
+            role, lambda: self._tokens.current().role_of_page(cookie, proof, authority) == role
+        ), True
 
     def _cookie(self, header: str) -> str:
         """The value of our cookie, "" if there is none."""
@@ -205,7 +228,12 @@ def cookie_name(names: Names) -> str:
 
 def set_cookie(names: Names, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
-    parts = [f"{cookie_name(names)}={value}", "Path=/", f"Max-Age={COOKIE_SECONDS if value else 0}", "HttpOnly"]
+    parts = [
+        f"{cookie_name(names)}={value}",
+        "Path=/",
+        f"Max-Age={COOKIE_SECONDS if value else 0}",
+        "HttpOnly",
+    ]
     return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if names.secure else [])])
 
 
@@ -226,13 +254,20 @@ def _headers(scope: Scope) -> dict[bytes, str]:
     for name, value in scope["headers"]:
         if name in found and name in ONCE:
             raise Refused(400, f"the header {name.decode('latin-1')} stands there twice")
-        found[name] = f"{found[name]}; {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+        found[name] = (
+            f"{found[name]}; {value.decode('latin-1')}"
+            if name in found
+            else value.decode("latin-1")
+        )
     return found
 
 
 def _check_body(headers: Mapping[bytes, str], most: int) -> None:
     kind, _, more = headers.get(b"content-type", "").partition(";")
-    if kind.strip().lower() != "application/json" or more.strip().lower() not in ("", "charset=utf-8"):
+    if kind.strip().lower() != "application/json" or more.strip().lower() not in (
+        "",
+        "charset=utf-8",
+    ):
         raise Refused(415, "a POST must have the Content-Type application/json")
     length = headers.get(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length[:12]) > most:

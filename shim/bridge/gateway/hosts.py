@@ -1,4 +1,5 @@
-"""What the gateway asks of the hosts on this machine: which there are, a connection to one, another one.
+"""What the gateway asks of the hosts on this machine: which there are, a connection to one, another
+one.
 
 It keeps nothing: each question looks at the folders of the sessions again.
 """
@@ -54,7 +55,9 @@ class Feed(Protocol):
 
 
 class Hosts(Protocol):
-    """The sessions of this machine. A session is told by its facts, as `host.json` has them, and by `alive`."""
+    """The sessions of this machine. A session is told by its facts, as `host.json` has them, and by
+    `alive`.
+    """
 
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
@@ -69,19 +72,29 @@ class Hosts(Protocol):
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
-        """Begin the next life of a session that has ended, with a message. ShimError says why it cannot be.
+        """Begin the next life of a session that has ended, with a message. ShimError says why it
+        cannot be.
 
-        Under one UUID a message is said once; "" is none. False where somebody else was quicker to begin it.
+        Under one UUID a message is said once; "" is none. False where somebody else was quicker to
+        begin it.
         """
 
     def taken(self, session: str, prompt_id: str) -> bool:
-        """Whether a session that has ended has taken the message of a UUID: nothing need begin for it again."""
+        """Whether a session that has ended has taken the message of a UUID: nothing need begin for
+        it again.
+        """
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect(
-        self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
+        self,
+        session: str,
+        *,
+        drive: bool,
+        after: Cursor | None = None,
+        replay: bool = True,
+        partial: bool = True,
     ) -> AbstractAsyncContextManager[Feed]:
         """A connection to a session; one that has ended says what it said, and `bye`.
 
@@ -90,7 +103,9 @@ class Hosts(Protocol):
 
 
 class LocalHosts:
-    """The sessions of this machine's own registry. `installed` is what `shim install` baked into the drop-in."""
+    """The sessions of this machine's own registry. `installed` is what `shim install` baked into
+    the drop-in.
+    """
 
     def __init__(self, environment: Mapping[str, str], installed: Mapping[str, str]) -> None:
         self._environment = environment
@@ -106,7 +121,9 @@ class LocalHosts:
         return [_facts(one) for one in registry.find(word, self._environment)]
 
     def installed(self) -> list[str]:
-        """The vendors whose program is on this machine, as a session that is begun here would find it."""
+        """The vendors whose program is on this machine, as a session that is begun here would find
+        it.
+        """
         try:
             settings = load(Invocation(), self._environment, self._installed)
         except FrontendError:
@@ -120,12 +137,16 @@ class LocalHosts:
     def _finds(self, vendor: Vendor, own: VendorSettings) -> bool:
         searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
         try:
-            return not vendor.program.unreleased and bool(find_program(vendor, own, searched, os.getcwd()))
+            return not vendor.program.unreleased and bool(
+                find_program(vendor, own, searched, os.getcwd())
+            )
         except ShimError:
             return False
 
     def start(self, wanted: NewSession) -> str:
-        """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be started."""
+        """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be
+        started.
+        """
         self._check_program(wanted.vendor, wanted.cwd)
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
@@ -140,7 +161,9 @@ class LocalHosts:
         return start.start(host, self._environment).session
 
     def _check_program(self, name: str, cwd: str) -> None:
-        """Raise VendorError if the program cannot be started, so that no host is started that fails at once."""
+        """Raise VendorError if the program cannot be started, so that no host is started that fails
+        at once.
+        """
         vendor = own_vendors.read_all()[0].get(name)
         own = load(Invocation(), self._environment, self._installed).of(name)
         launcher = find_launcher(own.launcher, self._environment, cwd)
@@ -154,7 +177,12 @@ class LocalHosts:
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
         try:
-            start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt}, prompt_id)
+            start.respawn(
+                self._one(session),
+                self._environment,
+                {"role": "user", "content": prompt},
+                prompt_id,
+            )
         except start.LivingError:
             return False
         return True
@@ -170,7 +198,13 @@ class LocalHosts:
 
     @asynccontextmanager
     async def connect(
-        self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
+        self,
+        session: str,
+        *,
+        drive: bool,
+        after: Cursor | None = None,
+        replay: bool = True,
+        partial: bool = True,
     ) -> AsyncIterator[Feed]:
         """A connection to a session."""
         one = await anyio.to_thread.run_sync(self._one, session)
@@ -179,7 +213,9 @@ class LocalHosts:
             return
         role = DRIVE if drive else WATCH
         hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
-        async with await connect(one.session, self._environment, role=role, after=after, **hello) as link:
+        async with await connect(
+            one.session, self._environment, role=role, after=after, **hello
+        ) as link:
             yield _LivingFeed(link)
 
     def _one(self, session: str) -> Registered:
@@ -216,7 +252,10 @@ class _KeptFeed:
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         facts, last = self._one.facts, self._log.last
         state = {key: facts.get(key) for key in KEPT_STATE}
-        told = {key: facts.get(key) for key in ("session", "vendor", "name", "cwd", "generation", "version")}
+        told = {
+            key: facts.get(key)
+            for key in ("session", "vendor", "name", "cwd", "generation", "version")
+        }
         yield {"kind": "welcome", **told, "id": self._one.id, "number": last, "state": state, "driver": None,
                "questions": []}  # fmt: skip
         if self._gap:
@@ -239,14 +278,18 @@ def _facts(one: Registered) -> dict[str, Any]:
 
 
 def _has(log: CastLog, cursor: Cursor) -> bool:
-    """Return whether a log has the line of a cursor, from the same life of the session, or is as empty as the cursor.
+    """Return whether a log has the line of a cursor, from the same life of the session, or is as
+    empty as the cursor.
 
     A line that was lost in a crash of the machine has a number that a later life has used again.
     """
     if cursor.number == 0:
         return True
     entries = log.read(cursor.number - 1, 1)
-    return bool(entries) and (entries[0].number, entries[0].generation) == (cursor.number, cursor.generation)
+    return bool(entries) and (entries[0].number, entries[0].generation) == (
+        cursor.number,
+        cursor.generation,
+    )
 
 
 def _log(one: Registered) -> CastLog:

@@ -9,8 +9,10 @@ from anyio import CancelScope
 from shim.bridge.gateway.connections import max_connections
 from shim.bridge.gateway.gate import Refused
 
-POSTS, POSTS_A_SECOND = 60, 10.0  # at once, and from then on: a person types slower, a script may wait
-STREAM_DIVISOR = 3  # the streams of one token take at most a third of all connections, so that requests have room
+# at once, and from then on: a person types slower, a script may wait
+POSTS, POSTS_A_SECOND = 60, 10.0
+# the streams of one token take at most a third of all connections, so that requests have room
+STREAM_DIVISOR = 3
 STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
 
 
@@ -19,7 +21,8 @@ class Limits:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._posts: dict[str, tuple[float, float]] = {}  # role → how many are left, and when that was so
+        # role → how many are left, and when that was so
+        self._posts: dict[str, tuple[float, float]] = {}
         self._streams: dict[str, int] = {}
         self._open: set[CancelScope] = set()
 
@@ -29,7 +32,9 @@ class Limits:
         left, since = self._posts.get(role, (float(POSTS), now))
         left = min(left + (now - since) * POSTS_A_SECOND, float(POSTS))
         if left < 1:
-            raise Refused(429, f"more than {POSTS_A_SECOND:.0f} requests a second; try again in a second")
+            raise Refused(
+                429, f"more than {POSTS_A_SECOND:.0f} requests a second; try again in a second"
+            )
         self._posts[role] = left - 1, now
 
     @contextmanager
@@ -37,7 +42,10 @@ class Limits:
         """A place for a stream, for as long as the server lives. Refused if there is none."""
         max_streams = min(STREAMS, max_connections() // STREAM_DIVISOR)
         if self._streams.get(role, 0) >= max_streams:
-            raise Refused(429, f"{max_streams} streams are open with this token already, and no more are allowed")
+            raise Refused(
+                429,
+                f"{max_streams} streams are open with this token already, and no more are allowed",
+            )
         self._streams[role] = self._streams.get(role, 0) + 1
         with CancelScope() as scope:
             self._open.add(scope)

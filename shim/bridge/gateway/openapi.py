@@ -29,7 +29,12 @@ def document() -> dict[str, Any]:
         },
         "security": [{"bearer": []}, {"cookie": [], "proof": []}],
         "paths": {
-            "/login": {"post": {**_post("A cookie for a token", {"token": _TEXT}, ["token"]), "security": []}},
+            "/login": {
+                "post": {
+                    **_post("A cookie for a token", {"token": _TEXT}, ["token"]),
+                    "security": [],
+                }
+            },
             "/logout": {"post": _post("End the cookie", {})},
             "/me": {"get": _get("What this token may do, and the vendors")},
             "/sessions": {
@@ -43,10 +48,15 @@ def document() -> dict[str, Any]:
             },
             "/sessions/{id}": {**session, "get": _get("One session")},
             "/sessions/{id}/events": {**session, "get": _stream("Claude's lines as they are", ())},
-            "/sessions/{id}/steps": {**session, "get": _stream("Steps as the page draws them", ("last",))},
+            "/sessions/{id}/steps": {
+                **session,
+                "get": _stream("Steps as the page draws them", ("last",)),
+            },
             "/sessions/{id}/messages": {
                 **session,
-                "post": _post("Say a message", {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take}, ["text"]),
+                "post": _post(
+                    "Say a message", {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take}, ["text"]
+                ),
             },
             "/sessions/{id}/answers": {
                 **session,
@@ -63,8 +73,14 @@ def document() -> dict[str, Any]:
                 ),
             },
             "/sessions/{id}/interrupt": {**session, "post": _post("Interrupt the turn", {})},
-            "/sessions/{id}/model": {**session, "post": _post("Another model", {"model": _TEXT, **take}, ["model"])},
-            "/sessions/{id}/mode": {**session, "post": _post("Another mode", {"mode": _TEXT, **take}, ["mode"])},
+            "/sessions/{id}/model": {
+                **session,
+                "post": _post("Another model", {"model": _TEXT, **take}, ["model"]),
+            },
+            "/sessions/{id}/mode": {
+                **session,
+                "post": _post("Another mode", {"mode": _TEXT, **take}, ["mode"]),
+            },
             "/sessions/{id}/take": {**session, "post": _post("Drive the session", {})},
             "/sessions/{id}/release": {**session, "post": _post("Let others drive", {})},
             "/sessions/{id}/stop": {**session, "post": _post("End the session", take)},
@@ -79,7 +95,11 @@ def _get(summary: str) -> dict[str, Any]:
 def _stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
     parameters = [{"name": name, "in": "query", "schema": _TEXT} for name in ("after", *more)]
     parameters.append({"name": "Last-Event-ID", "in": "header", "schema": _TEXT})
-    return {"summary": summary, "parameters": parameters, "responses": _responses("200", "text/event-stream")}
+    return {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": _responses("200", "text/event-stream"),
+    }
 
 
 def _post(
@@ -89,7 +109,11 @@ def _post(
     if needed:
         schema["required"] = needed
     body = {"required": bool(needed), "content": {"application/json": {"schema": schema}}}
-    return {"summary": summary, "requestBody": body, "responses": _responses(status, "application/json")}
+    return {
+        "summary": summary,
+        "requestBody": body,
+        "responses": _responses(status, "application/json"),
+    }
 
 
 def _responses(status: str, kind: str) -> dict[str, Any]:

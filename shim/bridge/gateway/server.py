@@ -35,7 +35,12 @@ HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SHORTAGE_SECONDS = 60.0  # between two lines about missing file descriptors
 UPGRADE_CHECK_TICKS = 10  # uvicorn's ticks are 0.1 s long, so the version is checked every second
 # Modules that only commands for a terminal or a file need.
-NOT_IN_A_SERVER = ("shim.bridge.attach", "shim.story.terminal", "shim.story.export.command", "shim.story.export.otel")
+NOT_IN_A_SERVER = (
+    "shim.bridge.attach",
+    "shim.story.terminal",
+    "shim.story.export.command",
+    "shim.story.export.otel",
+)
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -44,7 +49,8 @@ class Endpoint(NamedTuple):
 
     host, port    the address; port 0 is any free one
     proxy         a proxy with TLS stands in front
-    names         further names under which browsers reach it, with their port unless it is the usual one
+    names         further names under which browsers reach it, with their port unless it is the
+                  usual one
     certificate   the files of the certificate and of its key, "" without TLS
     """
 
@@ -85,9 +91,13 @@ def _no_address(text: str) -> FrontendError:
 
 
 def check(endpoint: Endpoint) -> None:
-    """FrontendError where others could read along, or where a browser could not be told from another page."""
+    """FrontendError where others could read along, or where a browser could not be told from
+    another page.
+    """
     if bool(endpoint.certificate) != bool(endpoint.key):
-        raise FrontendError("--tls-cert and --tls-key belong together", hint="give both, or neither")
+        raise FrontendError(
+            "--tls-cert and --tls-key belong together", hint="give both, or neither"
+        )
     address = ipaddress.ip_address(endpoint.host)
     if not address.is_loopback and not endpoint.certificate and not endpoint.proxy:
         raise FrontendError(
@@ -113,12 +123,17 @@ def names_of(endpoint: Endpoint, port: int) -> Names:
     secure = bool(endpoint.certificate)
     address = ipaddress.ip_address(endpoint.host)
     shown = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
-    own = [*(LOOPBACK_NAMES if address.is_loopback else ()), *(() if address.is_unspecified else (shown,))]
+    own = [
+        *(LOOPBACK_NAMES if address.is_loopback else ()),
+        *(() if address.is_unspecified else (shown,)),
+    ]
     hosts = {f"{name}:{port}" for name in own}
     origins = {f"{'https' if secure else 'http'}://{host}" for host in hosts}
     for name in (name.lower() for name in endpoint.names):
         without_port = ":" not in name.rpartition("]")[2]
-        host = f"{name}:{port}" if without_port and not endpoint.proxy else add_port(name, secure=True)
+        host = (
+            f"{name}:{port}" if without_port and not endpoint.proxy else add_port(name, secure=True)
+        )
         hosts.add(host)
         origins.add(f"{'https' if secure or endpoint.proxy else 'http'}://{host}")
     usual_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
@@ -126,7 +141,9 @@ def names_of(endpoint: Endpoint, port: int) -> Names:
     return Names(
         frozenset(hosts),
         frozenset(origins),
-        first if ":" in first.rpartition("]")[2] else f"{first}:{443 if secure or endpoint.proxy else port}",
+        first
+        if ":" in first.rpartition("]")[2]
+        else f"{first}:{443 if secure or endpoint.proxy else port}",
         secure or endpoint.proxy,
         f":{port}" if address.is_unspecified else "",
     )
@@ -138,7 +155,9 @@ def address_of(endpoint: Endpoint, names: Names, port: int) -> str:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:
         name = endpoint.names[0].lower()
-        return f"{'https' if names.secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
+        return (
+            f"{'https' if names.secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
+        )
     return f"{'https' if names.secure else 'http'}://{names.authority}/"
 
 
@@ -160,7 +179,10 @@ def listen(endpoint: Endpoint) -> socket.socket:
 
 
 def serve(
-    endpoint: Endpoint, hosts: Hosts, environment: Mapping[str, str], tell: Callable[[str, TokenFile], None]
+    endpoint: Endpoint,
+    hosts: Hosts,
+    environment: Mapping[str, str],
+    tell: Callable[[str, TokenFile], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. `tell` is given the address when it can be opened.
 
@@ -175,12 +197,15 @@ def serve(
     with listen(endpoint) as opened:
         port = opened.getsockname()[1]
         server = server_of(endpoint, hosts, tokens, opened)
-        server.config.load()  # import uvicorn's modules now: an upgrade may replace the files at any time
+        # import uvicorn's modules now: an upgrade may replace the files at any time
+        server.config.load()
         tell(address_of(endpoint, names_of(endpoint, port), port), tokens)
         asyncio.run(server.serve(sockets=[opened]))
 
 
-def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
+def server_of(
+    endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket
+) -> uvicorn.Server:
     """The server for a listening socket."""
     names, limits = names_of(endpoint, opened.getsockname()[1]), Limits()
     config = uvicorn.Config(
@@ -190,7 +215,8 @@ def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socke
         lifespan="off",
         loop="asyncio",
         log_config=None,  # nothing is logged: an address has the id of a session in it
-        log_level="error",  # what nobody should see is seen on stderr: a fault of ours, and not what somebody sends
+        # what nobody should see is seen on stderr: a fault of ours, and not what somebody sends
+        log_level="error",
         access_log=False,
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,
@@ -214,20 +240,26 @@ class GatewayServer(uvicorn.Server):
         self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
-        """Check for an upgrade, and return whether the server has to end. uvicorn calls this every 0.1 s."""
+        """Check for an upgrade, and return whether the server has to end. uvicorn calls this every
+        0.1 s.
+        """
         if counter % UPGRADE_CHECK_TICKS == 0:
             self._notice_upgrade()
         return await super().on_tick(counter)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report an error that asyncio caught. A lack of file descriptors, which it retries, is reported rarely."""
+        """Report an error that asyncio caught. A lack of file descriptors, which it retries, is
+        reported rarely.
+        """
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
         elif loop.time() >= self._next_shortage_report:
             self._next_shortage_report = loop.time() + SHORTAGE_SECONDS
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            tell(f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n")
+            tell(
+                f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n"
+            )
 
     def _notice_upgrade(self) -> None:
         """Report once that the package's files were replaced or are gone."""
@@ -237,7 +269,9 @@ class GatewayServer(uvicorn.Server):
         if not change:
             return
         self._upgrade_noticed = True
-        tell(f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n")
+        tell(
+            f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n"
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; a client that does not say its part of TLS in time is let go."""
@@ -248,7 +282,8 @@ class GatewayServer(uvicorn.Server):
         loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=sockets)
         for opened in sockets or ():
-            opened.listen(BACKLOG)  # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
+            # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
+            opened.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""
@@ -261,7 +296,9 @@ def _check_certificate(endpoint: Endpoint) -> None:
     try:
         for path in (endpoint.certificate, endpoint.key):
             os.stat(path)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(endpoint.certificate, endpoint.key, password=lambda: "")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            endpoint.certificate, endpoint.key, password=lambda: ""
+        )
     except OSError as error:  # SSLError is one too
         where = error.filename or f"{endpoint.certificate} and {endpoint.key}"
         raise FrontendError(

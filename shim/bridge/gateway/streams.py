@@ -1,7 +1,7 @@
 """Server-sent events: a session's lines as they are, and its steps as the page draws them.
 
-One stream is one connection to the host; it holds no more than one batch of frames. A browser that comes back says the
-id of the last event that it saw, and goes on behind it.
+One stream is one connection to the host; it holds no more than one batch of frames. A browser that
+comes back says the id of the last event that it saw, and goes on behind it.
 """
 
 import re
@@ -21,8 +21,10 @@ from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.story.export.sheets import Sheet
 
-BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
-TOKEN_CHECK_SECONDS = 1.0  # between two checks of a silent stream's token: a token that was replaced ends the stream
+# from one comment to the next: proxies and phones give up on silent connections
+BEAT_SECONDS = 15.0
+# between two checks of a silent stream's token: a token that was replaced ends the stream
+TOKEN_CHECK_SECONDS = 1.0
 RETRY_MS = 1000  # before a browser comes back by itself
 WAITING = 64  # frames between the host and the browser; more wait in the host, which bounds them
 CHUNK_BYTES = 64 * 1024  # of events that are written at once
@@ -37,7 +39,9 @@ def cursor_of(text: str) -> Cursor | None:
 
 
 def event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
-    """One event. A line break inside of JSON is a blank, so that it may become one between two `data` lines."""
+    """One event. A line break inside of JSON is a blank, so that it may become one between two
+    `data` lines.
+    """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
     at = b"id: %d-%d\n" % cursor if cursor is not None else b""
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), at, lines)
@@ -53,7 +57,9 @@ class Frame(NamedTuple):
     def cursor(self) -> Cursor | None:
         """Where a numbered line stands."""
         number = self.said.get("number")
-        return Cursor(int(self.said["generation"]), number) if self.kind == "line" and number else None
+        return (
+            Cursor(int(self.said["generation"]), number) if self.kind == "line" and number else None
+        )
 
     @property
     def line(self) -> bytes:
@@ -73,7 +79,8 @@ class Teller:
 
     def __init__(self, cursor: Cursor | None) -> None:
         self.after = cursor
-        self._position: Cursor | None = None  # position of the last numbered line that the host has sent
+        # position of the last numbered line that the host has sent
+        self._position: Cursor | None = None
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
@@ -103,17 +110,19 @@ class Teller:
     def _encode_bye(self, frame: Frame) -> bytes:
         """Return the last event of a stream.
 
-        Its id is the position of the log's last line, even if that line made no event of its own. A browser that
-        reconnects with this id gets status 204 if the session has ended, and does not reconnect again.
+        Its id is the position of the log's last line, even if that line made no event of its own. A
+        browser that reconnects with this id gets status 204 if the session has ended, and does not
+        reconnect again.
         """
         return event("bye", orjson.dumps(clean(frame.facts)), self._position)
 
 
 class Drawn(Teller):
-    """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps grow out of it.
+    """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps
+    grow out of it.
 
-    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at first. If there are
-    more, it is told to forget what it has: behind that would be a hole.
+    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at
+    first. If there are more, it is told to forget what it has: behind that would be a hole.
     """
 
     def __init__(self, cursor: Cursor | None, most: int) -> None:
@@ -122,7 +131,8 @@ class Drawn(Teller):
         self._most = most
         self._cwd = ""  # the session's folder
         self._drawing = Drawing()
-        self._history: dict[int, tuple[Sheet, Cursor]] | None = {}  # by number, the last changed one last
+        # by number, the last changed one last
+        self._history: dict[int, tuple[Sheet, Cursor]] | None = {}
         self._steps = 0  # how many there are: the number of the last one
         self._left_out = False  # whether steps are new that are not told
 
@@ -137,7 +147,9 @@ class Drawn(Teller):
             yield from self._synced(frame)
         elif frame.kind == "question":
             asked = frame.said.get("request")
-            told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd)
+            told = question_of(
+                str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd
+            )
             times = {key: frame.said[key] for key in ("at", "until") if key in frame.said}
             yield event("question", orjson.dumps({**told, **times}))
         elif frame.kind == "gap":
@@ -145,27 +157,37 @@ class Drawn(Teller):
         elif frame.kind == "welcome":
             yield from self._welcome(frame)
         else:
-            exact = {"question": frame.said["question"]} if "question" in frame.said else {}  # an id is said back
+            # an id is said back
+            exact = {"question": frame.said["question"]} if "question" in frame.said else {}
             yield event(frame.kind, orjson.dumps({**clean(frame.facts), **exact}))
 
     def _gap(self, frame: Frame) -> Iterator[bytes]:
-        slow = frame.said.get("reason") == "slow"  # parts of a stream are left out, and no numbered line
+        # parts of a stream are left out, and no numbered line
+        slow = frame.said.get("reason") == "slow"
         if self._history is None and slow:
             yield event("gap", orjson.dumps(frame.facts))
         elif self._history is not None and not slow and self._seen is not None:
-            self._seen, self._left_out = None, self._steps > 0  # without the lost lines, steps have other numbers
+            # without the lost lines, steps have other numbers
+            self._seen, self._left_out = None, self._steps > 0
             yield event("gap", orjson.dumps(frame.facts))
 
     def _welcome(self, frame: Frame) -> Iterator[bytes]:
         said, seen = frame.said, self._seen
         self._cwd = str(said.get("cwd") or "")
-        if seen is not None and (seen.generation > said["generation"] or seen.number > said["number"]):
+        if seen is not None and (
+            seen.generation > said["generation"] or seen.number > said["number"]
+        ):
             self._seen = None
-            yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))
+            yield event(
+                "gap",
+                orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}),
+            )
         told = {key: value for key, value in frame.facts.items() if key not in NOT_DRAWN}
         asked = frame.facts.get("initialize")
         told["models"] = asked.get("models") or [] if isinstance(asked, dict) else []
-        yield event("welcome", orjson.dumps({**clean(told), "questions": said.get("questions", [])}))
+        yield event(
+            "welcome", orjson.dumps({**clean(told), "questions": said.get("questions", [])})
+        )
 
     def _line(self, frame: Frame) -> Iterator[bytes]:
         line, cursor = frame.line, frame.cursor
@@ -180,8 +202,11 @@ class Drawn(Teller):
             return
         if mode := mode_of(line):
             yield event("mode", orjson.dumps({"mode": mode}))
-        for place, step in enumerate(steps, 1):  # the id stands at the last step of a line: all before it were said
-            yield event("step", orjson.dumps(step_of(step)), cursor if place == len(steps) else None)
+        # the id stands at the last step of a line: all before it were said
+        for place, step in enumerate(steps, 1):
+            yield event(
+                "step", orjson.dumps(step_of(step)), cursor if place == len(steps) else None
+            )
         if any(step.kind == "result" for step in steps):
             yield event("totals", orjson.dumps(self._drawing.totals()))
 
@@ -223,8 +248,9 @@ class Ended:
 class EventStream:
     """The response with a stream: an ASGI application for one request.
 
-    `still` says whether the visitor's token is good; it is asked every TOKEN_CHECK_SECONDS and before every write.
-    `place` is one among the streams that may be open; Refused where there is none.
+    `still` says whether the visitor's token is good; it is asked every TOKEN_CHECK_SECONDS and
+    before every write. `place` is one among the streams that may be open; Refused where there is
+    none.
     """
 
     def __init__(
@@ -250,11 +276,14 @@ class EventStream:
     async def _answer(self, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"cache-control", b"no-store, no-transform"),  # a proxy that compresses waits for the first kilobytes
+            # a proxy that compresses waits for the first kilobytes
+            (b"cache-control", b"no-store, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
+        await send(
+            {"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True}
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_gone, receive, tasks)
             await self._write(send, tasks)
@@ -272,7 +301,8 @@ class EventStream:
                         frame = await out_of.receive()
                     except anyio.EndOfStream:
                         return
-                    if frame.kind == "synced":  # a long history takes a second to draw, and others wait for the loop
+                    # a long history takes a second to draw, and others wait for the loop
+                    if frame.kind == "synced":
                         chunk = await anyio.to_thread.run_sync(self._told, frame)
                     else:
                         chunk = self._told(frame)
@@ -302,7 +332,9 @@ class EventStream:
     async def _read(self, into: MemoryObjectSendStream[Frame]) -> None:
         with into:
             try:
-                async with self._hosts.connect(self._session, drive=False, after=self._teller.after) as feed:
+                async with self._hosts.connect(
+                    self._session, drive=False, after=self._teller.after
+                ) as feed:
                     async for frame in frames(feed):
                         await into.send(frame)
             except (ShimError, OSError):

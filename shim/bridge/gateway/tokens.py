@@ -1,7 +1,9 @@
-"""The tokens of the gateway: one that may drive, one that may only watch. They are kept in the state directory.
+"""The tokens of the gateway: one that may drive, one that may only watch. They are kept in the
+state directory.
 
-A browser gets a cookie for a token, and a proof that its page keeps, because a browser sends a cookie to every port of
-a name: to whatever another user listens with, too. Both are made from the token, and end with it.
+A browser gets a cookie for a token, and a proof that its page keeps, because a browser sends a
+cookie to every port of a name: to whatever another user listens with, too. Both are made from the
+token, and end with it.
 """
 
 import hashlib
@@ -15,7 +17,15 @@ import orjson
 
 from shim.core.errors import MachineError
 from shim.state.config import state_directory
-from shim.state.files import explain_not_kept, private_directory, read_file, remove, write_all, write_file, write_new
+from shim.state.files import (
+    explain_not_kept,
+    private_directory,
+    read_file,
+    remove,
+    write_all,
+    write_file,
+    write_new,
+)
 
 Role = Literal["drive", "watch"]
 
@@ -36,14 +46,18 @@ class Tokens(NamedTuple):
         return self._role(token, self.drive, self.watch)
 
     def way_in(self, role: Role, now: float) -> str:
-        """What may stand in an address instead of a token, because browsers keep every address: good for a while."""
+        """What may stand in an address instead of a token, because browsers keep every address:
+        good for a while.
+        """
         until = f"{int(now) + WAY_IN_SECONDS:x}"
         return f"{until}.{_made('way in', self.drive if role == 'drive' else self.watch, until)}"
 
     def role_of_way_in(self, given: str, now: float) -> Role | None:
         """What whoever comes in this way may do; None if it is no way in, or not any more."""
         until, _, made = given.partition(".")
-        role = self._role(made, _made("way in", self.drive, until), _made("way in", self.watch, until))
+        role = self._role(
+            made, _made("way in", self.drive, until), _made("way in", self.watch, until)
+        )
         return role if role and int(until, 16) >= now else None
 
     def cookie(self, role: Role, authority: str) -> str:
@@ -55,8 +69,12 @@ class Tokens(NamedTuple):
         return _made("proof", self.drive if role == "drive" else self.watch, authority)
 
     def role_of_page(self, cookie: str, proof: str, authority: str) -> Role | None:
-        """What a page may do with a cookie and its proof; None unless both are good for the same token."""
-        by_cookie = self._role(cookie, self.cookie("drive", authority), self.cookie("watch", authority))
+        """What a page may do with a cookie and its proof; None unless both are good for the same
+        token.
+        """
+        by_cookie = self._role(
+            cookie, self.cookie("drive", authority), self.cookie("watch", authority)
+        )
         by_proof = self._role(proof, self.proof("drive", authority), self.proof("watch", authority))
         return by_cookie if by_cookie == by_proof else None
 
@@ -135,7 +153,9 @@ class TokenFile:
         return tokens if min(map(len, tokens)) >= len(_new()) else None
 
     def _make(self) -> None:
-        """Make the file, unless another process was first. What cannot be read as tokens is replaced."""
+        """Make the file, unless another process was first. What cannot be read as tokens is
+        replaced.
+        """
         if not private_directory(self._folder):
             raise self._fault()
         if self._stamp() is not None and self._read() is None:

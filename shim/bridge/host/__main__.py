@@ -1,7 +1,8 @@
-"""The host of one session: the conversation loop of the drop-in, with a hub in the place of stdin and stdout.
+"""The host of one session: the conversation loop of the drop-in, with a hub in the place of stdin
+and stdout.
 
-A process of its own: `python -m shim.bridge.host FOLDER LOCK SOCKET`, which `start.py` begins. The last two are
-descriptors that it inherits, and so is its environment.
+A process of its own: `python -m shim.bridge.host FOLDER LOCK SOCKET`, which `start.py` begins. The
+last two are descriptors that it inherits, and so is its environment.
 """
 
 import os
@@ -27,14 +28,19 @@ from shim.core.errors import ShimError
 from shim.state import store
 
 SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
-HEAD_LINES = 1000  # of a log, among which the first turn begins: before it only messages are said again
+# of a log, among which the first turn begins: before it only messages are said again
+HEAD_LINES = 1000
 STARTER_SECONDS = 5.0  # the process that starts the host only has to write one small file
 PENDING = 1000  # connections that are told why a host could not begin
 
 
 def main(arguments: list[str]) -> int:
     """Run one life: `FOLDER LOCK SOCKET`, the last two are descriptors. The exit status."""
-    folder, lock, listening = arguments[0], int(arguments[1]), socket.socket(fileno=int(arguments[2]))
+    folder, lock, listening = (
+        arguments[0],
+        int(arguments[1]),
+        socket.socket(fileno=int(arguments[2])),
+    )
     for descriptor in (lock, listening.fileno()):
         os.set_inheritable(descriptor, False)
     early_signals.listen()
@@ -50,15 +56,22 @@ def main(arguments: list[str]) -> int:
         life = Life(folder, facts, start, wanted, listening)
         signals.check()
         status = start.run(signals, life)
-        facts.end("failed" if status and status not in SHOWN_ENDS else STOPPED, life.stdout.reason or None)
+        facts.end(
+            "failed" if status and status not in SHOWN_ENDS else STOPPED, life.stdout.reason or None
+        )
     except StoppedError:
         facts.end(STOPPED)
     except Exception as error:
         signals.started = True
         hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
-        reason = f"{error}{hint}" if isinstance(error, ShimError | OSError) else f"the shim failed: {error!r}"
+        reason = (
+            f"{error}{hint}"
+            if isinstance(error, ShimError | OSError)
+            else f"the shim failed: {error!r}"
+        )
         tell(f"{reason}\n")
-        facts.end("failed", reason)  # before anybody is told: who then begins it again finds that it has ended
+        # before anybody is told: who then begins it again finds that it has ended
+        facts.end("failed", reason)
         _refuse(listening, reason)
     finally:
         if sockets.identity(folder) == place:
@@ -71,7 +84,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _wait_for_starter() -> None:
-    """Wait until the process that starts this host has written its pid to the facts, and has closed its stdin."""
+    """Wait until the process that starts this host has written its pid to the facts, and has closed
+    its stdin.
+    """
     if select.select([0], [], [], STARTER_SECONDS)[0]:
         os.read(0, 1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -80,7 +95,9 @@ def _wait_for_starter() -> None:
 
 
 def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
-    """The command line of this life: stream-json both ways, all that a client may want, and the session."""
+    """The command line of this life: stream-json both ways, all that a client may want, and the
+    session.
+    """
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
     session = os.path.basename(folder)
     asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
@@ -126,7 +143,9 @@ def _goes_on(folder: str, session: str, facts: Facts) -> bool:
 
 
 def _begins_turn(line: bytes) -> bool:
-    """Whether a line is a real claude's own init of a turn, with which it keeps its session; those of ours name us."""
+    """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
+    of ours name us.
+    """
     said = read_line(line)
     return isinstance(said, dict) and said.get("subtype") == "init" and "shim" not in said
 

@@ -16,16 +16,20 @@ from shim.core.reading.lines import LineSplitter
 from shim.process.descriptors import limit_connections
 from shim.state.files import aside_for
 
-CONNECTIONS = 256  # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
+# at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
+CONNECTIONS = 256
 RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
 HELLO_SECONDS = 10.0  # for a client's first frame, so that nobody holds a place for nothing
 HELLO_BYTES = 64 * 1024  # of the first frame
 CHUNK_BYTES = 64 * 1024
-PAUSE_SECONDS = 0.2  # where nobody can be let in, for lack of descriptors: who waits outside is still there
+# where nobody can be let in, for lack of descriptors: who waits outside is still there
+PAUSE_SECONDS = 0.2
 
 
 class Door:
-    """Lets clients in, as many as may be, and hears them; `source` says when the conversation takes no more lines."""
+    """Lets clients in, as many as may be, and hears them; `source` says when the conversation takes
+    no more lines.
+    """
 
     def __init__(self, listening: socket.socket, runner: HubRunner, source: HubSource) -> None:
         self._listening = listening
@@ -56,7 +60,8 @@ class Door:
             return
         connection = Connection(next(self._numbers), peer)
         if len(self._runner.connections) >= self._most:
-            connection.say(frame("bye", reason=f"{self._most}{FULL}"))  # which an empty socket takes
+            # which an empty socket takes
+            connection.say(frame("bye", reason=f"{self._most}{FULL}"))
             peer.close()
             return
         self._runner.joined(connection)
@@ -82,7 +87,11 @@ class Door:
             while not lines and size <= HELLO_BYTES and (chunk := await _read(connection.peer)):
                 lines, size = first.feed(chunk), size + len(chunk)
         if not lines:
-            connection.say(frame("bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"))
+            connection.say(
+                frame(
+                    "bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"
+                )
+            )
             return
         splitter = LineSplitter(self._source.limit, aside_for(self._source.limit))
         splitter.feed(b"".join(first.close()))
@@ -90,7 +99,9 @@ class Door:
         while chunk := await _read(connection.peer):
             await self._tell(connection, splitter.feed(chunk))
             if splitter.skipped:
-                connection.say(frame("bye", reason=f"a frame has at most {self._source.limit} bytes"))
+                connection.say(
+                    frame("bye", reason=f"a frame has at most {self._source.limit} bytes")
+                )
                 return
         connection.gone.set()
 
@@ -98,9 +109,13 @@ class Door:
         for line in lines:
             try:
                 self._runner.heard(connection.number, line)
-            except Exception as error:  # a mistake of ours; no client may end the session of all others by it
+            except (
+                Exception
+            ) as error:  # a mistake of ours; no client may end the session of all others by it
                 tell(f"the shim failed over a client's frame: {error!r}\n")
-                connection.say(frame("bye", reason="the shim failed over a frame; please report this"))
+                connection.say(
+                    frame("bye", reason="the shim failed over a frame; please report this")
+                )
                 return
             await self._source.room()
 

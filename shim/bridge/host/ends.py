@@ -1,4 +1,6 @@
-"""The two ends of a conversation whose frontends are the clients of a hub: what it reads, and where it writes."""
+"""The two ends of a conversation whose frontends are the clients of a hub: what it reads, and where
+it writes.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -80,7 +82,8 @@ class HubSource:
 
 
 class HubStdout:
-    """In the place of our stdout. `said` takes whole lines, and says why nobody may be told them, "" if all is well.
+    """In the place of our stdout. `said` takes whole lines, and says why nobody may be told them,
+    "" if all is well.
 
     It never waits for a client: a slow one goes on from the log.
     """

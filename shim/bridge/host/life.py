@@ -37,12 +37,13 @@ from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions
 
 TICK_SECONDS = 1.0  # between two looks at the time, at most
-# Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does. It
-# looks at the time twice in between.
+# Of the time that a question may wait: the hub settles it a little before the conversation would,
+# so that one does. It looks at the time twice in between.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
 SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
 FIRST_CHILD_SECONDS = 2.0  # then modules are imported although no child was started
-FIRST_CHILD_POLL_SECONDS = 0.001  # short, so that all is imported before the child ends its first turn
+# short, so that all is imported before the child ends its first turn
+FIRST_CHILD_POLL_SECONDS = 0.001
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
 
@@ -63,29 +64,41 @@ class Facts:
                 registry.write_facts(self._folder, self.known)
 
     def again(self) -> None:
-        """Write the file again if it is missing or damaged: without it the session cannot be found and ended."""
+        """Write the file again if it is missing or damaged: without it the session cannot be found
+        and ended.
+        """
         if self.ours and registry.read_facts(self._folder) is None:
             with suppress(OSError):
                 registry.write_facts(self._folder, self.known)
 
     @property
     def ours(self) -> bool:
-        """Return whether the folder is still that of this life: it may have been removed, and made again."""
+        """Return whether the folder is still that of this life: it may have been removed, and made
+        again.
+        """
         return sockets.identity(self._folder) == self._place
 
     def end(self, state: str, detail: str | None = None) -> None:
-        """The life is over. `state` is for a session that was at work; a finished one stays as it was."""
+        """The life is over. `state` is for a session that was at work; a finished one stays as it
+        was.
+        """
         working = self.known.get("state") in registry.UNDER_WAY
         said = {"state": state} if working else {}
         if detail is not None:
             said = {"state": "failed", "detail": detail}
-        self.change({"status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **said})
+        self.change(
+            {"status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **said}
+        )
 
 
 class Life:
-    """One life of a session: its hub between the conversation and the socket. It has the ends of a conversation."""
+    """One life of a session: its hub between the conversation and the socket. It has the ends of a
+    conversation.
+    """
 
-    def __init__(self, folder: str, facts: Facts, start: Start, wanted: Wanted, listening: socket.socket) -> None:
+    def __init__(
+        self, folder: str, facts: Facts, start: Start, wanted: Wanted, listening: socket.socket
+    ) -> None:
         settings, recorder = start.settings, start.recorder
         known, session = facts.known, os.path.basename(folder)
         generation = known["generation"]
@@ -108,7 +121,9 @@ class Life:
         mode = start.mode if chosen else _read_by(start).mode or start.mode
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
         question_seconds = max(PATIENCE * patience, patience - EARLIER_SECONDS)
-        self._tick_seconds = max(SHORTEST_SECONDS, min(TICK_SECONDS, (patience - question_seconds) / 2))
+        self._tick_seconds = max(
+            SHORTEST_SECONDS, min(TICK_SECONDS, (patience - question_seconds) / 2)
+        )
         hub = Hub(
             Session(
                 session,
@@ -127,18 +142,28 @@ class Life:
             generation=generation,
             number=self._log.last,
             mint=fresh_uuid,
-            wall=lambda: round((began + clock()) * 1000),  # a clock that jumps moves nothing that was said
+            # a clock that jumps moves nothing that was said
+            wall=lambda: round((began + clock()) * 1000),
             clock=clock,
             known=self._log.taken() if generation > 1 else (),
         )
         tell, failed = self.source.put, self.stdout.fail
-        self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
+        self.runner = HubRunner(
+            hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed
+        )
         self._door = Door(listening, self.runner, self.source)
         self._folder, self._start = folder, start
         self._settled: Settled | None = None
         self._upgrade = ""  # the notice about the package's files, after it was reported
         self._keep_settings()
-        facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
+        facts.change(
+            {
+                "pid": os.getpid(),
+                "vendor": start.vendor.shown,
+                "cwd": start.cwd,
+                "version": __version__,
+            }
+        )
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -153,14 +178,17 @@ class Life:
             try:
                 yield
             finally:
-                early_signals.listen()  # the loop hears none any more, and one would take the last words away
+                # the loop hears none any more, and one would take the last words away
+                early_signals.listen()
                 with anyio.CancelScope(shield=True):
                     await runner.finish(runner.reason or self.why)
                     self._log.close()
                 tasks.cancel_scope.cancel()
 
     def _keep_settings(self) -> None:
-        """Keep what the conversation has read of Claude's settings, for who joins. It is tried again where it fails."""
+        """Keep what the conversation has read of Claude's settings, for who joins. It is tried
+        again where it fails.
+        """
         settled = _read_by(self._start)
         if settled != self._settled:
             with suppress(OSError):
@@ -175,18 +203,26 @@ class Life:
         with anyio.move_on_after(FIRST_CHILD_SECONDS):
             while self._prompt[0] is not None and not spawn.running:
                 await anyio.sleep(FIRST_CHILD_POLL_SECONDS)
-        validator = ("jsonschema", "jsonschema_specifications") if self._start.invocation.json_schema else ()
+        validator = (
+            ("jsonschema", "jsonschema_specifications")
+            if self._start.invocation.json_schema
+            else ()
+        )
         preload(HOST, os.environ, NOT_IN_A_HOST, validator)
 
     def _notice_upgrade(self) -> None:
-        """Report once, on stderr and to new clients, that the package's files were replaced or are gone."""
+        """Report once, on stderr and to new clients, that the package's files were replaced or are
+        gone.
+        """
         if self._upgrade:
             return
         change = describe_package_change()
         if not change:
             return
         name = short_id(os.path.basename(self._folder))
-        self._upgrade = f"{change}; this session continues with {__version__} until `claude respawn {name}`"
+        self._upgrade = (
+            f"{change}; this session continues with {__version__} until `claude respawn {name}`"
+        )
         tell(f"{self._upgrade}\n")
         self.runner.hub.set_notice(self._upgrade)
 
@@ -206,7 +242,9 @@ class Life:
         self._stop(STOPPED)
 
     def _stop(self, why: str) -> None:
-        """End the session: what runs is stopped as by a signal. Behind the conversation another one would kill us."""
+        """End the session: what runs is stopped as by a signal. Behind the conversation another one
+        would kill us.
+        """
         if self.why == OVER:
             self.why = why
             os.kill(os.getpid(), signal.SIGTERM)
@@ -239,8 +277,8 @@ class Life:
 
 
 def _read_by(start: Start) -> Settled:
-    """What a conversation has read of Claude's settings files. A real claude reads them itself, and again when they
-    change."""
+    """What a conversation has read of Claude's settings files. A real claude reads them itself, and
+    again when they change."""
     if not start.vendor.passthrough or start.listing.several:
         return start.settled
     try:

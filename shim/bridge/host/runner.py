@@ -1,4 +1,5 @@
-"""Runs the hub of a host: carries out what it wants in its order, and only then writes to the clients.
+"""Runs the hub of a host: carries out what it wants in its order, and only then writes to the
+clients.
 
 The log comes first: what cannot be written there is told to nobody, and the session ends.
 """
@@ -15,8 +16,8 @@ from shim.core.bridge.frames import frame
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import Log
 
-# Between two rounds of writing, for each client: with many of them lines are gathered, so that the conversation keeps
-# the processor. One client is written to at once.
+# Between two rounds of writing, for each client: with many of them lines are gathered, so that the
+# conversation keeps the processor. One client is written to at once.
 ROUND_SECONDS = 0.00005
 BYE_SECONDS = 1.0  # for a client to take its last frames
 LOOK_SECONDS = 0.01  # from one look whether they have to the next
@@ -28,7 +29,8 @@ class Connection:
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
         self.peer = peer
-        self.leaves = 0.0  # when it is closed whatever it has taken; before that, once it has all. 0: it stays
+        # when it is closed whatever it has taken; before that, once it has all. 0: it stays
+        self.leaves = 0.0
         self.gone = anyio.Event()
         self._stuck = anyio.Event()
         self._rest = b""
@@ -59,7 +61,9 @@ class Connection:
         self.write(lambda number: b"")
 
     def say(self, data: bytes) -> None:
-        """Last words that do not come from the hub, behind what was taken from it; then it is closed."""
+        """Last words that do not come from the hub, behind what was taken from it; then it is
+        closed.
+        """
         if not self._last:
             self._rest, self._last = self._rest + data, True
             self.flush()
@@ -72,7 +76,8 @@ class Connection:
 
 
 class HubRunner:
-    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a client.
+    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a
+    client.
 
     `failed` hears why nothing more may be said.
     """
@@ -99,7 +104,7 @@ class HubRunner:
         self._wrote = 0.0  # when the last round of writing ended
         self._due = anyio.Event()
 
-    # -- what came ----------------------------------------------------------------------------------------
+    # -- what came ---------------------------------------------------------------------------------
 
     def said(self, data: bytes) -> str:
         """Lines of the conversation's; why they were told to nobody, "" if all is well."""
@@ -127,14 +132,19 @@ class HubRunner:
             self.hub.left(number)
             self.settle()
 
-    # -- what the hub wants -------------------------------------------------------------------------------
+    # -- what the hub wants ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Carry out what the hub wants; then the clients are written to, at once or in the next round."""
+        """Carry out what the hub wants; then the clients are written to, at once or in the next
+        round.
+        """
         while not self.reason and (commands := self.hub.take()):
-            last = next((command for command in reversed(commands) if isinstance(command, Changed)), None)
+            last = next(
+                (command for command in reversed(commands) if isinstance(command, Changed)), None
+            )
             for command in commands:
-                if command is last or not isinstance(command, Changed):  # what was so only in between is kept by nobody
+                # what was so only in between is kept by nobody
+                if command is last or not isinstance(command, Changed):
                     self._carry_out(command)
         if self.reason:
             return
@@ -176,7 +186,9 @@ class HubRunner:
             self.hub.replayed(read.client, read.after, entries)
 
     def _fail(self, reason: str) -> None:
-        """End it: of what the hub holds for the clients nobody can say what is in the log, so none of it is told."""
+        """End it: of what the hub holds for the clients nobody can say what is in the log, so none
+        of it is told.
+        """
         self.reason = reason
         if unanswered := max(self._unanswered, self.hub.count_unanswered()):
             self._changed({"unanswered": unanswered})
@@ -184,7 +196,7 @@ class HubRunner:
             connection.say(frame("bye", reason=reason))
         self._failed(reason)
 
-    # -- writing ------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def write(self) -> None:
         """One round: every client for whom something waits gets it, as far as it takes it."""

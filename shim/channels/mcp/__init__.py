@@ -1,1 +1,3 @@
-"""MCP servers that a frontend names: their files, and the way to those that live in its own process."""
+"""MCP servers that a frontend names: their files, and the way to those that live in its own
+process.
+"""

@@ -1,4 +1,6 @@
-"""Calls that were allowed before they are made, and calls in the frontend's process that wait for a decision."""
+"""Calls that were allowed before they are made, and calls in the frontend's process that wait for a
+decision.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +37,9 @@ class DecidedCalls:
         self._number = 0
 
     def grant(self, tool: str, arguments: Mapping[str, Any], decision: Decision) -> None:
-        """This call is allowed, once: it was asked about already, or is to be made again in this form."""
+        """This call is allowed, once: it was asked about already, or is to be made again in this
+        form.
+        """
         self._grants = [*self._grants[1 - GRANTS :], (tool, arguments, decision)]
 
     def granted(self, tool: str, arguments: Mapping[str, Any]) -> Decision | None:
@@ -68,7 +72,9 @@ class DecidedCalls:
         self._waiting.pop(request, None)
 
     def end(self) -> None:
-        """The turn is over: what was allowed in it is not allowed in the next, and what waits is denied."""
+        """The turn is over: what was allowed in it is not allowed in the next, and what waits is
+        denied.
+        """
         self._grants = []
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():

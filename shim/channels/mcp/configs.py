@@ -1,4 +1,6 @@
-"""What `--mcp-config` names, read before a vendor is started. Faults are told in the real claude's words (2.1.330)."""
+"""What `--mcp-config` names, read before a vendor is started. Faults are told in the real claude's
+words (2.1.330).
+"""
 
 import os
 from collections.abc import Iterable
@@ -9,13 +11,21 @@ from shim.core.errors import ArgumentError
 from shim.core.reading.typed import Any
 
 FILE_BYTES = 1024 * 1024  # of a list of servers
-_KINDS = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+_KINDS = {
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}
 
 
 def read_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     """The servers that all values name: name → configuration; of the same name the last one counts.
 
-    ArgumentError for a value that is neither JSON with servers nor the path of a file with such JSON.
+    ArgumentError for a value that is neither JSON with servers nor the path of a file with such
+    JSON.
     """
     servers: dict[str, Any] = {}
     faults = []

@@ -1,7 +1,8 @@
 """The socket through which relays reach the MCP servers of the frontend's process.
 
-It stands in a folder of ours with a random name that nobody else may enter. Who connects must be our own user, and says
-a ticket first, which only the environment of a relay has; it names the server.
+It stands in a folder of ours with a random name that nobody else may enter. Who connects must be
+our own user, and says a ticket first, which only the environment of a relay has; it names the
+server.
 """
 
 import secrets
@@ -26,18 +27,21 @@ from shim.core.reading.lines import LineSplitter
 RELAY = ("-I", "-m", "shim.channels.mcp.relay")
 CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
 GREETING_SECONDS = 10.0  # for a relay's ticket, which it says before anything else
-ANSWER_SECONDS = 60.0  # for what is no call: the real claude waits no longer for a server that starts
+# for what is no call: the real claude waits no longer for a server that starts
+ANSWER_SECONDS = 60.0
 MESSAGE_BYTES = 16 * 1024 * 1024  # of one message of a vendor's; a line of ours may hold much less
-HELD_BYTES = 64 * 1024 * 1024  # of answers that a relay has not read; one that reads nothing is let go
+# of answers that a relay has not read; one that reads nothing is let go
+HELD_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
-PAUSE_SECONDS = 0.2  # where nobody can be let in, for lack of descriptors: who waits outside is still there
+# where nobody can be let in, for lack of descriptors: who waits outside is still there
+PAUSE_SECONDS = 0.2
 
 
 class Door:
     """One socket, opened when a vendor is first told of the servers.
 
-    `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is put to its server;
-    `call_seconds` is how long the frontend may take for one.
+    `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is
+    put to its server; `call_seconds` is how long the frontend may take for one.
     """
 
     def __init__(
@@ -53,16 +57,19 @@ class Door:
         self._judged = 0  # calls that wait for a decision
         self._call_seconds = call_seconds
         self._tickets: dict[str, str] = {}  # ticket → server
-        self._deadlines: dict[str, tuple[float, float]] = {}  # request → when it is late, and after how many seconds
+        # request → when it is late, and after how many seconds
+        self._deadlines: dict[str, tuple[float, float]] = {}
         self._due = anyio.Event()
         self._folder = ""
         self._socket: socket.socket | None = None
         self.connections = 0
 
     def entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """What a vendor is told of the servers: each is a command, which is a relay. OSError where there is no socket.
+        """What a vendor is told of the servers: each is a command, which is a relay. OSError where
+        there is no socket.
 
-        The ticket stands in the environment of the relay alone, so that nothing else that the vendor starts has it.
+        The ticket stands in the environment of the relay alone, so that nothing else that the
+        vendor starts has it.
         """
         if self._socket is None:
             self._open()
@@ -124,7 +131,9 @@ class Door:
         try:
             with anyio.move_on_after(GREETING_SECONDS):
                 lines = await _first_lines(link, splitter)
-                server = self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
+                server = (
+                    self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
+                )
                 relay = None if server is None else Relay(link, server)
             if relay is None:
                 return
@@ -144,7 +153,9 @@ class Door:
                     await self._flush()
 
     async def _hear(self, relay: "Relay", lines: list[bytes], tasks: TaskGroup) -> None:
-        """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no other line for it."""
+        """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no
+        other line for it.
+        """
         for line in lines:
             if not line.strip():
                 continue
@@ -162,7 +173,9 @@ class Door:
                 tasks.start_soon(self._call, relay, message, *called)
         await self._flush()
 
-    async def _call(self, relay: "Relay", message: dict[str, Any], tool: str, arguments: Mapping[str, Any]) -> None:
+    async def _call(
+        self, relay: "Relay", message: dict[str, Any], tool: str, arguments: Mapping[str, Any]
+    ) -> None:
         """Call a tool if that may be: as it was said, or as the frontend changed it."""
         try:
             decision = await self._judge(tool, arguments)
@@ -186,7 +199,9 @@ class Door:
         """Give up on what the frontend does not answer."""
         while True:
             self._due = anyio.Event()
-            self._deadlines = {it: when for it, when in self._deadlines.items() if self._servers.awaits(it)}
+            self._deadlines = {
+                it: when for it, when in self._deadlines.items() if self._servers.awaits(it)
+            }
             now = anyio.current_time()
             for request, (when, seconds) in self._deadlines.items():
                 if when <= now:

@@ -1,7 +1,9 @@
-"""The program that a vendor starts as an MCP server for one that lives in the frontend: `python -I -m …`.
+"""The program that a vendor starts as an MCP server for one that lives in the frontend: `python -I
+-m …`.
 
-It carries bytes between its stdin and stdout and the socket of the drop-in, and reads none of them. It ends when either
-side ends. SOCKET and TICKET, in its environment only, say where the socket is and which server is meant.
+It carries bytes between its stdin and stdout and the socket of the drop-in, and reads none of them.
+It ends when either side ends. SOCKET and TICKET, in its environment only, say where the socket is
+and which server is meant.
 """
 
 import os
@@ -32,7 +34,9 @@ def main() -> int:
 
 
 def _tell(link: socket.socket) -> None:
-    """Carry what the vendor says. At its end there is nothing left to do, whatever is still to come."""
+    """Carry what the vendor says. At its end there is nothing left to do, whatever is still to
+    come.
+    """
     try:
         while chunk := os.read(0, CHUNK_BYTES):
             link.sendall(chunk)

@@ -1,4 +1,6 @@
-"""A folder for a socket of ours, those that killed processes of ours left behind, and who may be at the other end."""
+"""A folder for a socket of ours, those that killed processes of ours left behind, and who may be at
+the other end.
+"""
 
 import os
 import socket
@@ -17,14 +19,19 @@ FRESH_SECONDS = 60.0  # a folder that is younger may belong to a process that do
 
 
 def new_folder() -> str:
-    """A new folder that only we may enter, whose path is short enough for a socket. OSError where there is none.
+    """A new folder that only we may enter, whose path is short enough for a socket. OSError where
+    there is none.
 
-    What was left behind beside it is removed: nobody else would, because SIGKILL leaves a process no time for that.
+    What was left behind beside it is removed: nobody else would, because SIGKILL leaves a process
+    no time for that.
     """
     import tempfile  # costs some milliseconds, and most sockets need no folder of their own
 
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if place and len(os.fsencode(place)) <= PATH_BYTES - len(f"/{PREFIX}/{NAME}") - RANDOM_CHARACTERS:
+        if (
+            place
+            and len(os.fsencode(place)) <= PATH_BYTES - len(f"/{PREFIX}/{NAME}") - RANDOM_CHARACTERS
+        ):
             with suppress(OSError):
                 folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
                 _sweep(place)
@@ -33,7 +40,9 @@ def new_folder() -> str:
 
 
 def _sweep(place: str) -> None:
-    """Remove folders of ours in `place` in whose socket nobody listens. One that cannot be removed stays."""
+    """Remove folders of ours in `place` in whose socket nobody listens. One that cannot be removed
+    stays.
+    """
     length = len(PREFIX) + RANDOM_CHARACTERS
     with suppress(OSError), os.scandir(place) as entries:
         names = (one.name for one in islice(entries, LOOKED_AT))
@@ -44,15 +53,23 @@ def _sweep(place: str) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove one folder if it is ours, has nothing but a socket in which nobody listens, and is not new."""
+    """Remove one folder if it is ours, has nothing but a socket in which nobody listens, and is not
+    new.
+    """
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status, inside = os.fstat(folder), os.listdir(folder)
         ours = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
-        if not ours or inside not in ([], [NAME]) or abs(time.time() - status.st_mtime) < FRESH_SECONDS:
+        if (
+            not ours
+            or inside not in ([], [NAME])
+            or abs(time.time() - status.st_mtime) < FRESH_SECONDS
+        ):
             return
         if inside:
-            if not stat.S_ISSOCK(os.lstat(NAME, dir_fd=folder).st_mode) or not _refused(os.path.join(path, NAME)):
+            if not stat.S_ISSOCK(os.lstat(NAME, dir_fd=folder).st_mode) or not _refused(
+                os.path.join(path, NAME)
+            ):
                 return
             os.unlink(NAME, dir_fd=folder)
         os.rmdir(path)
@@ -77,7 +94,9 @@ def same_user(link: socket.socket) -> bool:
     """Whether the other end is a process of our own user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
-            _, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            _, user, _ = struct.unpack(
+                "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
         else:  # struct xucred of macOS and the BSDs: its version, then the user
             _, user = struct.unpack("2I", link.getsockopt(0, 1, 76)[:8])
     except (OSError, struct.error):

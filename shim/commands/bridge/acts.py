@@ -1,4 +1,6 @@
-"""`shim bridge list|say|answer|stop`: what a person or a script does to a session without opening it."""
+"""`shim bridge list|say|answer|stop`: what a person or a script does to a session without opening
+it.
+"""
 
 import json
 import os
@@ -10,7 +12,13 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.answering import decided
-from shim.bridge.link import ANSWER_SECONDS, HostGoneError, NoAnswerError, ask_once, connect_blocking
+from shim.bridge.link import (
+    ANSWER_SECONDS,
+    HostGoneError,
+    NoAnswerError,
+    ask_once,
+    connect_blocking,
+)
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
 from shim.bridge.stop import stop, untaken
@@ -22,15 +30,21 @@ from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, print_json, say
 
-LOOK_SECONDS = 2.0  # for a host to say what it asks in a list: one that is stopped must not keep the others from it
-Session = Annotated[str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")]
+# for a host to say what it asks in a list: one that is stopped must not keep the others from it
+LOOK_SECONDS = 2.0
+Session = Annotated[
+    str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")
+]
 WHAT_CHARACTERS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
-QUESTION_KEYS = ("question", "at", "until", "request")  # of a question's frame, that `list --json` prints
+# of a question's frame, that `list --json` prints
+QUESTION_KEYS = ("question", "at", "until", "request")
 
 
 def list_sessions(
-    everything: Annotated[bool, typer.Option("--all", help="List those that have ended too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List those that have ended too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions that live on their own, with what each waits for.
@@ -49,9 +63,12 @@ def list_sessions(
 def say_message(
     session: Session,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
-    take: Annotated[bool, typer.Option("--take", help="Drive it from now on, whoever drives it.")] = False,
+    take: Annotated[
+        bool, typer.Option("--take", help="Drive it from now on, whoever drives it.")
+    ] = False,
 ) -> None:
-    """Say a message in a session; while a turn runs it waits for the next one. A session that has ended goes on.
+    """Say a message in a session; while a turn runs it waits for the next one. A session that has
+    ended goes on.
 
     Example: shim bridge say 1f0c "and now the tests"
     """
@@ -59,14 +76,19 @@ def say_message(
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.alive:
-        with suppress(LivingError):  # somebody else was quicker, and is told the message like any host
+        # somebody else was quicker, and is told the message like any host
+        with suppress(LivingError):
             respawn(one, os.environ, message)
             _up(one)
             say(f"woke {one.id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
-    _done(one, ask_once(one.session, frames, os.environ, client="shim bridge say"), "--take drives it from here")
+    _done(
+        one,
+        ask_once(one.session, frames, os.environ, client="shim bridge say"),
+        "--take drives it from here",
+    )
     say(f"said to {one.id}")
 
 
@@ -74,37 +96,59 @@ def answer_question(
     session: Session,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="ANSWER", help="`allow` or `deny`; before it the question, if several are open."),
+        typer.Argument(
+            metavar="ANSWER", help="`allow` or `deny`; before it the question, if several are open."
+        ),
     ],
-    message: Annotated[str, typer.Option("--message", metavar="TEXT", help="With deny: what the agent is told.")] = "",
+    message: Annotated[
+        str, typer.Option("--message", metavar="TEXT", help="With deny: what the agent is told.")
+    ] = "",
     given: Annotated[
-        str, typer.Option("--input", metavar="JSON", help="With allow: the input that runs instead of the asked one.")
+        str,
+        typer.Option(
+            "--input",
+            metavar="JSON",
+            help="With allow: the input that runs instead of the asked one.",
+        ),
     ] = "",
     always: Annotated[
-        bool, typer.Option("--always", help="With allow: ask no more about such calls in this session.")
+        bool,
+        typer.Option("--always", help="With allow: ask no more about such calls in this session."),
     ] = False,
 ) -> None:
     """Answer a question of a session.
 
-    `shim bridge list --json` shows what is asked. Exit 1 if somebody was first, with who it was and how.
+    `shim bridge list --json` shows what is asked. Exit 1 if somebody was first, with who it was and
+    how.
 
     Example: shim bridge answer 1f0c deny --message "not in this folder"
     """
     *named, behavior = words
     if behavior not in DECISIONS or len(named) > 1:
-        raise typer.BadParameter("give `allow` or `deny`, and before it at most one question", param_hint="ANSWER")
+        raise typer.BadParameter(
+            "give `allow` or `deny`, and before it at most one question", param_hint="ANSWER"
+        )
     if behavior == "deny" and (given or always):
-        raise typer.BadParameter("it belongs to `allow`", param_hint="--input" if given else "--always")
+        raise typer.BadParameter(
+            "it belongs to `allow`", param_hint="--input" if given else "--always"
+        )
     if behavior == "allow" and message:
-        raise typer.BadParameter("it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message")
+        raise typer.BadParameter(
+            "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
+        )
     changed = _input(given) if given else None
     one = which(session)
     if not one.alive:
-        raise FrontendError(f"session {one.id} has ended, and asks nothing", hint="`shim bridge list` shows who asks")
+        raise FrontendError(
+            f"session {one.id} has ended, and asks nothing",
+            hint="`shim bridge list` shows who asks",
+        )
     asked = open_questions(one)
     question = _question(one, asked, *named)
     request = asked.get(question, {})
-    decision = decided(behavior, request, one.facts["cwd"], message=message, given=changed, always=always)
+    decision = decided(
+        behavior, request, one.facts["cwd"], message=message, given=changed, always=always
+    )
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
     heard = ask_once(one.session, [frame], os.environ, client=ours)
@@ -112,19 +156,25 @@ def answer_question(
     for came in heard:
         if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
             by = came["by"] or "the session itself"
-            raise FrontendError(f"the question was settled already: {came['how']}, by {printable(str(by))}")
+            raise FrontendError(
+                f"the question was settled already: {came['how']}, by {printable(str(by))}"
+            )
     say("allowed" if behavior == "allow" else "denied")
 
 
 def stop_sessions(
-    sessions: Annotated[list[str], typer.Argument(metavar="ID", help="Ids, their beginnings, or parts of names.")],
+    sessions: Annotated[
+        list[str], typer.Argument(metavar="ID", help="Ids, their beginnings, or parts of names.")
+    ],
 ) -> None:
     """End sessions. What was said is kept: `claude --bg --resume` goes on with one.
 
     Example: shim bridge stop 1f0c
     """
     known = registry.sessions(os.environ)
-    wanted = list({one.session: one for one in (which(word, known=known) for word in sessions)}.values())
+    wanted = list(
+        {one.session: one for one in (which(word, known=known) for word in sessions)}.values()
+    )
     left = stop(wanted, os.environ)
     for one in wanted:
         if one.session not in {each.session for each in left}:
@@ -133,12 +183,15 @@ def stop_sessions(
     if left:
         pids = " ".join(str(one.facts.get("pid")) for one in left)
         raise MachineError(
-            f"{', '.join(one.id for one in left)} could not be ended", hint=f"`kill -9 {pids}` ends them"
+            f"{', '.join(one.id for one in left)} could not be ended",
+            hint=f"`kill -9 {pids}` ends them",
         )
 
 
 def _up(one: Registered) -> None:
-    """Wait until the host of a session that was woken is up. FrontendError with its own reason where it cannot be."""
+    """Wait until the host of a session that was woken is up. FrontendError with its own reason
+    where it cannot be.
+    """
     try:
         connect_blocking(one.session, os.environ, role=WATCH, replay=False, partial=False).close()
     except HostGoneError as gone:
@@ -158,16 +211,20 @@ def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None
         raise NoAnswerError(one.session, one.facts["pid"])
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
-    """The questions that wait in a session: id → the body of Claude's request. ShimError where nobody says so."""
+    """The questions that wait in a session: id → the body of Claude's request. ShimError where
+    nobody says so.
+    """
     return {question: came["request"] for question, came in _asked(one, ANSWER_SECONDS)}
 
 
 def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with connect_blocking(one.session, os.environ, role=WATCH, seconds=seconds, replay=False) as link:
+    with connect_blocking(
+        one.session, os.environ, role=WATCH, seconds=seconds, replay=False
+    ) as link:
         left = set(link.welcome.get("questions") or ())
         for came in link.frames(seconds) if left else ():
             if came["kind"] == "question" and came["question"] in left:
@@ -190,7 +247,8 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
     if not found:
         last_answer = _describe_last_answer(one)
         raise FrontendError(
-            f"session {one.id} asks nothing{last_answer}", hint="`shim bridge list` shows which sessions ask"
+            f"session {one.id} asks nothing{last_answer}",
+            hint="`shim bridge list` shows which sessions ask",
         )
     listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
     hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
@@ -199,7 +257,9 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
 
 def _describe_last_answer(session: Registered) -> str:
     """Return how and by which client the last question was settled, or "" if there was none."""
-    with connect_blocking(session.session, os.environ, role=WATCH, replay=False, partial=False) as link:
+    with connect_blocking(
+        session.session, os.environ, role=WATCH, replay=False, partial=False
+    ) as link:
         settled = link.welcome.get("settled")
     if not isinstance(settled, dict):
         return ""
@@ -234,7 +294,9 @@ def _report(one: Registered) -> dict[str, Any]:
     if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
             asked = _asked(one, LOOK_SECONDS)
-            questions = [{key: came[key] for key in QUESTION_KEYS if key in came} for _, came in asked]
+            questions = [
+                {key: came[key] for key in QUESTION_KEYS if key in came} for _, came in asked
+            ]
         except ShimError:
             questions = None
     keys = (
@@ -252,4 +314,11 @@ def _report(one: Registered) -> dict[str, Any]:
     )
     told = {key: facts.get(key) for key in keys}
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
-    return {"id": one.id, "session": one.session, "alive": one.alive, **known, **told, "questions": questions}
+    return {
+        "id": one.id,
+        "session": one.session,
+        "alive": one.alive,
+        **known,
+        **told,
+        "questions": questions,
+    }

@@ -20,14 +20,17 @@ from shim.core.bridge.frames import WATCH, frame
 from shim.story.terminal.console import ReaderMayLeave, open_console, say
 from shim.story.terminal.show import show
 
-WhichSession = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")]
+WhichSession = Annotated[
+    str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")
+]
 
 
 def attach_session(session: WhichSession) -> None:
     """Open a session that lives on its own in this terminal.
 
-    What was said before is drawn, then what is said now. A line is the next message. A question is answered with a key.
-    Ctrl-C interrupts the turn, Ctrl-D leaves; the session goes on. Without a terminal, lines of stdin are messages.
+    What was said before is drawn, then what is said now. A line is the next message. A question is
+    answered with a key. Ctrl-C interrupts the turn, Ctrl-D leaves; the session goes on. Without a
+    terminal, lines of stdin are messages.
 
     Example: shim bridge attach 1f0c
     """
@@ -36,13 +39,18 @@ def attach_session(session: WhichSession) -> None:
 
 def watch_session(
     session: WhichSession,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the frames of its host, one a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the frames of its host, one a line.")
+    ] = False,
     thinking: Annotated[
         bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")
+    ] = False,
 ) -> None:
-    """Watch a session that lives on its own: all that was said, then what is said now. It is never driven by this.
+    """Watch a session that lives on its own: all that was said, then what is said now. It is never
+    driven by this.
 
     One that has ended is drawn from its log.
 
@@ -70,11 +78,15 @@ def _print_frames(one: Registered) -> None:
                 return
         if link.ended:
             alive = registry.alive(one.session, os.environ)
-            raise HostGoneError(one.session, "its host closed the connection without a word", alive=alive)
+            raise HostGoneError(
+                one.session, "its host closed the connection without a word", alive=alive
+            )
 
 
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full)
-    command = f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+    command = (
+        f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+    )
     say(f"session {one.id} has ended: `{command}` goes on with it")

@@ -14,12 +14,20 @@ from shim.bridge.registry import Registered, is_damaged, unanswered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
-FOLDER_COLUMNS = 100  # of a terminal; on a narrower one the folders would leave no room for what a session waits for
+# of a terminal; on a narrower one the folders would leave no room for what a session waits for
+FOLDER_COLUMNS = 100
 VENDOR_COLUMNS = 60  # the same of the vendors
 NAME_PART = 5  # of the terminal's width, one part in so many is a name's
 # What Markdown makes bold. `src/**/*.py` is none.
 _BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
-STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "damaged": "red", "stopped": "dim"}
+STYLES = {
+    "working": "cyan",
+    "blocked": "yellow",
+    "done": "green",
+    "failed": "red",
+    "damaged": "red",
+    "stopped": "dim",
+}
 
 WHOLE = "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
 
@@ -38,7 +46,9 @@ def drawn(found: Sequence[Registered]) -> str:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("ID", "STATE", "VENDOR") if width >= VENDOR_COLUMNS else ("ID", "STATE"):
         table.add_column(column, no_wrap=True)
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_PART, 1))
+    table.add_column(
+        "NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_PART, 1)
+    )
     table.add_column("WAITS FOR", overflow="fold")
     if width >= FOLDER_COLUMNS:
         table.add_column("FOLDER", overflow="fold")
@@ -47,14 +57,20 @@ def drawn(found: Sequence[Registered]) -> str:
         living = "" if one.alive else " (ended)"
         waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
         if is_damaged(facts):
-            state, living, waits = "damaged", "", f"{facts['detail']}; `claude rm {one.id}` removes it"
+            state, living, waits = (
+                "damaged",
+                "",
+                f"{facts['detail']}; `claude rm {one.id}` removes it",
+            )
         cells: dict[str, object] = {
             "ID": one.id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
             "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _home(facts["cwd"]),
         }  # fmt: skip
         table.add_row(*(_cell(cells[str(column.header)]) for column in table.columns))
     kept = StringIO()
-    Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(table)
+    Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(
+        table
+    )
     if any(one.alive and one.facts.get("waitingFor") for one in found):
         kept.write(f"\n{WHOLE}\n")
     return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"

@@ -12,7 +12,8 @@ from shim.core.cast.records import SUFFIX, CastError
 from shim.core.reading.account import printable
 from shim.story.terminal.show import show
 
-LINES = 500  # that are shown, as the real one shows the last 500 chunks; a line says where the others are
+# that are shown, as the real one shows the last 500 chunks; a line says where the others are
+LINES = 500
 NOTHING = "nothing was said yet\n"
 
 
@@ -40,7 +41,11 @@ class LastLines(StringIO):
 def casts_of(one: Registered) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
-        return [os.path.join(one.log, name) for name in sorted(os.listdir(one.log)) if name.endswith(SUFFIX)]
+        return [
+            os.path.join(one.log, name)
+            for name in sorted(os.listdir(one.log))
+            if name.endswith(SUFFIX)
+        ]
     except OSError:
         return []
 
@@ -48,7 +53,9 @@ def casts_of(one: Registered) -> list[str]:
 def recent(one: Registered) -> str:
     """The last lines of a session as text, with colours on a terminal."""
     kept, terminal = LastLines(), os.isatty(1)
-    console = Console(file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False
+    )
     paths = casts_of(one)
     problems = _drawn(paths, console, alive=one.alive)
     said = kept.text() + "".join(f"{problem}\n" for problem in problems)

@@ -14,29 +14,48 @@ if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import TokenFile
 
 NEEDED = ("starlette", "uvicorn", "segno")  # what the extra brings
-LOOPBACK = ("http://127.", "http://localhost", "http://[::1]", "https://127.", "https://localhost", "https://[::1]")
+LOOPBACK = (
+    "http://127.",
+    "http://localhost",
+    "http://[::1]",
+    "https://127.",
+    "https://localhost",
+    "https://[::1]",
+)
 
 
 def serve(
     http: Annotated[
-        str, typer.Option("--http", metavar="ADDRESS:PORT", help="Where to listen; port 0 is any free one.")
+        str,
+        typer.Option(
+            "--http", metavar="ADDRESS:PORT", help="Where to listen; port 0 is any free one."
+        ),
     ] = "127.0.0.1:8421",
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy with TLS stands in front; --name says under which name.")
+        bool,
+        typer.Option(
+            "--behind-proxy", help="A proxy with TLS stands in front; --name says under which name."
+        ),
     ] = False,
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name under which browsers reach it.")
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="A name under which browsers reach it."),
     ] = None,
-    tls_cert: Annotated[str, typer.Option(metavar="FILE", help="The certificate with its chain, as PEM.")] = "",
-    tls_key: Annotated[str, typer.Option(metavar="FILE", help="The key of the certificate, as PEM.")] = "",
+    tls_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="The certificate with its chain, as PEM.")
+    ] = "",
+    tls_key: Annotated[
+        str, typer.Option(metavar="FILE", help="The key of the certificate, as PEM.")
+    ] = "",
 ) -> None:
     """Show the sessions of this machine in a browser, and answer scripts.
 
-    It prints the address to open. On a terminal the address lets you in for ten minutes, and the browser stays in;
-    later, `shim bridge token` shows what to type there. It keeps nothing of a session: end it with Ctrl-C and start it
-    again at any time.
+    It prints the address to open. On a terminal the address lets you in for ten minutes, and the
+    browser stays in; later, `shim bridge token` shows what to type there. It keeps nothing of a
+    session: end it with Ctrl-C and start it again at any time.
 
-    It listens on this machine alone. For other machines it needs --tls-cert and --tls-key, or a proxy with TLS.
+    It listens on this machine alone. For other machines it needs --tls-cert and --tls-key, or a
+    proxy with TLS.
 
     Example: shim bridge serve
     """

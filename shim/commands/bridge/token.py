@@ -9,12 +9,14 @@ import typer
 
 def token(
     watch: Annotated[bool, typer.Option("--watch", help="The token that may only watch.")] = False,
-    new: Annotated[bool, typer.Option("--new", help="Replace it; whoever came in with the old one is out.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Replace it; whoever came in with the old one is out.")
+    ] = False,
 ) -> None:
     """Show the token with which a browser or a script comes in to `shim bridge serve`.
 
-    A browser takes it in the address, behind #. A script sends it as `Authorization: Bearer TOKEN`. Nobody needs to
-    restart a server for a new one.
+    A browser takes it in the address, behind #. A script sends it as `Authorization: Bearer TOKEN`.
+    Nobody needs to restart a server for a new one.
 
     Example: shim bridge token --watch --new
     """

@@ -1,7 +1,8 @@
-"""Run a recording through today's drop-in: with the same arguments, the same lines, and the recorded child.
+"""Run a recording through today's drop-in: with the same arguments, the same lines, and the
+recorded child.
 
-Nothing of the person who runs this takes part but the vendors that they described: home, state and settings are a
-folder of its own.
+Nothing of the person who runs this takes part but the vendors that they described: home, state and
+settings are a folder of its own.
 """
 
 import contextlib
@@ -39,7 +40,10 @@ OURS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
 STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
-STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
+STATES = {
+    False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
+    True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
+}
 Moment = tuple[str, bytes]
 # Notes that explain why today's output goes on after the recording ends, or differs from it.
 CUT_OFF = "the recording was cut off there"
@@ -75,7 +79,9 @@ def check(path: str) -> Checked:
             os.mkdir(os.path.join(folder, name))
         _lend_profiles(os.path.join(folder, "home", ".config", "shim"))
         running = _Running(
-            _command(header), _environment(header, moments, os.path.abspath(path), folder), folder + "/work"
+            _command(header),
+            _environment(header, moments, os.path.abspath(path), folder),
+            folder + "/work",
         )
         try:
             return _follow(path, header, moments, running, folder + "/work", stop)
@@ -93,14 +99,18 @@ def _lend_profiles(directory: str) -> None:
 
 
 def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
-    """The lines of both sides in order, the number of children, and the reason if the run ended too soon."""
+    """The lines of both sides in order, the number of children, and the reason if the run ended too
+    soon.
+    """
     descriptor = open_cast(path)
     try:
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
     if size > MOST_BYTES:
-        raise CastError(f"the cast is larger than {MOST_BYTES} bytes, which is more than is ever recorded")
+        raise CastError(
+            f"the cast is larger than {MOST_BYTES} bytes, which is more than is ever recorded"
+        )
     cast = Cast(path)
     moments: list[Moment] = []
     rests: dict[str, bytes] = {}
@@ -108,9 +118,15 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
     for record in cast.records():
         children += record.letter == "s"
         if record.letter == "n":
-            children -= record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
+            children -= (
+                record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
+            )
             stop = stop or STOPS.get(str(record.fact.get("kind")), "")
-        if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in NAMES:
+        if (
+            record.letter == "n"
+            and record.fact.get("kind") == "caught"
+            and record.fact.get("signal") in NAMES
+        ):
             moments.append(("signal", str(record.fact["signal"]).encode()))
         elif record.letter in "iO":
             line = rests.pop(record.letter, b"") + record.data
@@ -123,7 +139,9 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
 
 
 def _command(header: Header) -> list[str]:
-    """The arguments of the drop-in, without those that name a vendor, a recording or a file of another machine."""
+    """The arguments of the drop-in, without those that name a vendor, a recording or a file of
+    another machine.
+    """
     door = program_of(header)
     words, kept = list(header.argv), list[str]()
     while words:
@@ -141,8 +159,12 @@ def _command(header: Header) -> list[str]:
     return [sys.executable, "-I", "-m", "shim", door, *kept]
 
 
-def _environment(header: Header, moments: Sequence[Moment], path: str, folder: str) -> dict[str, str]:
-    """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows is set."""
+def _environment(
+    header: Header, moments: Sequence[Moment], path: str, folder: str
+) -> dict[str, str]:
+    """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
+    is set.
+    """
     home = os.path.join(folder, "home")
     chosen = {
         "HOME": home,
@@ -173,7 +195,12 @@ class _Running:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=dict(environment), cwd=cwd
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            env=dict(environment),
+            cwd=cwd,
         )
         self._ended = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(HELD_LINES)
@@ -222,19 +249,27 @@ class _Running:
                 self._process.wait(END_SECONDS)
             self._process.kill()
         with contextlib.suppress(TimeoutError):
-            while self.next(END_SECONDS) is not None:  # so that the thread that reads it need not wait for room
+            # so that the thread that reads it need not wait for room
+            while self.next(END_SECONDS) is not None:
                 pass
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
-def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str) -> Checked:
-    """Send the recorded lines in their time and compare the output. `stop` says why the comparison ends early."""
+def _follow(
+    path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str
+) -> Checked:
+    """Send the recorded lines in their time and compare the output. `stop` says why the comparison
+    ends early.
+    """
     invocation = invocation_of(header)
     sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
     streams = invocation.streams.output_format == "stream-json"
-    talks = invocation.streams.input_format == "stream-json" or invocation.permissions.permission_prompt_tool == "stdio"
+    talks = (
+        invocation.streams.input_format == "stream-json"
+        or invocation.permissions.permission_prompt_tool == "stdio"
+    )
     talks = talks or dialect_called(header.dialect).frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):
@@ -293,7 +328,9 @@ def _next(running: _Running, *, last: bool) -> bytes | None:
     return running.next(LINE_SECONDS)
 
 
-def _compared(path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]) -> Checked:
+def _compared(
+    path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]
+) -> Checked:
     for number, (one, other) in enumerate(zip_longest(was, said), 1):
         difference = compare(number, sides[0], one, sides[1], other)
         if difference is not None:

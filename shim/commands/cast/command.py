@@ -23,13 +23,15 @@ app = typer.Typer(
 
 @app.command(cls=PlainCommand)
 def verify(
-    casts: Annotated[list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")],
+    casts: Annotated[
+        list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Verify that recordings are whole and unchanged.
 
-    Damaged lines are named. Exit 1 when one is damaged or cut off. The checksums prove damage; they do not prove who
-    wrote the file.
+    Damaged lines are named. Exit 1 when one is damaged or cut off. The checksums prove damage; they
+    do not prove who wrote the file.
 
     Example: shim cast verify ~/casts
     """
@@ -48,7 +50,9 @@ def verify(
                 continue
             say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
             for found in checked.findings:
-                say(f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
+                say(
+                    f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}"
+                )
             if checked.left_out:
                 say(f"  and {checked.left_out} more")
     if as_json:
@@ -63,23 +67,31 @@ def verify(
 def redact(
     cast: CastFile,
     pattern: Annotated[
-        list[str] | None, typer.Option(help="Blank what this regular expression (Python) matches, too.")
+        list[str] | None,
+        typer.Option(help="Blank what this regular expression (Python) matches, too."),
     ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Blank these words wherever they stand.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Blank these words wherever they stand.")
+    ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Replace the recording.")] = False,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write to this new file, which must not exist.")
+        str | None,
+        typer.Option("-o", "--output", help="Write to this new file, which must not exist."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Blank secrets in a recording.
 
-    What looks like a secret, and your own patterns and words, is blanked and counted. Strings of JSON, plain lines and
-    base64 are searched, also for secrets that are split over lines (your own up to 512 characters). An expression may
-    take 5 seconds for one text. The new file has checksums of its own.
+    What looks like a secret, and your own patterns and words, is blanked and counted. Strings of
+    JSON, plain lines and base64 are searched, also for secrets that are split over lines (your own
+    up to 512 characters). An expression may take 5 seconds for one text. The new file has checksums
+    of its own.
 
-    Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o clean.cast
+    Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o
+    clean.cast
     """
     from shim.core.secrets.redactor import summary
     from shim.recording.folders import redact_cast
@@ -94,7 +106,9 @@ def redact(
         if done.skipped:
             say(f"  left out: {counted(done.skipped, 'line')} that cannot be read")
         if done.lost:
-            say("  more secrets are split over lines than one pass finds: run it again on the new recording")
+            say(
+                "  more secrets are split over lines than one pass finds: run it again on the new recording"
+            )
     if done.lost:
         raise typer.Exit(1)
 
@@ -102,16 +116,27 @@ def redact(
 @app.command(cls=PlainCommand)
 def fixture(
     cast: CastFile,
-    to: Annotated[str, typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it.")],
-    child: Annotated[int | None, typer.Option(help="The number of the child, if there are several.")] = None,
-    turn: Annotated[int | None, typer.Option(help="Take the child that was started for this turn.")] = None,
-    name: Annotated[str, typer.Option(help="The name of the case; by default the name of the recording.")] = "",
-    redact: Annotated[str | None, typer.Option(help="casts blanks secrets first; none keeps every byte.")] = None,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it."),
+    ],
+    child: Annotated[
+        int | None, typer.Option(help="The number of the child, if there are several.")
+    ] = None,
+    turn: Annotated[
+        int | None, typer.Option(help="Take the child that was started for this turn.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="The name of the case; by default the name of the recording.")
+    ] = "",
+    redact: Annotated[
+        str | None, typer.Option(help="casts blanks secrets first; none keeps every byte.")
+    ] = None,
 ) -> None:
     """Cut a test case out of a recording.
 
-    It has what a child printed, how the child was started and ended, and what the shim says for it. A recording that
-    was made with `redact = "none"` needs --redact.
+    It has what a child printed, how the child was started and ended, and what the shim says for it.
+    A recording that was made with `redact = "none"` needs --redact.
 
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """
@@ -123,9 +148,13 @@ def fixture(
     counted = summary(dict(made.redacted))
     say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
     if made.golden:
-        say("fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now")
+        say(
+            "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now"
+        )
     else:
-        say("fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here")
+        say(
+            "fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here"
+        )
 
 
 app.command("list", cls=PlainCommand)(list_casts)

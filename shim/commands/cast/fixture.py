@@ -1,7 +1,8 @@
-"""Cut a test case out of a cast: what one child printed, how it was started and ended, and today's translation.
+"""Cut a test case out of a cast: what one child printed, how it was started and ended, and today's
+translation.
 
-The folder is laid out as `fixtures/README.md` says, so that adding it adds its tests. What no cast knows is left to a
-person: what happens in the run, and what the case is there to hold.
+The folder is laid out as `fixtures/README.md` says, so that adding it adds its tests. What no cast
+knows is left to a person: what happens in the run, and what the case is there to hold.
 """
 
 import json
@@ -46,7 +47,9 @@ class RecordedChild(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What was written: the folder, whether it has a golden (only for known vendors), and counts of blanked secrets."""
+    """What was written: the folder, whether it has a golden (only for known vendors), and counts of
+    blanked secrets.
+    """
 
     folder: str
     golden: bool
@@ -92,7 +95,11 @@ class Facts:
             "stdin": _stdin(b"".join(self._told)) if self._told_bytes <= STDIN_BYTES else None,
             "exit": self.ended and (self.ended.signal or self.ended.code),
         }
-        lines = [f"{key} = {toml(value)}\n" for key, value in facts.items() if value or value.__class__ is int]
+        lines = [
+            f"{key} = {toml(value)}\n"
+            for key, value in facts.items()
+            if value or value.__class__ is int
+        ]
         return "".join(lines) + f"stderr = {toml(self.stderr.text())}\n"
 
 
@@ -105,11 +112,13 @@ def cut_fixture(
     turn: int | None = None,
     name: str = "",
 ) -> Made:
-    """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact` is "none".
+    """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact`
+    is "none".
 
-    `child` and `turn` choose among several; `name` is the cast's own where none is given. CastError when the cast is
-    damaged, or was recorded with its secrets and nothing is said of them (None), when it is not clear which child is
-    meant, and when the folder is there already or cannot be made.
+    `child` and `turn` choose among several; `name` is the cast's own where none is given. CastError
+    when the cast is damaged, or was recorded with its secrets and nothing is said of them (None),
+    when it is not clear which child is meant, and when the folder is there already or cannot be
+    made.
     """
     checked = verify_cast(path)
     if not checked.chained:
@@ -118,7 +127,9 @@ def cut_fixture(
     run = _chosen(path, list(_runs(path)), child, turn)
     vendor = str(run.facts.get("vendor") or header.vendor)
     if not vendor_name(vendor):
-        raise CastError(f"{path} is of {printable(vendor)[:40]!r}, which cannot be the name of a vendor")
+        raise CastError(
+            f"{path} is of {printable(vendor)[:40]!r}, which cannot be the name of a vendor"
+        )
     if redact is None and header.redact not in ("casts", "all"):
         raise CastError(
             f"{path} was recorded with its secrets",
@@ -150,7 +161,9 @@ def cut_fixture(
         raise
 
 
-def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str, facts: Facts) -> Made:
+def _make(
+    folder: str, path: str, redact: bool, run: RecordedChild, vendor: str, facts: Facts
+) -> Made:
     redacted: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED), path
@@ -174,7 +187,9 @@ def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str,
 
 
 def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
-    """What `make accept` would write: the child's bytes in our words, with ids that count and no clock."""
+    """What `make accept` would write: the child's bytes in our words, with ids that count and no
+    clock.
+    """
     try:
         translation = open_translation(vendor, partial=partial, stable=True)
     except FrontendError:
@@ -206,18 +221,30 @@ def _remove(folder: str) -> None:
 def _runs(path: str) -> Iterator[RecordedChild]:
     for number, child in enumerate(by_child(Cast(path).records()), 1):
         started = next(child)
-        yield RecordedChild(number, started.fact, sum(len(record.data) for record in child if record.letter == "o"))
+        yield RecordedChild(
+            number, started.fact, sum(len(record.data) for record in child if record.letter == "o")
+        )
 
 
-def _chosen(path: str, runs: list[RecordedChild], child: int | None, turn: int | None) -> RecordedChild:
-    fit = [run for run in runs if child in (None, run.facts.get("child")) and turn in (None, run.facts.get("turn"))]
+def _chosen(
+    path: str, runs: list[RecordedChild], child: int | None, turn: int | None
+) -> RecordedChild:
+    fit = [
+        run
+        for run in runs
+        if child in (None, run.facts.get("child")) and turn in (None, run.facts.get("turn"))
+    ]
     if len(fit) == 1:
         return fit[0]
     if not runs:
         raise CastError(f"{path} has no child: nothing was started in this run")
-    named = ", ".join(map(str, runs[:CHILDREN_NAMED])) + (", …" if len(runs) > CHILDREN_NAMED else "")
+    named = ", ".join(map(str, runs[:CHILDREN_NAMED])) + (
+        ", …" if len(runs) > CHILDREN_NAMED else ""
+    )
     found = f"{len(fit)} of its children fit" if fit else "none of its children fits"
-    raise CastError(f"{path}: {found}; it has {named}", hint="choose one with --child N or --turn N")
+    raise CastError(
+        f"{path}: {found}; it has {named}", hint="choose one with --child N or --turn N"
+    )
 
 
 def _stdin(data: bytes) -> str | list[str]:
@@ -227,7 +254,9 @@ def _stdin(data: bytes) -> str | list[str]:
 
 
 def toml(value: object) -> str:
-    """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped in it."""
+    """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped
+    in it.
+    """
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, str):  # a string of JSON is one of TOML, except for DEL and surrogates

@@ -11,13 +11,22 @@ from shim.story.terminal.console import must_be_one_of
 
 SIDES = ("vendor", "claude")
 Casts = Annotated[
-    list[str], typer.Argument(metavar="CAST", help="A recording; with --check also several, or folders of them.")
+    list[str],
+    typer.Argument(
+        metavar="CAST", help="A recording; with --check also several, or folders of them."
+    ),
 ]
-Side = Annotated[str, typer.Option("--as", help="vendor plays the child's bytes, claude what the frontend saw.")]
-Child = Annotated[int, typer.Option(help="The number of the child, if each message had one.", min=1)]
+Side = Annotated[
+    str, typer.Option("--as", help="vendor plays the child's bytes, claude what the frontend saw.")
+]
+Child = Annotated[
+    int, typer.Option(help="The number of the child, if each message had one.", min=1)
+]
 Speed = Annotated[float, typer.Option(help="2 plays twice as fast, 0 without pauses.", min=0.0)]
 Gap = Annotated[float | None, typer.Option(help="The longest pause, in seconds.", min=0.0)]
-Check = Annotated[bool, typer.Option("--check", help="Compare today's translation with the recorded one.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Compare today's translation with the recorded one.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result of --check as JSON.")]
 
 
@@ -32,8 +41,8 @@ def replay(
 ) -> None:
     """Play a recorded session, or check it.
 
-    It is played on stdout: as the vendor printed it, or as its frontend saw it. Where the recorded child was sent a
-    line, the replay waits for a line on stdin, unless stdin is a terminal.
+    It is played on stdout: as the vendor printed it, or as its frontend saw it. Where the recorded
+    child was sent a line, the replay waits for a line on stdin, unless stdin is a terminal.
 
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """
@@ -43,7 +52,9 @@ def replay(
         raise typer.Exit(report(casts, as_json=as_json))
     must_be_one_of(SIDES, side, "--as")
     if len(casts) > 1:
-        raise typer.BadParameter("only one recording can be played at a time; --check takes several", param_hint="CAST")
+        raise typer.BadParameter(
+            "only one recording can be played at a time; --check takes several", param_hint="CAST"
+        )
     if as_json:
         tell("--json has no effect without --check\n")
     raise typer.Exit(play(Wanted(casts[0], side=side, child=child, speed=speed, max_gap=max_gap)))

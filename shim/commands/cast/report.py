@@ -18,7 +18,9 @@ MOST_AT_ONCE = 8  # each check starts two programs
 
 
 def report(paths: Sequence[str], *, as_json: bool) -> int:
-    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError without any cast."""
+    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError
+    without any cast.
+    """
     casts = list(cast_paths(paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(COLOURS, 0)
@@ -35,12 +37,18 @@ def report(paths: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         print_json({"casts": rows, **counts})
     elif len(casts) > 1:
-        console.print(Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)))
+        console.print(
+            Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
+        )
     return int(bool(counts["differs"] or counts["failed"]))
 
 
 def _row(checked: Checked) -> dict[str, object]:
-    row: dict[str, object] = {"cast": checked.path, "outcome": checked.outcome, "lines": checked.lines}
+    row: dict[str, object] = {
+        "cast": checked.path,
+        "outcome": checked.outcome,
+        "lines": checked.lines,
+    }
     if checked.difference is not None:
         row["difference"] = checked.difference._asdict()
     return row | ({"reason": checked.reason} if checked.reason else {})

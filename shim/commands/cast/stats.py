@@ -29,7 +29,8 @@ def stats_of(
 ) -> None:
     """Add recordings up: turns, calls, failures, time, tokens, cost.
 
-    The sums are for each vendor and each tool. Without CAST, the recordings of the folder that `record` names.
+    The sums are for each vendor and each tool. Without CAST, the recordings of the folder that
+    `record` names.
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
@@ -38,7 +39,8 @@ def stats_of(
         raise typer.BadParameter("give only one of them", param_hint="--json, --to")
     if to and sys.stdout.isatty():
         raise typer.BadParameter(
-            "a terminal cannot show a page: send it to a file with `> stats.html`", param_hint="--to"
+            "a terminal cannot show a page: send it to a file with `> stats.html`",
+            param_hint="--to",
         )
     together, vendors = added_up(casts or [usual_folder(os.environ)])
     if as_json:
@@ -53,7 +55,9 @@ def stats_of(
 
 
 def added_up(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
-    """The statistic of all recordings, and one for each vendor by name. Recordings are read one at a time."""
+    """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
+    a time.
+    """
     together, vendors = Statistic(), dict[str, Statistic]()
     for run in runs_of(paths):
         together.add(run)
@@ -74,7 +78,11 @@ def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) 
         given = [tokens.get(kind, 0) for kind in TOKENS]
         spent.append(([Text(name), *_numbers(*given), Text(dollars(statistic.cost))], 0.0))
     if rows:
-        _print(console, ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES), rows)
+        _print(
+            console,
+            ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES),
+            rows,
+        )
     if together.tokens or together.cost:
         console.print()
         _print(console, ("tokens of", *TOKENS.values(), "cost"), spent)
@@ -83,9 +91,14 @@ def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) 
     for what, numbers in (("errors", together.causes), ("repairs", together.repairs)):
         if numbers:
             console.print()
-            told = ", ".join(f"{name} {number}" for name, number in sorted(numbers.items(), key=lambda each: -each[1]))
+            told = ", ".join(
+                f"{name} {number}"
+                for name, number in sorted(numbers.items(), key=lambda each: -each[1])
+            )
             console.print(Text(f"{what}: {told}"), soft_wrap=True)
-    if odd := [f"{number} {state}" for state, number in together.states.items() if state != "whole"]:
+    if odd := [
+        f"{number} {state}" for state, number in together.states.items() if state != "whole"
+    ]:
         if rows:
             console.print()
         said = f"of {counted(together.runs, 'recording')}, {', '.join(odd)}: `shim cast list` names them"
@@ -103,19 +116,30 @@ def _draw_tools(console: Console, vendor: str, statistic: Statistic) -> None:
         rows.append(([Text(name), *counts, *_times(calls.times)], calls.times.total))
     _print(console, (f"tools of {vendor}", "calls", "failed", "denied", "no answer", *TIMES), rows)
     if len(tools) > TOOLS_SHOWN:
-        console.print(Text(f"and {len(tools) - TOOLS_SHOWN} more tools: --json has them all", style="dim"))
+        console.print(
+            Text(f"and {len(tools) - TOOLS_SHOWN} more tools: --json has them all", style="dim")
+        )
 
 
 def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]) -> None:
     """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
     longest = max(share for _, share in rows)
-    widths = [max(len(head), *(len(cells[at].plain) for cells, _ in rows)) for at, head in enumerate(heads)]
-    while console.is_terminal and LEAST_NAME + sum(widths[1:]) + 2 * len(widths) > console.width and len(widths) > 2:
+    widths = [
+        max(len(head), *(len(cells[at].plain) for cells, _ in rows))
+        for at, head in enumerate(heads)
+    ]
+    while (
+        console.is_terminal
+        and LEAST_NAME + sum(widths[1:]) + 2 * len(widths) > console.width
+        and len(widths) > 2
+    ):
         widths.pop()  # a number is whole or not there; --json has them all
     whole = len(widths) == len(heads)
     heads, rows = heads[: len(widths)], [(cells[: len(widths)], share) for cells, share in rows]
     room = console.width - sum(widths) - 2 * len(widths)
-    bar = min(BAR, room) if console.is_terminal and whole and longest > 0 and room >= LEAST_BAR else 0
+    bar = (
+        min(BAR, room) if console.is_terminal and whole and longest > 0 and room >= LEAST_BAR else 0
+    )
     table = Table(box=None, pad_edge=False)
     first = max(widths[0] + min(room + 2, 0), LEAST_NAME) if console.is_terminal else widths[0]
     table.add_column(Text(heads[0]), no_wrap=True, overflow="ellipsis", width=first)
@@ -131,8 +155,12 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
 
 
 def _times(times: Times) -> list[Text]:
-    return [Text(duration(number, fine=True)) for number in (times.total, times.at(0.5), times.at(0.95))]
+    return [
+        Text(duration(number, fine=True)) for number in (times.total, times.at(0.5), times.at(0.95))
+    ]
 
 
 def _numbers(*numbers: int) -> list[Text]:
-    return [Text(f"{number:,}" if number else "·", style="" if number else "dim") for number in numbers]
+    return [
+        Text(f"{number:,}" if number else "·", style="" if number else "dim") for number in numbers
+    ]

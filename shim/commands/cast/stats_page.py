@@ -30,7 +30,10 @@ def page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
         recordings=f"{together.runs:,} recordings" + (f"; {', '.join(odd)}" if odd else ""),
         totals=_totals(together),
         kinds_of_tokens=[(name, kind) for kind, name in TOKENS.items()],
-        counts=(("Errors by cause", by_number(together.causes)), ("Repairs", by_number(together.repairs))),
+        counts=(
+            ("Errors by cause", by_number(together.causes)),
+            ("Repairs", by_number(together.repairs)),
+        ),
         by_time=by_time,
         dollars=dollars,
         duration=duration,
@@ -47,7 +50,11 @@ def _totals(together: Statistic) -> list[tuple[str, str, str]]:
         ("Time of the turns", duration(together.turns.total), ""),
         ("Turns", f"{together.turns.count:,}", f"{failed:,} failed" if failed else ""),
         ("Tool calls", f"{made.calls:,}", wrong.strip("()")),
-        ("Tokens", f"{tokens_in(together.tokens):,} in", f"{tokens_out(together.tokens):,} out{cached}"),
+        (
+            "Tokens",
+            f"{tokens_in(together.tokens):,} in",
+            f"{tokens_out(together.tokens):,} out{cached}",
+        ),
         ("Cost", dollars(together.cost) or "–", ""),
     ]
 

@@ -25,8 +25,9 @@ TOKENS = {  # the kinds of tokens, and what their columns are called
 }
 TURN_CALLS = 10_000  # that failed; the result may say that they were denied
 
-# `whole`, `cut off` (its last checkpoint is missing: it ended badly or goes on), `damaged` (lines that nobody can
-# read; `shim cast verify` finds what changed and can still be read), `unreadable` (no cast, or no file).
+# `whole`, `cut off` (its last checkpoint is missing: it ended badly or goes on), `damaged` (lines
+# that nobody can read; `shim cast verify` finds what changed and can still be read), `unreadable`
+# (no cast, or no file).
 State = Literal["whole", "cut off", "damaged", "unreadable"]
 
 

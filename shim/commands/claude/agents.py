@@ -1,4 +1,5 @@
-"""`claude agents`: the sessions that live on their own, for programs (`--json`) and for people (B15 to B18).
+"""`claude agents`: the sessions that live on their own, for programs (`--json`) and for people (B15
+to B18).
 
 A program asks for the list again and again: this imports little, and starts nothing.
 """
@@ -24,7 +25,8 @@ SWITCHES = (
     *("--json", "--all", "--allow-dangerously-skip-permissions", "--dangerously-skip-permissions"),
     *("--restricted", "--strict-mcp-config"),
 )
-# What the real one gives to sessions that are begun in its list, and how it spells that in an error.
+# What the real one gives to sessions that are begun in its list, and how it spells that in an
+# error.
 VALUES = {
     "--cwd": "--cwd <path>",
     "--add-dir": "--add-dir <directory>",
@@ -61,29 +63,42 @@ def agents(words: Sequence[str]) -> Answer:
         return refused(NO_TERMINAL)
     if off := disabled("claude agents --json" if "--json" in given else "claude agents"):
         return off
-    found = listed(registry.sessions(os.environ), everything="--all" in given, below=given.get("--cwd"))
+    found = listed(
+        registry.sessions(os.environ), everything="--all" in given, below=given.get("--cwd")
+    )
     if "--json" in given:
-        return Answer(orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n")
+        return Answer(
+            orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n"
+        )
     from shim.commands.bridge.listing import drawn, none
 
-    return Answer(drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd")))
+    return Answer(
+        drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd"))
+    )
 
 
 def listed(found: Sequence[Registered], *, everything: bool, below: str | None) -> list[Registered]:
-    """Those that live, or all of them, at or below a folder; the oldest first, as the real one has them."""
+    """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
+    them.
+    """
     folder = None if below is None else os.path.join(os.path.realpath(below), "")
     return [
         one
         for one in reversed(found)
         if (one.alive or everything)
-        and (folder is None or os.path.join(os.path.realpath(one.facts["cwd"]), "").startswith(folder))
+        and (
+            folder is None
+            or os.path.join(os.path.realpath(one.facts["cwd"]), "").startswith(folder)
+        )
     ]
 
 
 def report(one: Registered) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     facts = one.facts
-    life = {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")} if one.alive else {}
+    life = (
+        {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")} if one.alive else {}
+    )
     told = {
         "pid": facts.get("pid") if one.alive else None,
         "id": one.id,

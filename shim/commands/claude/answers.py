@@ -12,7 +12,9 @@ ON = ("1", "true", "yes", "on")
 
 
 class Answer(NamedTuple):
-    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it was asked for."""
+    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it
+    was asked for.
+    """
 
     text: str
     status: int = 0

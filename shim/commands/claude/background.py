@@ -1,7 +1,8 @@
-"""`claude --bg`: begins a session that lives on its own, says its id and returns (background page, B1 to B8).
+"""`claude --bg`: begins a session that lives on its own, says its id and returns (background page,
+B1 to B8).
 
-All that can be checked without a start is checked before: a mistake is told here, not by the session later. The
-vendor's program is asked for its version for that.
+All that can be checked without a start is checked before: a mistake is told here, not by the
+session later. The vendor's program is asked for its version for that.
 """
 
 import os
@@ -26,7 +27,8 @@ from shim.state import store
 from shim.vendors import FLAT
 
 NO_ID = (
-    "warning: --bg manages the session id; ignoring --session-id (use --resume <id> to continue an existing session)\n"
+    "warning: --bg manages the session id; ignoring --session-id "
+    "(use --resume <id> to continue an existing session)\n"
 )
 STREAMED = "--bg takes its prompt as an argument or as text on stdin, not as stream-json"
 IDLE = "(idle — send a prompt to start)"
@@ -49,7 +51,9 @@ WOKEN = "note: woke session {id} with its saved options ({options}).\n"
 
 
 class Before(NamedTuple):
-    """What a session goes on from: `session` is the UUID that it keeps, `copied` the session that it is a copy of."""
+    """What a session goes on from: `session` is the UUID that it keeps, `copied` the session that
+    it is a copy of.
+    """
 
     invocation: Invocation
     session: str = ""
@@ -109,16 +113,26 @@ def _before(invocation: Invocation) -> Before:
     known = registry.look_up(canonical, os.environ)
     if known is None and not session.fork_session:
         return Before(invocation, session=canonical)
-    if known and known.alive and store.look_up(canonical, os.environ) is None and known.facts["vendor"] not in FLAT:
+    if (
+        known
+        and known.alive
+        and store.look_up(canonical, os.environ) is None
+        and known.facts["vendor"] not in FLAT
+    ):
         hint = f"`claude attach {known.id}` opens it"
-        raise FrontendError(f"session {known.id} has not ended its first turn: there is nothing to copy yet", hint=hint)
+        raise FrontendError(
+            f"session {known.id} has not ended its first turn: there is nothing to copy yet",
+            hint=hint,
+        )
     if session.fork_session or known is None:
         return _copied(invocation, canonical, "")
     if known.alive:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
     woken = going_on_from(known, here, rooted(invocation, here, cwd))
-    options = ", ".join(word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--"))
+    options = ", ".join(
+        word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")
+    )
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=cwd, note=note)
 
@@ -133,10 +147,13 @@ def _copied(invocation: Invocation, original: str, note: str) -> Before:
 
 
 def _hosted(before: Before) -> Invocation:
-    """The invocation as a host will have it, to be checked: a conversation that is asked about its tools."""
+    """The invocation as a host will have it, to be checked: a conversation that is asked about its
+    tools.
+    """
     resumed = before.copied or before.session
     if before.session and store.look_up(before.session, os.environ) is None:
-        resumed = "" if registry.look_up(before.session, os.environ) else resumed  # it ended before its first turn did
+        # it ended before its first turn did
+        resumed = "" if registry.look_up(before.session, os.environ) else resumed
     return before.invocation.with_flags(
         input_format="stream-json",
         output_format="stream-json",

@@ -1,4 +1,6 @@
-"""`claude --help`: Claude's flags as the parser knows them, what each does here, and the subcommands."""
+"""`claude --help`: Claude's flags as the parser knows them, what each does here, and the
+subcommands.
+"""
 
 import textwrap
 
@@ -14,7 +16,8 @@ Arguments:
 An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
-# Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that has an effect.
+# Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that
+# has an effect.
 DOES = {
     "print_mode": "print the answer and exit (the only mode here)",
     "output_format": "text (default), json (one result) or stream-json",
@@ -96,9 +99,22 @@ USAGES = {
     "respawn": "Usage: claude respawn <id>|--all",
     "daemon": "Usage: claude daemon [subcommand] [options]",
 }
-# What Claude has and the shim has not: each is refused in a sentence, because it is no prompt either.
+# What Claude has and the shim has not: each is refused in a sentence, because it is no prompt
+# either.
 REFUSED = (
-    *("auto-mode", "code", "gateway", "import", "project", "purge", "remote-control", "rc", "remote", "bridge", "sync"),
+    *(
+        "auto-mode",
+        "code",
+        "gateway",
+        "import",
+        "project",
+        "purge",
+        "remote-control",
+        "rc",
+        "remote",
+        "bridge",
+        "sync",
+    ),
     *("self-hosted-runner", "ultrareview"),
 )
 WIDTH, PARAGRAPH = 46, 118
@@ -106,12 +122,18 @@ WIDTH, PARAGRAPH = 46, 118
 
 def manual() -> str:
     mine = [_line(FLAGS[field], does) for field, does in DOES.items() if field.startswith("shim_")]
-    claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
+    claude = [
+        _line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")
+    ]
     claude += [_line(flag, does) for flag, does in DOES_WITHOUT_FIELD.items()]
     spellings = [spelling.strip() for spelling in FLAGS["other"].replace("\n", "|").split("|")]
-    others = [f"  {spelling}" for spelling in spellings if spelling and spelling not in DOES_WITHOUT_FIELD]
+    others = [
+        f"  {spelling}" for spelling in spellings if spelling and spelling not in DOES_WITHOUT_FIELD
+    ]
     commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
-    refused = textwrap.wrap(", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
+    refused = textwrap.wrap(
+        ", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  "
+    )
     parts = (
         ("Options:", claude),
         ("Options of the shim:", mine),

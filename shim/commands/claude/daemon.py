@@ -1,4 +1,6 @@
-"""`claude daemon`: there is none. What is said of it, in the words that programs look for (B37 to B43)."""
+"""`claude daemon`: there is none. What is said of it, in the words that programs look for (B37 to
+B43).
+"""
 
 import os
 from collections.abc import Sequence
@@ -12,13 +14,21 @@ from shim.core.reading.account import counted, printable
 
 # The real one's first line, and below it why.
 INSTEAD = "there is no daemon here, and none is needed: each background session is its own process"
-STATUS = "not running\n\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n\n" + INSTEAD + "\n"
+STATUS = (
+    "not running\n\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n\n"
+    + INSTEAD
+    + "\n"
+)
 NONE = "no daemon running"
 ASK_ANY = (
     "no background service is installed, but {running} ({ids}), each as its own process. "
     "Run `claude daemon stop --any` to stop them."
 )
-NOT_STARTED = "claude daemon{action}: " + INSTEAD + ": `claude --bg` begins one, `claude agents --json` lists them"
+NOT_STARTED = (
+    "claude daemon{action}: "
+    + INSTEAD
+    + ": `claude --bg` begins one, `claude agents --json` lists them"
+)
 NOT_INSTALLED = "`claude daemon {action}` is disabled: " + INSTEAD
 USAGE = """Usage: claude daemon [subcommand] [options]
 
@@ -68,10 +78,14 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
     if not living:
         return Answer(NONE + "\n")
     if not any_of_them:
-        running = counted(len(living), "background session") + (" runs" if len(living) == 1 else " run")
+        running = counted(len(living), "background session") + (
+            " runs" if len(living) == 1 else " run"
+        )
         return refused(ASK_ANY.format(running=running, ids=", ".join(one.id for one in living)))
     if keep:
-        return Answer("stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n")
+        return Answer(
+            "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
+        )
     left = stop(living, os.environ)
     ended = counted(len(living) - len(left), "background session")
     if left:
@@ -84,7 +98,9 @@ def _logs() -> Answer:
     for one in registry.sessions(os.environ):
         text = _end_of(one.stderr)
         said += [f"[{one.id}] {line}\n" for line in printable(text).splitlines()]
-    return Answer("".join(said) or "no host of a background session has said anything beside its lines\n")
+    return Answer(
+        "".join(said) or "no host of a background session has said anything beside its lines\n"
+    )
 
 
 def _end_of(path: str) -> str:

@@ -68,11 +68,17 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
                 complain(error)
                 return 1
-    return serve(invocation, lambda: conversation(invocation, installed, arguments), installed, arguments)
+    return serve(
+        invocation, lambda: conversation(invocation, installed, arguments), installed, arguments
+    )
 
 
-def _check_flags(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0 to continue."""
+def _check_flags(
+    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+) -> int:
+    """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0
+    to continue.
+    """
     from shim.core.claude.argv.unknown import check_unknown_flags
 
     try:
@@ -90,8 +96,12 @@ def _raising(error: ShimError) -> "Callable[[], Start]":
     return start
 
 
-def conversation(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Start | Attached":
-    """The conversation that is to be run: one of ours, or one that lives in a process of its own (topic "bridge")."""
+def conversation(
+    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+) -> "Start | Attached":
+    """The conversation that is to be run: one of ours, or one that lives in a process of its own
+    (topic "bridge").
+    """
     settings = config.load(invocation, os.environ, installed)
     if settings.bridge.every or may_live(invocation):
         from shim.bridge.attach.client import client_of
@@ -106,7 +116,9 @@ def conversation(invocation: Invocation, installed: Mapping[str, str], arguments
 
 
 def with_whole_id(invocation: Invocation) -> Invocation:
-    """The same invocation, that resumes by its UUID the session of ours whose short id the frontend has said."""
+    """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
+    has said.
+    """
     word = invocation.session.resume or ""
     if not is_short_id(word) or not some_lived():
         return invocation
@@ -119,11 +131,15 @@ def with_whole_id(invocation: Invocation) -> Invocation:
 def may_live(invocation: Invocation) -> bool:
     """Whether the session that goes on may have a process of its own."""
     session = invocation.session
-    return bool(session.resume or session.continue_last) and not session.fork_session and some_lived()
+    return (
+        bool(session.resume or session.continue_last) and not session.fork_session and some_lived()
+    )
 
 
 def some_lived() -> bool:
-    """Whether sessions had processes of their own in this state directory: one look, before anything is imported."""
+    """Whether sessions had processes of their own in this state directory: one look, before
+    anything is imported.
+    """
     return os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
 
 
@@ -136,8 +152,8 @@ def serve(
 ) -> int:
     """Run a conversation, and say why if it cannot begin. Returns the exit status.
 
-    `shown` is the frontend's own name for the session, where that is no UUID. `arguments` are recorded where the run
-    was refused before it had a recording of its own.
+    `shown` is the frontend's own name for the session, where that is no UUID. `arguments` are
+    recorded where the run was refused before it had a recording of its own.
     """
     signals = Signals()
     started: Start | Attached | None = None
@@ -167,9 +183,11 @@ def serve(
 
 
 def fill_standard_files(flags: int = os.O_RDONLY) -> None:
-    """Closed standard files become the null device: the next file opened must not take their number.
+    """Closed standard files become the null device: the next file opened must not take their
+    number.
 
-    Opened for reading only, writing there fails as it would have: a frontend that closed stdout has gone.
+    Opened for reading only, writing there fails as it would have: a frontend that closed stdout has
+    gone.
     """
     for descriptor in (0, 1, 2):
         try:

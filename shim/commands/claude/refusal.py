@@ -1,4 +1,5 @@
-"""What a run that cannot begin says of itself: a sentence on stderr, and a result where the output format has one.
+"""What a run that cannot begin says of itself: a sentence on stderr, and a result where the output
+format has one.
 
 A turn that begins imports nothing of this.
 """
@@ -18,7 +19,14 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import claudes
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
-from shim.core.errors import ArgumentError, FrontendError, PromiseError, ShimError, UnknownSessionError, VendorError
+from shim.core.errors import (
+    ArgumentError,
+    FrontendError,
+    PromiseError,
+    ShimError,
+    UnknownSessionError,
+    VendorError,
+)
 from shim.core.reading.account import printable
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
@@ -32,42 +40,63 @@ from shim.state import config
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
-NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a result and 1 (surface page)
+# with text output only; frontends that read JSON get a result and 1 (surface page)
+NOT_FOUND_STATUS = 127
 SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], dialect: Dialect) -> int:
-    """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a result."""
+def misread(
+    error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], dialect: Dialect
+) -> int:
+    """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
+    result.
+    """
     complain(error)
     invocation = Invocation()
     if dialect.answers_all:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
     recorder = record_refusal(invocation, installed, arguments)
     try:
-        return refuse(invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
+        return refuse(
+            invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder
+        )
     finally:
         if recorder is not None:
             recorder.close(lambda: bool(early_signals.heard))
 
 
 def failed(
-    invocation: Invocation, error: Exception, stopped: Callable[[], bool], shown: str, recorder: "Recorder | None"
+    invocation: Invocation,
+    error: Exception,
+    stopped: Callable[[], bool],
+    shown: str,
+    recorder: "Recorder | None",
 ) -> int:
-    """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as `refuse` has them."""
+    """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as
+    `refuse` has them.
+    """
     if isinstance(error, StoppedError):
         cause: Cause = "interrupted" if error.number == signal.SIGINT else "signal"
         refuse(invocation, error, cause, stopped, shown, recorder)
         return SIGNAL_STATUS[signal.Signals(error.number)]
-    if not isinstance(error, ShimError):  # our own bug: a frontend is still told (threats, last row)
-        error, cause = ShimError(f"the shim failed: {error!r}", hint="please report this"), "internal"
+    # our own bug: a frontend is still told (threats, last row)
+    if not isinstance(error, ShimError):
+        error, cause = (
+            ShimError(f"the shim failed: {error!r}", hint="please report this"),
+            "internal",
+        )
     else:
         cause = error.cause
     complain(error)
     return refuse(invocation, error, cause, stopped, shown, recorder)
 
 
-def record_refusal(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Recorder | None":
-    """The recorder of a run that was refused before a vendor was chosen; None where nothing is recorded."""
+def record_refusal(
+    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+) -> "Recorder | None":
+    """The recorder of a run that was refused before a vendor was chosen; None where nothing is
+    recorded.
+    """
     try:
         settings = config.load(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
@@ -79,7 +108,12 @@ def record_refusal(invocation: Invocation, installed: Mapping[str, str], argumen
 
     try:
         return open_recorder(
-            path, "none", settings, arguments=arguments, environment=os.environ, cwd=working_directory()
+            path,
+            "none",
+            settings,
+            arguments=arguments,
+            environment=os.environ,
+            cwd=working_directory(),
         )
     except FrontendError as error:
         complain(error)
@@ -107,11 +141,12 @@ def refuse(
     shown: str = "",
     recorder: "Recorder | None" = None,
 ) -> int:
-    """A turn that cannot start still ends in a result that says why, where the output format has one.
+    """A turn that cannot start still ends in a result that says why, where the output format has
+    one.
 
     Claude has none for a mistake in the arguments.
-    `stopped` says whether we were told to end: then a frontend that does not read is not waited for. `shown` is the
-    frontend's own name for the session, where that is no UUID.
+    `stopped` says whether we were told to end: then a frontend that does not read is not waited
+    for. `shown` is the frontend's own name for the session, where that is no UUID.
     """
     if recorder is not None:
         recorder.note("refused", text=str(error), cause=cause)
@@ -125,8 +160,12 @@ def refuse(
     unsaid = asked is not None and claudes(asked) and error.vendor != "claude"
     distrust = error.distrust if isinstance(error, PromiseError) else ""
     terms = Terms(
-        vendor=VendorTerms(error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust),
-        session=SessionTerms(fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")),
+        vendor=VendorTerms(
+            error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust
+        ),
+        session=SessionTerms(
+            fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")
+        ),
         model=None if unsaid else asked,
         model_asked=asked if unsaid else None,
         cwd=working_directory(),

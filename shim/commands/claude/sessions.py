@@ -1,4 +1,6 @@
-"""`claude attach|logs|stop|rm|respawn`: what is done to one session that lives on its own (B21 to B28)."""
+"""`claude attach|logs|stop|rm|respawn`: what is done to one session that lives on its own (B21 to
+B28).
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +27,9 @@ def door(name: str, words: Sequence[str]) -> Answer:
     if len(words) > 1:
         tell(printable(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
     if not words or not words[0]:
-        return refused(USAGES[name].replace("Usage", "usage") if name == "respawn" else USAGES[name])
+        return refused(
+            USAGES[name].replace("Usage", "usage") if name == "respawn" else USAGES[name]
+        )
     if words[0].startswith("-") and (name, words[0]) != ("respawn", EVERY):
         return refused(f"unknown option '{words[0]}'\n{USAGES[name]}")
     try:

@@ -1,7 +1,8 @@
 """Claude's subcommands, answered without starting a vendor and with few imports (contract F11b).
 
-ACP asks `auth status --json` four times in a short session. A subcommand that would change something is refused with a
-sentence that names the right place (the vendor's own CLI, `shim`). A list is empty.
+ACP asks `auth status --json` four times in a short session. A subcommand that would change
+something is refused with a sentence that names the right place (the vendor's own CLI, `shim`). A
+list is empty.
 """
 
 import os
@@ -83,19 +84,26 @@ def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
         return ""
 
 
-# -- auth ------------------------------------------------------------------------------------------------------------
+# -- auth ------------------------------------------------------------------------------------------
 
 
 def _auth(action: str, words: tuple[str, ...], vendor: str) -> Answer:
     if action == "status":
-        return Answer(f"Logged in by way of {_named(vendor)}\n" if "--text" in words else _status(vendor))
+        return Answer(
+            f"Logged in by way of {_named(vendor)}\n" if "--text" in words else _status(vendor)
+        )
     if action in ("login", "logout"):
         return Answer(f"the shim has no login of its own: {_login(action, vendor)}\n", 1)
-    return Answer(f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n", 1)
+    return Answer(
+        f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n",
+        1,
+    )
 
 
 def _status(vendor: str) -> str:
-    """Logged in, always: whether the vendor itself is logged in shows only when it is asked (contract 5.12)."""
+    """Logged in, always: whether the vendor itself is logged in shows only when it is asked
+    (contract 5.12).
+    """
     import json
 
     home = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
@@ -129,7 +137,7 @@ def _named(vendor: str) -> str:
     return vendor or "the vendor that you choose (SHIM_VENDOR)"
 
 
-# -- the others --------------------------------------------------------------------------------------------------------
+# -- the others ------------------------------------------------------------------------------------
 
 # Two words for one thing.
 SAME = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
@@ -149,26 +157,44 @@ LISTS = {
     ("config", "list", True): Answer("{}\n"),
     ("config", "ls", False): Answer("{}\n"),
 }
-# Subcommand → the sentence that says where its work is done, and the status. {vendor} runs the turns.
+# Subcommand → the sentence that says where its work is done, and the status. {vendor} runs the
+# turns.
 SENTENCES = {
     "mcp": Answer("give servers with --mcp-config, or add them to {vendor} with its own CLI", 1),
     "doctor": Answer(
         "This is the shim in place of claude; turns are run by {vendor}. `shim vendors` shows what is found."
     ),
-    "update": Answer("This is the shim: update it where it was installed from. {vendor} is updated with its own CLI."),
-    "install": Answer("This is the shim, which is installed already: `shim install` puts it somewhere else."),
+    "update": Answer(
+        "This is the shim: update it where it was installed from. {vendor} is updated with its own CLI."
+    ),
+    "install": Answer(
+        "This is the shim, which is installed already: `shim install` puts it somewhere else."
+    ),
     "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
     "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),
     "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
     "auto-mode": Answer("the mode auto is {vendor}'s own here, and so are its rules", 1),
-    "code": Answer("the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`", 1),
+    "code": Answer(
+        "the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`",
+        1,
+    ),
     "gateway": Answer("the shim is no gateway: turns are run by {vendor}", 1),
-    "import": Answer("the shim imports nothing: settings are in its config.toml and in {vendor}'s own files", 1),
-    "project": Answer("the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1),
-    "purge": Answer("the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1),
-    "remote-control": Answer("Remote Control is the real Claude's; turns are run by {vendor} here", 1),
+    "import": Answer(
+        "the shim imports nothing: settings are in its config.toml and in {vendor}'s own files", 1
+    ),
+    "project": Answer(
+        "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
+    ),
+    "purge": Answer(
+        "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
+    ),
+    "remote-control": Answer(
+        "Remote Control is the real Claude's; turns are run by {vendor} here", 1
+    ),
     "self-hosted-runner": Answer("the shim is no runner: turns are run by {vendor}", 1),
-    "ultrareview": Answer("the shim has no review of its own: ask {vendor} for one, with `claude -p MESSAGE`", 1),
+    "ultrareview": Answer(
+        "the shim has no review of its own: ask {vendor} for one, with `claude -p MESSAGE`", 1
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """The binary that Yume calls: `yume-cli start …`, `--version`, `auth status`.
 
-Whatever goes wrong ends in a result and the terminator on stdout: Yume shows a turn as running until it has them.
+Whatever goes wrong ends in a result and the terminator on stdout: Yume shows a turn as running
+until it has them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,13 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.answers import Answer, printed
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
-        return printed(Answer(f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)))
+        return printed(
+            Answer(
+                f"{__version__} (yume-cli)\n"
+                if call.command == "version"
+                else HELP.format(flags=flags)
+            )
+        )
     if call.command == "auth":
         from shim.commands.claude.subcommands import answer
 

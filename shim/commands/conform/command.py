@@ -1,4 +1,6 @@
-"""`shim conform`: the contract's black-box check of any claude-like command, for a person and for a program."""
+"""`shim conform`: the contract's black-box check of any claude-like command, for a person and for a
+program.
+"""
 
 import os
 import sys
@@ -26,13 +28,20 @@ class Frontend(StrEnum):
 
 
 def check_conformance(
-    command: Annotated[list[str], typer.Argument(help="The command to check, after --.", show_default=False)],
+    command: Annotated[
+        list[str], typer.Argument(help="The command to check, after --.", show_default=False)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    kind: Annotated[As, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")] = As.DROP_IN,
-    timeout: Annotated[float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")] = PATIENCE,
+    kind: Annotated[
+        As, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")
+    ] = As.DROP_IN,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")
+    ] = PATIENCE,
     prompt: Annotated[str | None, typer.Option(help="A message that has a short answer.")] = None,
     tool_prompt: Annotated[
-        str | None, typer.Option(help="A message that needs a tool. What it asks permission for is allowed.")
+        str | None,
+        typer.Option(help="A message that needs a tool. What it asks permission for is allowed."),
     ] = None,
     long_prompt: Annotated[
         str | None, typer.Option(help="A message that has a long answer, which is interrupted.")
@@ -41,9 +50,9 @@ def check_conformance(
 ) -> None:
     """Check a claude-like command against Claude's contract.
 
-    It is a check from outside. The command is started about forty times, for some twenty short turns, in a temporary
-    folder and with your environment. It asks your model, which may cost money, and writes the files that it always
-    writes. Exit 1 when a MUST is broken.
+    It is a check from outside. The command is started about forty times, for some twenty short
+    turns, in a temporary folder and with your environment. It asks your model, which may cost
+    money, and writes the files that it always writes. Exit 1 when a MUST is broken.
 
     Example: shim conform -- claude
     """
@@ -52,9 +61,15 @@ def check_conformance(
     from shim.commands.conform.report import draw, exit_code
     from shim.commands.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, Options
 
-    for name, value in (("--prompt", prompt), ("--tool-prompt", tool_prompt), ("--long-prompt", long_prompt)):
+    for name, value in (
+        ("--prompt", prompt),
+        ("--tool-prompt", tool_prompt),
+        ("--long-prompt", long_prompt),
+    ):
         if value is not None and (not value.strip() or value.startswith("-") or "\0" in value):
-            raise typer.BadParameter("it is empty, begins with a dash, or contains NUL", param_hint=name)
+            raise typer.BadParameter(
+                "it is empty, begins with a dash, or contains NUL", param_hint=name
+            )
     options = Options(
         drop_in=kind is As.DROP_IN,
         sdk=frontend is not Frontend.YUME,
@@ -64,7 +79,11 @@ def check_conformance(
         long_prompt=long_prompt or LONG_PROMPT,
     )
     stderr = Console(stderr=True)
-    with stderr.status("starting the command about forty times …") if stderr.is_terminal else nullcontext():
+    with (
+        stderr.status("starting the command about forty times …")
+        if stderr.is_terminal
+        else nullcontext()
+    ):
         findings = conform(command, os.environ, os.getcwd(), options, timeout)
     if as_json:
         sys.stdout.write(report(command, findings))

@@ -1,4 +1,6 @@
-"""Rules of the control protocol: requests and answers, messages and questions on stdin and stdout (contract 3)."""
+"""Rules of the control protocol: requests and answers, messages and questions on stdin and stdout
+(contract 3).
+"""
 
 import json
 
@@ -27,7 +29,8 @@ INITIALIZE = {
     "models": list,
     "account": dict,
 }
-IGNORED_SECONDS = 5.0  # between the answer to an interrupt and the good end of the turn, which was not over before
+# between the answer to an interrupt and the good end of the turn, which was not over before
+IGNORED_SECONDS = 5.0
 
 BOOK = Book()
 
@@ -45,7 +48,9 @@ def _answers(run: Run) -> list[tuple[str, Object | None]]:
 
 
 def _answer(run: Run, subtype: str) -> Object:
-    """The first answer to a request. BrokenError without an answer, UnseenError if it was not asked."""
+    """The first answer to a request. BrokenError without an answer, UnseenError if it was not
+    asked.
+    """
     for asked, response in _answers(run):
         if asked == subtype:
             if response is None:
@@ -57,7 +62,9 @@ def _answer(run: Run, subtype: str) -> Object:
 def _body(run: Run, subtype: str) -> Object:
     """The body of the answer to a request. BrokenError if the answer is an error."""
     response = _answer(run, subtype)
-    broken_if(response.get("subtype") != "success", f"{subtype} was answered with an error", run, response)
+    broken_if(
+        response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
+    )
     body = response.get("response")
     return body if isinstance(body, dict) else {}
 
@@ -69,12 +76,18 @@ def _initialize(seen: Seen) -> str:
     return "success"
 
 
-@BOOK.must("C2", "initialize is answered before any message, in front of queued ones, behind one, and again.")
+@BOOK.must(
+    "C2",
+    "initialize is answered before any message, in front of queued ones, behind one, and again.",
+)
 def _initialize_at_any_time(seen: Seen) -> str:
     for name in ("control", "queue", "conversation"):
         run = seen.run(name)
         asked = [response for subtype, response in _answers(run) if subtype == "initialize"]
-        unseen_if(name == "conversation" and len(asked) < 2, f"the conversation did not get that far{waited(run)}")
+        unseen_if(
+            name == "conversation" and len(asked) < 2,
+            f"the conversation did not get that far{waited(run)}",
+        )
         for response in asked:
             if response is None or response.get("subtype") != "success":
                 raise BrokenError("initialize was not answered", run, response)
@@ -83,27 +96,45 @@ def _initialize_at_any_time(seen: Seen) -> str:
     return "each was answered"
 
 
-@BOOK.must("C3", "The answer to initialize has commands, agents, output styles, an account and at least one model.")
+@BOOK.must(
+    "C3",
+    "The answer to initialize has commands, agents, output styles, an account and at least one model.",
+)
 def _initialize_is_complete(seen: Seen) -> str:
     run = seen.run("control")
     body = _body(run, "initialize")
     for key, kind in INITIALIZE.items():
         if not isinstance(body.get(key), kind):
-            raise BrokenError(f"{key} is {'missing' if key not in body else 'of another type'}", run, body)
-    if not body["models"] or any(not {"value", "displayName", "description"} <= set(model) for model in body["models"]):
-        raise BrokenError("no model, or one without value, displayName and description", run, body["models"])
+            raise BrokenError(
+                f"{key} is {'missing' if key not in body else 'of another type'}", run, body
+            )
+    if not body["models"] or any(
+        not {"value", "displayName", "description"} <= set(model) for model in body["models"]
+    ):
+        raise BrokenError(
+            "no model, or one without value, displayName and description", run, body["models"]
+        )
     return f"{len(body['models'])} models"
 
 
-@BOOK.must("C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text.")
+@BOOK.must(
+    "C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text."
+)
 def _envelope(seen: Seen) -> str:
-    made = [run for run in seen.made("control", "conversation", "queue", "interrupt", "tools") if run.lines]
+    made = [
+        run
+        for run in seen.made("control", "conversation", "queue", "interrupt", "tools")
+        if run.lines
+    ]
     count = 0
     for run in made:
         for value in run.of_type("control_response"):
             count += 1
             response = value.get("response")
-            if not isinstance(response, dict) or response.get("subtype") not in ("success", "error"):
+            if not isinstance(response, dict) or response.get("subtype") not in (
+                "success",
+                "error",
+            ):
                 raise BrokenError("the envelope is another", run, value)
             if response["subtype"] == "error" and not isinstance(response.get("error"), str):
                 raise BrokenError("an error without its text", run, value)
@@ -137,7 +168,11 @@ def _idle_interrupt(seen: Seen) -> str:
 def _arrival(run: Run, what: Object | None) -> float:
     """The time at which a line, or the line with a `response`, came; 0 if it never came."""
     for line in run.lines:
-        if what is not None and isinstance(line.value, dict) and what in (line.value, line.value.get("response")):
+        if (
+            what is not None
+            and isinstance(line.value, dict)
+            and what in (line.value, line.value.get("response"))
+        ):
             return line.at
     return 0.0
 
@@ -148,17 +183,34 @@ def _interrupted(seen: Seen) -> Turn:
     turn = seen.done("interrupt")
     if turn.result.get("subtype") == "success":
         later = _arrival(run, turn.result) - _arrival(run, run.answer_to("conform_2_interrupt"))
-        broken_if(later > IGNORED_SECONDS, f"the turn went on for {later:.0f} s to its end", run, turn.result)
+        broken_if(
+            later > IGNORED_SECONDS,
+            f"the turn went on for {later:.0f} s to its end",
+            run,
+            turn.result,
+        )
         raise UnseenError("the turn was over before the interrupt; a longer --long-prompt may help")
     return turn
 
 
-@BOOK.must("C6", "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.")
+@BOOK.must(
+    "C6",
+    "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.",
+)
 def _interrupt(seen: Seen) -> str:
     turn = _interrupted(seen)
     _body(turn.run, "interrupt")
-    broken_if(turn.result.get("subtype") != "error_during_execution", "the result is another", turn.run, turn.result)
-    if not any("[Request interrupted by user" in json.dumps(line) for line in turn.lines if line.get("type") == "user"):
+    broken_if(
+        turn.result.get("subtype") != "error_during_execution",
+        "the result is another",
+        turn.run,
+        turn.result,
+    )
+    if not any(
+        "[Request interrupted by user" in json.dumps(line)
+        for line in turn.lines
+        if line.get("type") == "user"
+    ):
         raise BrokenError("the line of the interrupt is missing", turn.run, turn.result)
     return "both"
 
@@ -168,7 +220,12 @@ def _life_after_an_interrupt(seen: Seen) -> str:
     _interrupted(seen)
     turn = seen.done("interrupt", 1)
     unseen_if(turn in api_failures(seen), "the request of the next turn failed")
-    broken_if(turn.result.get("subtype") != "success", "the next turn is no success", turn.run, turn.result)
+    broken_if(
+        turn.result.get("subtype") != "success",
+        "the next turn is no success",
+        turn.run,
+        turn.result,
+    )
     return "it was answered"
 
 
@@ -183,16 +240,25 @@ def _set_model(seen: Seen) -> str:
     return model
 
 
-@BOOK.must("C7", "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.")
+@BOOK.must(
+    "C7",
+    "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.",
+)
 def _set_permission_mode(seen: Seen) -> str:
     run = seen.run("conversation")
     response = _answer(run, "set_permission_mode")
-    if response.get("subtype") == "error" and "Unsupported control" not in str(response.get("error")):
+    if response.get("subtype") == "error" and "Unsupported control" not in str(
+        response.get("error")
+    ):
         raise UnseenError(f"it refuses acceptEdits: {response.get('error')}")
     if _body(run, "set_permission_mode").get("mode") != "acceptEdits":
         raise BrokenError("the answer has another mode", run, response)
     said = [line for line in run.of_type("system") if line.get("subtype") == "status"]
-    broken_if(not any(line.get("permissionMode") == "acceptEdits" for line in said), "no status line says so", run)
+    broken_if(
+        not any(line.get("permissionMode") == "acceptEdits" for line in said),
+        "no status line says so",
+        run,
+    )
     if seen.done("conversation", 1).init.get("permissionMode") != "acceptEdits":
         raise BrokenError("the next init shows another", run, seen.done("conversation", 1).init)
     return "acceptEdits"
@@ -212,15 +278,24 @@ def _requests(seen: Seen) -> str:
     for subtype, (_, wanted) in REQUESTS.items():
         if isinstance(wanted, str):
             if _answer(run, subtype).get("error") != wanted:
-                raise BrokenError(f"{subtype} is not answered with the error {wanted!r}", run, _answer(run, subtype))
+                raise BrokenError(
+                    f"{subtype} is not answered with the error {wanted!r}",
+                    run,
+                    _answer(run, subtype),
+                )
             continue
         body = _body(run, subtype)
         for key, kind in wanted.items():
-            broken_if(not isinstance(body.get(key), kind), f"the answer to {subtype} has no {key}", run, body)
+            broken_if(
+                not isinstance(body.get(key), kind),
+                f"the answer to {subtype} has no {key}",
+                run,
+                body,
+            )
     return f"{len(REQUESTS)} requests"
 
 
-# -- questions and hooks -----------------------------------------------------------------------------------------
+# -- questions and hooks ---------------------------------------------------------------------------
 
 
 def _questions(turn: Turn) -> list[Object]:
@@ -242,7 +317,8 @@ def _returned(seen: Seen, number: int) -> tuple[Turn, Object]:
 
 
 @BOOK.must(
-    "C9", "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs."
+    "C9",
+    "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs.",
 )
 def _questions_stand_behind_their_calls(seen: Seen) -> str:
     count = 0
@@ -260,11 +336,15 @@ def _questions_stand_behind_their_calls(seen: Seen) -> str:
             request = line["request"]
             if "--permission-prompt-tool" not in turn.run.argv:
                 raise BrokenError("a question that nobody can answer", turn.run, line)
-            if not isinstance(line.get("request_id"), str) or not isinstance(request.get("input"), dict):
+            if not isinstance(line.get("request_id"), str) or not isinstance(
+                request.get("input"), dict
+            ):
                 raise BrokenError("a question without request_id or input", turn.run, line)
             call = called.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
-                raise BrokenError("a question in front of its call, or about another", turn.run, line)
+                raise BrokenError(
+                    "a question in front of its call, or about another", turn.run, line
+                )
     unseen_if(not count, "it asked for no permission")
     return f"{count} questions"
 
@@ -273,7 +353,9 @@ def _questions_stand_behind_their_calls(seen: Seen) -> str:
 def _denied(seen: Seen) -> str:
     turn, block = _returned(seen, 0)
     said = DENIAL in json.dumps(block.get("content"))
-    broken_if(block.get("is_error") is not True or not said, "the result is another", turn.run, block)
+    broken_if(
+        block.get("is_error") is not True or not said, "the result is another", turn.run, block
+    )
     return "an error with the user's words"
 
 
@@ -297,31 +379,43 @@ def _questions_are_taken_back(seen: Seen) -> str:
     raise BrokenError("the question was not taken back", run, open_one)
 
 
-@BOOK.should("C11", "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.")
+@BOOK.should(
+    "C11",
+    "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.",
+)
 def _hooks(seen: Seen) -> str:
     turn = seen.done("tools")
     asked = [line["request"] for line in turn.lines if line.get("type") == "control_request"]
-    called = [request.get("callback_id") for request in asked if request.get("subtype") == "hook_callback"]
+    called = [
+        request.get("callback_id") for request in asked if request.get("subtype") == "hook_callback"
+    ]
     if list(turn.blocks("assistant", "tool_use")) and "conform_before" not in called:
         raise BrokenError("PreToolUse was not called", turn.run)
     broken_if("conform_stop" not in called and not turn.failed, "Stop was not called", turn.run)
     for request in asked:
-        if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get("input", {}):
-            raise BrokenError("a call of a hook that does not say which event it is", turn.run, request)
+        if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get(
+            "input", {}
+        ):
+            raise BrokenError(
+                "a call of a hook that does not say which event it is", turn.run, request
+            )
     return f"{len(called)} calls of hooks"
 
 
-# -- messages ----------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 @BOOK.must(
-    "C13", "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline."
+    "C13",
+    "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline.",
 )
 def _odd_lines(seen: Seen) -> str:
     run = seen.run("odd-lines")
     broken_if(run.exit is None or run.exit != 0, f"exit {run.exit}{waited(run)}", run)
     _body(run, "initialize")
-    broken_if(run.answer_to("conform_last") is None, "a last line without its newline was not read", run)
+    broken_if(
+        run.answer_to("conform_last") is None, "a last line without its newline was not read", run
+    )
     return "ignored"
 
 
@@ -336,7 +430,9 @@ def _request_without_id(seen: Seen) -> str:
 
 
 @BOOK.must(
-    "C13", "A line that is no JSON, a message without its words, or a request without its body is not fatal.", DROP_IN
+    "C13",
+    "A line that is no JSON, a message without its words, or a request without its body is not fatal.",
+    DROP_IN,
 )
 def _bad_lines(seen: Seen) -> str:
     for name in ("not-json", "no-message", "no-request"):
@@ -354,13 +450,19 @@ def _messages(seen: Seen) -> str:
     return "both were answered"
 
 
-@BOOK.must("C15", "With --replay-user-messages each message is said again in its turn, with its uuid.")
+@BOOK.must(
+    "C15", "With --replay-user-messages each message is said again in its turn, with its uuid."
+)
 def _replayed(seen: Seen) -> str:
     run = seen.run("queue")
     for turn, identity in zip(turns_of(run), MESSAGES, strict=False):
-        said = [line for line in turn.lines if line.get("isReplay") and line.get("uuid") == identity]
+        said = [
+            line for line in turn.lines if line.get("isReplay") and line.get("uuid") == identity
+        ]
         if len(said) != 1 or said[0].get("message", {}).get("role") != "user":
-            raise BrokenError(f"the message {identity} was said again {len(said)} times in its turn", run)
+            raise BrokenError(
+                f"the message {identity} was said again {len(said)} times in its turn", run
+            )
         if turn.lines.index(said[0]) < turn.lines.index(turn.init):
             raise BrokenError("it stands before the init of its turn", run, said[0])
     broken_if(not turns_of(run), f"there is no turn{waited(run)}", run)

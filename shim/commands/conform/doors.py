@@ -1,4 +1,6 @@
-"""Rules of the process: the doors, the arguments, stdin and its end, exit codes and signals (contract 1, 4, 11)."""
+"""Rules of the process: the doors, the arguments, stdin and its end, exit codes and signals
+(contract 1, 4, 11).
+"""
 
 import json
 import re
@@ -50,17 +52,20 @@ def good(run: Run) -> Run:
 
 
 def answered(seen: Seen, run: Run) -> Run:
-    """A run that printed an answer and ended well. UnseenError if its request to the model failed as in other runs."""
+    """A run that printed an answer and ended well. UnseenError if its request to the model failed
+    as in other runs.
+    """
     unseen_if(ended(run).exit == 1 and api_failures(seen), "the requests to its model failed")
     broken_if(not good(run).stdout.strip(), "nothing was printed", run)
     return run
 
 
-# -- doors -------------------------------------------------------------------------------------------------------
+# -- doors -----------------------------------------------------------------------------------------
 
 
 @BOOK.must(
-    "P1", "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read."
+    "P1",
+    "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read.",
 )
 def _version(seen: Seen) -> str:
     for name in ("version", "version-among"):
@@ -72,10 +77,15 @@ def _version(seen: Seen) -> str:
     return run.stdout.decode().strip()
 
 
-@BOOK.should("P2", f"The version is said at once: within {VERSION_SECONDS:.0f} s, the patience of the Python SDK.")
+@BOOK.should(
+    "P2",
+    f"The version is said at once: within {VERSION_SECONDS:.0f} s, the patience of the Python SDK.",
+)
 def _version_is_quick(seen: Seen) -> str:
     took = min(ended(run).ended_at or 0 for run in seen.made("version", "version-among"))
-    if not any(VERSION.fullmatch(bytes(run.stdout)) for run in seen.made("version", "version-among")):
+    if not any(
+        VERSION.fullmatch(bytes(run.stdout)) for run in seen.made("version", "version-among")
+    ):
         raise UnseenError("no version was said")
     if took > VERSION_SECONDS:
         raise BrokenError(f"it took {took:.1f} s", seen.run("version"))
@@ -85,7 +95,11 @@ def _version_is_quick(seen: Seen) -> str:
 @BOOK.should("10", "`--help` prints the flags and starts no turn.")
 def _help(seen: Seen) -> str:
     run = good(seen.run("help"))
-    missing = [flag for flag in ("--output-format", "--resume", "--model") if flag.encode() not in run.stdout]
+    missing = [
+        flag
+        for flag in ("--output-format", "--resume", "--model")
+        if flag.encode() not in run.stdout
+    ]
     if missing:
         raise BrokenError(f"the help does not name {', '.join(missing)}", run, run.stdout)
     if (run.ended_at or 0) > HELP_SECONDS:
@@ -93,7 +107,10 @@ def _help(seen: Seen) -> str:
     return f"{len(run.stdout)} bytes"
 
 
-@BOOK.should("F11b", "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.")
+@BOOK.should(
+    "F11b",
+    "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
+)
 def _auth(seen: Seen) -> str:
     run = ended(seen.run("auth"))
     try:
@@ -103,11 +120,13 @@ def _auth(seen: Seen) -> str:
     if not isinstance(said, dict) or not isinstance(said.get("loggedIn"), bool):
         raise BrokenError("there is no `loggedIn`", run, run.stdout)
     if run.exit != int(not said["loggedIn"]):
-        raise BrokenError(f"loggedIn is {said['loggedIn']} and the exit {run.exit}", run, run.stdout)
+        raise BrokenError(
+            f"loggedIn is {said['loggedIn']} and the exit {run.exit}", run, run.stdout
+        )
     return "logged in" if said["loggedIn"] else "logged out"
 
 
-# -- arguments ---------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 @BOOK.must("P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough.")
@@ -120,7 +139,10 @@ def _needs_no_print(seen: Seen) -> str:
     return "it went without"
 
 
-@BOOK.must("P4", "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.")
+@BOOK.must(
+    "P4",
+    "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.",
+)
 def _forms_of_values(seen: Seen) -> str:
     run = seen.run("queue")
     if run.answer_to("conform_0") is None or not run.of_type("result"):
@@ -135,10 +157,17 @@ def _unknown_flag(seen: Seen) -> str:
     return "it went on"
 
 
-@BOOK.must("P6", "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.")
+@BOOK.must(
+    "P6",
+    "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
+)
 def _variadic(seen: Seen) -> str:
     run = ended(seen.run("swallowed"))
-    broken_if(run.exit == 0 or run.stdout.strip(), "the word behind --disallowedTools was taken for the prompt", run)
+    broken_if(
+        run.exit == 0 or run.stdout.strip(),
+        "the word behind --disallowedTools was taken for the prompt",
+        run,
+    )
     if "text" in seen.runs:
         answered(seen, seen.runs["text"])  # --allowedTools=Read
     return "--disallowedTools Bash PROMPT has no prompt"
@@ -167,7 +196,8 @@ def _bad_values(seen: Seen) -> str:
 
 
 @BOOK.should(
-    "F3", "Flags that do not go together are exit 1: partial messages, message input and replay without theirs."
+    "F3",
+    "Flags that do not go together are exit 1: partial messages, message input and replay without theirs.",
 )
 def _flags_alone(seen: Seen) -> str:
     for name, text in {
@@ -192,7 +222,7 @@ def _needs_no_verbose(seen: Seen) -> str:
     return "it was a stream"
 
 
-# -- stdin and the end -------------------------------------------------------------------------------------------
+# -- stdin and the end -----------------------------------------------------------------------------
 
 
 @BOOK.must("P15", "The end of stdin without a message is exit 0 and prints nothing.")
@@ -242,13 +272,15 @@ def _nobody_reads(seen: Seen) -> str:
     return f"exit {run.exit}"
 
 
-# -- exit codes and signals --------------------------------------------------------------------------------------
+# -- exit codes and signals ------------------------------------------------------------------------
 
 
 def _last_results(seen: Seen) -> list[Turn]:
     """The last turn of each run that ended by itself."""
     made = [run for run in seen.runs.values() if run.exit is not None and not run.signalled]
-    found = [turns_of(run)[-1] for run in made if run.name != "nobody-reads" and run.of_type("result")]
+    found = [
+        turns_of(run)[-1] for run in made if run.name != "nobody-reads" and run.of_type("result")
+    ]
     unseen_if(not found, "no run ended with a result")
     return found
 
@@ -257,16 +289,22 @@ def _last_results(seen: Seen) -> list[Turn]:
 def _errors_exit_1(seen: Seen) -> str:
     failed = [turn for turn in _last_results(seen) if turn.failed]
     for turn in failed:
-        broken_if(turn.run.exit != 1, f"an error result and exit {turn.run.exit}", turn.run, turn.result)
+        broken_if(
+            turn.run.exit != 1, f"an error result and exit {turn.run.exit}", turn.run, turn.result
+        )
     unseen_if(not failed, "no run ended with an error")
     return counted(len(failed), "run")
 
 
-@BOOK.must("P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it.")
+@BOOK.must(
+    "P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it."
+)
 def _good_results_exit_0(seen: Seen) -> str:
     good = [turn for turn in _last_results(seen) if turn.result.get("is_error") is False]
     for turn in good:
-        broken_if(turn.run.exit != 0, f"a good result and exit {turn.run.exit}", turn.run, turn.result)
+        broken_if(
+            turn.run.exit != 0, f"a good result and exit {turn.run.exit}", turn.run, turn.result
+        )
     unseen_if(not good, "no run ended well")
     return counted(len(good), "run")
 
@@ -275,7 +313,9 @@ def _under_way(seen: Seen, name: str) -> Run:
     """A run that got a signal in the middle of its turn. UnseenError if the turn was over before."""
     run = seen.run(name)
     broken_if("signalled" not in run.marks, f"no word of a turn came{waited(run)}", run)
-    before = [line.value for line in run.lines[: run.marks["signalled"]] if isinstance(line.value, dict)]
+    before = [
+        line.value for line in run.lines[: run.marks["signalled"]] if isinstance(line.value, dict)
+    ]
     if any(value.get("type") == "result" for value in before):
         raise UnseenError("the turn was over before the signal; a longer --long-prompt may help")
     if any(value.get("type") == "assistant" and value.get("error") for value in before):
@@ -298,7 +338,10 @@ def _sigint(seen: Seen) -> str:
     return "exit 0"
 
 
-@BOOK.should("P17", "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.")
+@BOOK.should(
+    "P17",
+    "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.",
+)
 def _sigint_says_so(seen: Seen) -> str:
     run = _under_way(seen, "sigint")
     results = run.of_type("result")

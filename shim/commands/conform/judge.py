@@ -1,7 +1,8 @@
-"""Conformance of any claude-like command: real processes, held as frontends hold them, judged by the contract.
+"""Conformance of any claude-like command: real processes, held as frontends hold them, judged by
+the contract.
 
-The user's environment is passed on and HOME is not changed; the command works in temporary folders. At most MOST_RUNS
-processes are started, AT_ONCE of them at a time, each bounded (process).
+The user's environment is passed on and HOME is not changed; the command works in temporary folders.
+At most MOST_RUNS processes are started, AT_ONCE of them at a time, each bounded (process).
 """
 
 import os
@@ -20,24 +21,38 @@ from shim.core.errors import FrontendError, VendorError
 
 MOST_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
 AT_ONCE = 4  # an agent takes a few hundred megabytes, and mostly waits for its model
-GIVE_UP_AFTER = 3  # hanging runs: with more of them, a command that never answers would keep us for an hour
+# hanging runs: with more of them, a command that never answers would keep us for an hour
+GIVE_UP_AFTER = 3
 PATIENCE = 60.0  # for one answer; the SDKs wait as long for theirs
 
 BOOKS = tuple(chapter.BOOK for chapter in (both_doors, stream, partial, control, sessions))
 RULES: tuple[Rule, ...] = tuple(
     sorted(
         (rule for book in BOOKS for rule in book.rules),
-        key=lambda rule: ("PSCRF1".index(rule.id[0]), int("0" + "".join(filter(str.isdigit, rule.id[1:]))), rule.id),
+        key=lambda rule: (
+            "PSCRF1".index(rule.id[0]),
+            int("0" + "".join(filter(str.isdigit, rule.id[1:]))),
+            rule.id,
+        ),
     )
 )
 
 # Variables in which a frontend names itself. Those of an agent that runs us are removed.
-OUTER = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_SDK_READS_SESSION_STATE")
+OUTER = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_AGENT_SDK_VERSION",
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE",
+)
 OF_AN_SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 
 
 def conform(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, options: Options, patience: float = PATIENCE
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    options: Options,
+    patience: float = PATIENCE,
 ) -> list[Finding]:
     """Judge every rule. ShimError if the command cannot be started."""
     seen = anyio.run(_see, whole(command, environment, cwd), dict(environment), options, patience)
@@ -45,19 +60,27 @@ def conform(
 
 
 def whole(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
-    """The command as it can be started from another folder: its program and its files by absolute paths.
+    """The command as it can be started from another folder: its program and its files by absolute
+    paths.
 
     The user typed the program, so it is searched where a shell searches.
     """
     if not command:
         raise FrontendError("no command was given", hint="shim conform -- claude")
-    program = command[0] if os.sep in command[0] else shutil.which(command[0], path=environment.get("PATH"))
+    program = (
+        command[0]
+        if os.sep in command[0]
+        else shutil.which(command[0], path=environment.get("PATH"))
+    )
     if program is None:
         raise VendorError(
             f"{command[0]} could not be started: there is no such program on PATH",
             hint="install it, or name it by its path",
         )
-    files = [os.path.join(cwd, word) if os.path.isfile(os.path.join(cwd, word)) else word for word in command[1:]]
+    files = [
+        os.path.join(cwd, word) if os.path.isfile(os.path.join(cwd, word)) else word
+        for word in command[1:]
+    ]
     return [os.path.join(cwd, program), *files]
 
 
@@ -65,7 +88,12 @@ class _Bench:
     """Makes runs. The runs of a chain work in `folder`."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], options: Options, patience: float, folder: str
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        options: Options,
+        patience: float,
+        folder: str,
     ) -> None:
         self.options = options
         self.seen = Seen()
@@ -91,7 +119,9 @@ class _Bench:
         async with self._places:
             self.seen.runs[run.name] = run
             os.makedirs(folder, exist_ok=True)
-            environment = {name: value for name, value in self._environment.items() if name not in OUTER}
+            environment = {
+                name: value for name, value in self._environment.items() if name not in OUTER
+            }
             environment |= {"PWD": folder} | (OF_AN_SDK if run.frontend == "sdk" else {})
             await hold(run, self._command, environment, folder, script, self._patience, feed=feed)
             self._hung += bool(run.stuck or run.flooded)
@@ -104,7 +134,12 @@ class _Chained:
         self._folder = folder
 
     async def hold(
-        self, name: str, frontend: Frontend, *argv: str, script: Script | None = None, feed: bool = True
+        self,
+        name: str,
+        frontend: Frontend,
+        *argv: str,
+        script: Script | None = None,
+        feed: bool = True,
     ) -> Run:
         """Make a run, if its kind is wanted."""
         run = Run(name, frontend, argv)
@@ -119,7 +154,9 @@ async def _nothing(wire: Wire) -> None:
     wire.close()
 
 
-async def _see(command: Sequence[str], environment: Mapping[str, str], options: Options, patience: float) -> Seen:
+async def _see(
+    command: Sequence[str], environment: Mapping[str, str], options: Options, patience: float
+) -> Seen:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         bench = _Bench(command, environment, options, patience, os.path.realpath(folder))
         await bench.play(doors)

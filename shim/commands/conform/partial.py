@@ -1,9 +1,19 @@
-"""Rules of partial messages: the grammar of `stream_event` lines, and that they say what the whole lines say."""
+"""Rules of partial messages: the grammar of `stream_event` lines, and that they say what the whole
+lines say.
+"""
 
 import json
 
 from shim.commands.conform.process import Object
-from shim.commands.conform.seen import Book, BrokenError, Seen, Turn, blocks_of, broken_if, unseen_if
+from shim.commands.conform.seen import (
+    Book,
+    BrokenError,
+    Seen,
+    Turn,
+    blocks_of,
+    broken_if,
+    unseen_if,
+)
 from shim.core.reading.account import counted
 
 BOOK = Book()
@@ -21,7 +31,10 @@ def _streamed(seen: Seen) -> list[Turn]:
     return turns
 
 
-@BOOK.must("S11", "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.")
+@BOOK.must(
+    "S11",
+    "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.",
+)
 def _partial_grammar(seen: Seen) -> str:
     turns = [turn for turn in _streamed(seen) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
@@ -42,7 +55,9 @@ def _check_grammar(turn: Turn) -> int:
             said = True
             message = line.get("message")
             if isinstance(message, dict) and message.get("id") != reply:
-                raise BrokenError("an assistant line in a reply that has another id", turn.run, line)
+                raise BrokenError(
+                    "an assistant line in a reply that has another id", turn.run, line
+                )
         if line.get("type") != "stream_event":
             continue
         event = _event(line)
@@ -81,7 +96,10 @@ def _no_partial_unasked(seen: Seen) -> str:
     return counted(len(runs), "run")
 
 
-@BOOK.must("S13", "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.")
+@BOOK.must(
+    "S13",
+    "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.",
+)
 def _partial_fields(seen: Seen) -> str:
     count = 0
     for turn in _streamed(seen):
@@ -91,10 +109,16 @@ def _partial_fields(seen: Seen) -> str:
             count += 1
             event = _event(line)
             if "parent_tool_use_id" not in line or not isinstance(event.get("type"), str):
-                raise BrokenError("a stream_event without parent_tool_use_id or without an event", turn.run, line)
-            if event["type"] == "message_start" and not isinstance(event["message"].get("usage"), dict):
+                raise BrokenError(
+                    "a stream_event without parent_tool_use_id or without an event", turn.run, line
+                )
+            if event["type"] == "message_start" and not isinstance(
+                event["message"].get("usage"), dict
+            ):
                 raise BrokenError("a message_start without usage", turn.run, line)
-            if event["type"] == "message_delta" and not isinstance(event["usage"].get("output_tokens"), int):
+            if event["type"] == "message_delta" and not isinstance(
+                event["usage"].get("output_tokens"), int
+            ):
                 raise BrokenError("a message_delta without usage.output_tokens", turn.run, line)
     unseen_if(not count, "no reply was streamed")
     return counted(count, "event")
@@ -113,11 +137,18 @@ def _deltas_add_up(seen: Seen) -> str:
                 text, found = "", True
             elif event.get("type") == "content_block_delta":
                 delta = event["delta"]
-                text += str(delta.get("text") or delta.get("thinking") or delta.get("partial_json") or "")
+                text += str(
+                    delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+                )
             elif line.get("type") == "assistant" and found:
                 for block in blocks_of(line):
                     count += 1
-                    broken_if(not _same(text, block), "the deltas say something else than the line", turn.run, line)
+                    broken_if(
+                        not _same(text, block),
+                        "the deltas say something else than the line",
+                        turn.run,
+                        line,
+                    )
                 found = False
     unseen_if(not count, "no block was streamed")
     return f"{count} blocks"
@@ -125,7 +156,8 @@ def _deltas_add_up(seen: Seen) -> str:
 
 def _same(text: str, block: Object) -> bool:
     if block.get("type") == "tool_use":
-        # Claude adds defaults of a tool to a call, so the call has at least the fields that were streamed.
+        # Claude adds defaults of a tool to a call, so the call has at least the fields that were
+        # streamed.
         streamed = json.loads(text or "{}")
         return isinstance(streamed, dict) and set(streamed) <= set(block["input"])
     if block.get("type") in ("text", "thinking"):

@@ -1,7 +1,8 @@
-"""One run of a claude-like command, held as a frontend holds it: what was sent, what came and when, how it ended.
+"""One run of a claude-like command, held as a frontend holds it: what was sent, what came and when,
+how it ended.
 
-Everything is bounded: each wait by the patience that the user gave, stdout by the limits below, stderr by its head and
-tail. Whatever happens, the process is ended with its group.
+Everything is bounded: each wait by the patience that the user gave, stdout by the limits below,
+stderr by its head and tail. Whatever happens, the process is ended with its group.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from shim.process.spawn import Started, spawn
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
 
-# A turn that says one word prints some ten lines; thinking, tools and partial messages make it some hundred.
+# A turn that says one word prints some ten lines; thinking, tools and partial messages make it some
+# hundred.
 STDOUT_BYTES = 16 * 1024 * 1024
 STDOUT_LINES = 100_000
 LAST_BYTES_SECONDS = 1.0  # for its last bytes, if something else holds its stdout after its end
@@ -35,7 +37,9 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is wrong with it."""
+    """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is
+    wrong with it.
+    """
 
     at: float
     raw: bytes
@@ -56,8 +60,8 @@ class Sent:
 class Run:
     """All that is known of one run. Times are seconds since its start.
 
-    `exit` is its status, negative for a signal, None if we had to end it; `stuck` then says what we waited for. `over`
-    says what we still waited for when it closed its stdout.
+    `exit` is its status, negative for a signal, None if we had to end it; `stuck` then says what we
+    waited for. `over` says what we still waited for when it closed its stdout.
     """
 
     name: str
@@ -118,7 +122,8 @@ def answer_to(subtype: str) -> str:
 class Wire:
     """The process as a script sees it: its stdin, the lines of its stdout, signals.
 
-    `answer` makes the response to a control_request of its own, as an SDK would; None leaves it unanswered.
+    `answer` makes the response to a control_request of its own, as an SDK would; None leaves it
+    unanswered.
     """
 
     def __init__(self, run: Run, process: "AnyProcess", child: Child, patience: float) -> None:
@@ -164,7 +169,13 @@ class Wire:
         """Send a control request without waiting. Returns its id."""
         self._asked += 1
         identity = f"conform_{self._asked}_{subtype}"
-        await self.send({"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}})
+        await self.send(
+            {
+                "type": "control_request",
+                "request_id": identity,
+                "request": {"subtype": subtype, **fields},
+            }
+        )
         return identity
 
     async def until(self, wanted: Wanted, what: str, since: int | None = None) -> Object:
@@ -208,7 +219,9 @@ class Wire:
             self._process.stdout.close()
 
     def signal(self, name: str) -> None:
-        """Send a signal to the process alone, as a frontend does. The processes below it are remembered."""
+        """Send a signal to the process alone, as a frontend does. The processes below it are
+        remembered.
+        """
         self.run.signalled = name
         self.mark("signalled")
         self._below = strays.descendants(self._process.pid)
@@ -248,11 +261,19 @@ class Wire:
         line = read_line(self.now(), raw)
         self.run.lines.append(line)
         value = line.value
-        if isinstance(value, dict) and value.get("type") == "control_request" and self.run.closed_at is None:
+        if (
+            isinstance(value, dict)
+            and value.get("type") == "control_request"
+            and self.run.closed_at is None
+        ):
             request = value.get("request")
             body = self.answer(request if isinstance(request, dict) else {})
             if body is not None:
-                response = {"subtype": "success", "request_id": value.get("request_id"), "response": body}
+                response = {
+                    "subtype": "success",
+                    "request_id": value.get("request_id"),
+                    "response": body,
+                }
                 await self.send({"type": "control_response", "response": response})
 
     async def finish(self, script: Callable[["Wire"], Awaitable[None]]) -> None:
@@ -273,7 +294,9 @@ class Wire:
         self.run.exit = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
 
     async def watch(self) -> None:
-        """Wait for the end of the command, and stop reading a stdout that another process holds open."""
+        """Wait for the end of the command, and stop reading a stdout that another process holds
+        open.
+        """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
             await self._child.gone()
         self.run.ended_at = self.now()
@@ -326,7 +349,9 @@ async def hold(
     *,
     feed: bool,
 ) -> None:
-    """Start the command, play the script, and fill `run`. ShimError if the command cannot be started."""
+    """Start the command, play the script, and fill `run`. ShimError if the command cannot be
+    started.
+    """
     process = spawn([*command, *run.argv], environment, cwd, feed=feed)
     child = Child(Started(process, b""))
     wire = Wire(run, process, child, patience)
@@ -350,7 +375,8 @@ async def hold(
 async def _end(child: Child) -> None:
     """End it with its group and what it has started, unless it ended by itself.
 
-    `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below us.
+    `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below
+    us.
     """
     for name, seconds in (("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)):
         if child.exit is None:

@@ -1,6 +1,7 @@
 """The report of `shim conform`: a table for a person, an object for a program, an exit code.
 
-Output of the command is shown with control characters made visible, and never read as markup (threats: terminal).
+Output of the command is shown with control characters made visible, and never read as markup
+(threats: terminal).
 """
 
 import json
@@ -20,7 +21,9 @@ STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 def exit_code(findings: Sequence[Finding]) -> int:
     """1 if a MUST is broken, else 0."""
-    return int(any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings))
+    return int(
+        any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings)
+    )
 
 
 def as_json(command: Sequence[str], findings: Sequence[Finding]) -> str:
@@ -36,14 +39,20 @@ def as_json(command: Sequence[str], findings: Sequence[Finding]) -> str:
 
 def draw(console: Console, command: Sequence[str], findings: Sequence[Finding]) -> None:
     """Draw the table, and for each broken rule the bytes sent and received."""
-    table = Table("rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False)
+    table = Table(
+        "rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False
+    )
     for finding in findings:
         rule = finding.rule
         said = Text(rule.says)
         if finding.found:
             said.append(f"\n{finding.found}", style=STYLES[finding.verdict])
         if finding.verdict == "fail":
-            for name, value in (("run ", finding.run), ("sent", finding.sent), ("came", finding.came)):
+            for name, value in (
+                ("run ", finding.run),
+                ("sent", finding.sent),
+                ("came", finding.came),
+            ):
                 if value:
                     said.append(f"\n  {name}: {value}", style="dim")
         verdict = Text(finding.verdict, style=STYLES[finding.verdict])

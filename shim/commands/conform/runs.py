@@ -1,8 +1,9 @@
 """The runs that conformance is judged by: how the command is started, and what it is told.
 
-Many rules are read from each. A run is started as a Claude Agent SDK does it (`sdk`: stream-json in, no -p, told who
-started it) or as Yume and scripts do (`yume`: -p, a turn a process); what has nothing to do with either is `any`. Runs
-of one chain know of each other and follow each other in one folder; chains run beside each other.
+Many rules are read from each. A run is started as a Claude Agent SDK does it (`sdk`: stream-json
+in, no -p, told who started it) or as Yume and scripts do (`yume`: -p, a turn a process); what has
+nothing to do with either is `any`. Runs of one chain know of each other and follow each other in
+one folder; chains run beside each other.
 """
 
 import json
@@ -29,8 +30,8 @@ HOOKS = {
     "PreToolUse": [{"matcher": None, "hookCallbackIds": ["conform_before"]}],
     "Stop": [{"matcher": None, "hookCallbackIds": ["conform_stop"]}],
 }
-# What may be asked in a conversation that has no turn yet, and what the contract says of the answer (C8): the keys of
-# a success, each with its type, or the text of an error.
+# What may be asked in a conversation that has no turn yet, and what the contract says of the answer
+# (C8): the keys of a success, each with its type, or the text of an error.
 REQUESTS: dict[str, tuple[Object, dict[str, type] | str]] = {
     "set_max_thinking_tokens": ({"max_thinking_tokens": 1000}, {}),
     "mcp_status": ({}, {"mcpServers": list}),
@@ -74,7 +75,12 @@ class Bench(Protocol):
     options: Options
 
     async def hold(
-        self, name: str, frontend: Frontend, *argv: str, script: "Script | None" = None, feed: bool = True
+        self,
+        name: str,
+        frontend: Frontend,
+        *argv: str,
+        script: "Script | None" = None,
+        feed: bool = True,
     ) -> Run:
         """Make a run. Without a script its stdin is closed at once; without `feed` it has no stdin."""
 
@@ -86,14 +92,22 @@ Chain = Callable[[Bench], Awaitable[None]]
 def user(content: object, **fields: object) -> Object:
     """A message of the user's, as the Python SDK writes it."""
     message = {"role": "user", "content": content}
-    return {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default", **fields}
+    return {
+        "type": "user",
+        "message": message,
+        "parent_tool_use_id": None,
+        "session_id": "default",
+        **fields,
+    }
 
 
-# -- without a turn ----------------------------------------------------------------------------------------------
+# -- without a turn --------------------------------------------------------------------------------
 
 
 async def doors(bench: Bench) -> None:
-    """Questions without a session. The first run is made alone, because it shows whether the command can be started."""
+    """Questions without a session. The first run is made alone, because it shows whether the
+    command can be started.
+    """
     await bench.hold("version", "any", "--version", script=_silent)
     await bench.hold("version-among", "any", "--model", "x", *STREAM, "-v", script=_silent)
     await bench.hold("help", "any", "--help")
@@ -131,7 +145,7 @@ async def _nobody(wire: Wire) -> None:
     await wire.to_end()
 
 
-# -- as an SDK ---------------------------------------------------------------------------------------------------
+# -- as an SDK -------------------------------------------------------------------------------------
 
 
 async def requests(bench: Bench) -> None:
@@ -182,16 +196,24 @@ async def _odd_lines(wire: Wire) -> None:
         {"type": "control_cancel_request", "request_id": "conform"},
         {"type": "update_environment_variables", "variables": {}},
     )
-    await wire.send_bytes(b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored))
+    await wire.send_bytes(
+        b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored)
+    )
     await wire.ask("initialize", hooks=None)
     await wire.send({"type": "control_request", "request": {"subtype": "mcp_status"}})
-    last = {"type": "control_request", "request_id": "conform_last", "request": {"subtype": "initialize"}}
+    last = {
+        "type": "control_request",
+        "request_id": "conform_last",
+        "request": {"subtype": "initialize"},
+    }
     await wire.send_bytes(json.dumps(last).encode())
     wire.close()
 
 
 async def conversation(bench: Bench) -> None:
-    """Two messages, each when the one before is answered; a mode and a model that hold from then on."""
+    """Two messages, each when the one before is answered; a mode and a model that hold from then
+    on.
+    """
     prompt = bench.options.prompt
 
     async def script(wire: Wire) -> None:
@@ -211,12 +233,18 @@ async def conversation(bench: Bench) -> None:
 
 
 async def queue(bench: Bench) -> None:
-    """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do; flags in each form."""
+    """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do;
+    flags in each form.
+    """
     prompt = bench.options.prompt
 
     async def script(wire: Wire) -> None:
         first, second = (user(prompt, uuid=identity) for identity in MESSAGES)
-        initialize = {"type": "control_request", "request_id": "conform_0", "request": {"subtype": "initialize"}}
+        initialize = {
+            "type": "control_request",
+            "request_id": "conform_0",
+            "request": {"subtype": "initialize"},
+        }
         await wire.send(initialize, first, second)
         wire.close()
 
@@ -227,7 +255,16 @@ async def queue(bench: Bench) -> None:
         "--system-prompt",
         "",
     )
-    argv += ("--allowedTools", "Read", "--allowedTools", "Grep", "--tools", "", "--replay-user-messages", "")
+    argv += (
+        "--allowedTools",
+        "Read",
+        "--allowedTools",
+        "Grep",
+        "--tools",
+        "",
+        "--replay-user-messages",
+        "",
+    )
     await bench.hold("queue", "sdk", *argv, script=script)
 
 
@@ -249,7 +286,11 @@ async def tools(bench: Bench) -> None:
             return deny(request)
 
         def deny(request: Object) -> Object | None:
-            return {"behavior": "deny", "message": DENIAL} if request.get("subtype") == "can_use_tool" else {}
+            return (
+                {"behavior": "deny", "message": DENIAL}
+                if request.get("subtype") == "can_use_tool"
+                else {}
+            )
 
         def hold(request: Object) -> Object | None:
             return None if request.get("subtype") == "can_use_tool" else {}
@@ -264,7 +305,9 @@ async def tools(bench: Bench) -> None:
         if asked:
             wire.answer = hold
             await wire.send(user(prompt))
-            await wire.until(lambda value: is_result(value) or _asks(value), "a question or a result")
+            await wire.until(
+                lambda value: is_result(value) or _asks(value), "a question or a result"
+            )
             if not turns_of(wire.run)[-1].result:
                 wire.mark("held")
                 await wire.ask("interrupt")
@@ -302,18 +345,33 @@ def _talks(value: Object) -> bool:
     event = value.get("event")
     if value.get("type") == "stream_event" and isinstance(event, dict):
         return event.get("type") == "content_block_delta"
-    return value.get("type") in ("assistant", "result") and bool(blocks_of(value) or is_result(value))
+    return value.get("type") in ("assistant", "result") and bool(
+        blocks_of(value) or is_result(value)
+    )
 
 
-# -- as Yume and scripts -----------------------------------------------------------------------------------------
+# -- as Yume and scripts ---------------------------------------------------------------------------
 
 
 async def sessions(bench: Bench) -> None:
     """A session that is begun, resumed, forked and continued, and the forms of output."""
     options, session = bench.options, str(uuid.uuid4())
-    begun = await bench.hold("session", "yume", "--print", *STREAM, "--session-id", session, options.prompt, feed=False)
-    await bench.hold("resume", "yume", "--print", *STREAM, "--resume", session, options.prompt, feed=False)
-    await bench.hold("fork", "yume", "-p", *STREAM, f"--resume={session}", "--fork-session", options.prompt, feed=False)
+    begun = await bench.hold(
+        "session", "yume", "--print", *STREAM, "--session-id", session, options.prompt, feed=False
+    )
+    await bench.hold(
+        "resume", "yume", "--print", *STREAM, "--resume", session, options.prompt, feed=False
+    )
+    await bench.hold(
+        "fork",
+        "yume",
+        "-p",
+        *STREAM,
+        f"--resume={session}",
+        "--fork-session",
+        options.prompt,
+        feed=False,
+    )
     await bench.hold("continue", "yume", "-p", *STREAM, "--continue", options.prompt, feed=False)
     await bench.hold("session-again", "yume", "-p", "--session-id", session, options.prompt)
     listed = next((init.get("tools") for init in begun.objects if is_init(init)), None)
@@ -358,7 +416,19 @@ async def ends(bench: Bench) -> None:
 
     await bench.hold("sigterm", "yume", *argv, script=signalled("SIGTERM"), feed=False)
     await bench.hold("sigint", "yume", *argv, script=signalled("SIGINT"), feed=False)
-    await bench.hold("nobody-reads", "yume", "-p", *STREAM, bench.options.prompt, script=leave, feed=False)
+    await bench.hold(
+        "nobody-reads", "yume", "-p", *STREAM, bench.options.prompt, script=leave, feed=False
+    )
 
 
-CHAINS: tuple[Chain, ...] = (mistakes, requests, sessions, conversation, queue, tools, interrupt, outputs, ends)
+CHAINS: tuple[Chain, ...] = (
+    mistakes,
+    requests,
+    sessions,
+    conversation,
+    queue,
+    tools,
+    interrupt,
+    outputs,
+    ends,
+)

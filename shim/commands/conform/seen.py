@@ -1,8 +1,9 @@
-"""What the rules of conformance look at, and what a rule is: an id of the contract, a sentence, a check.
+"""What the rules of conformance look at, and what a rule is: an id of the contract, a sentence, a
+check.
 
-A check reads the runs and gives back what it saw, in a few words. It raises `BrokenError` when the rule is broken and
-`UnseenError` when these runs do not show it: a rule about calls says nothing of a model that called nothing. Most
-checks do so by `broken_if` and `unseen_if`.
+A check reads the runs and gives back what it saw, in a few words. It raises `BrokenError` when the
+rule is broken and `UnseenError` when these runs do not show it: a rule about calls says nothing of
+a model that called nothing. Most checks do so by `broken_if` and `unseen_if`.
 """
 
 import json
@@ -52,7 +53,9 @@ def unseen_if(condition: object, why: str) -> None:
 
 @dataclass(frozen=True)
 class Turn:
-    """The lines of one turn up to its result ({}: it never came). `behind` are lines before the next turn."""
+    """The lines of one turn up to its result ({}: it never came). `behind` are lines before the
+    next turn.
+    """
 
     run: Run
     lines: Sequence[Object]
@@ -81,7 +84,8 @@ class Turn:
                         yield line, found
 
 
-@dataclass(repr=False)  # asyncio formats a task with its result, and the lines of all runs are megabytes
+# asyncio formats a task with its result, and the lines of all runs are megabytes
+@dataclass(repr=False)
 class Seen:
     """Every run that was made, and why other runs were not."""
 
@@ -112,7 +116,9 @@ class Seen:
         runs = self.made(*names) if names else self.streams()
         found = [turn for run in runs for turn in turns_of(run)]
         if not found:
-            raise UnseenError("no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else ""))
+            raise UnseenError(
+                "no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else "")
+            )
         return found
 
     def done(self, name: str, number: int = 0) -> Turn:
@@ -147,7 +153,9 @@ def is_init(line: Object) -> bool:
 
 
 def in_talk(line: Object) -> bool:
-    """Whether a line belongs to the conversation and repeats nothing that a client sent or a command printed."""
+    """Whether a line belongs to the conversation and repeats nothing that a client sent or a
+    command printed.
+    """
     return is_init(line) or (line.get("type") in CONVERSATION and not line.get("isReplay"))
 
 
@@ -155,11 +163,15 @@ def blocks_of(line: Object) -> list[Object]:
     """The content blocks of an assistant or user line; empty if its content is not a list."""
     message = line.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return (
+        [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    )
 
 
 def turns_of(run: Run) -> list[Turn]:
-    """A stream, cut behind each result; what follows the last one is the last turn's `behind` unless it talks."""
+    """A stream, cut behind each result; what follows the last one is the last turn's `behind`
+    unless it talks.
+    """
     cuts: list[list[Object]] = [[]]
     for line in run.objects:
         cuts[-1].append(line)
@@ -206,7 +218,9 @@ class Book:
     def __init__(self) -> None:
         self.rules: list[Rule] = []
 
-    def must(self, identity: str, says: str, applies: Applies = BOTH, level: Level = MUST) -> Callable[[Check], Check]:
+    def must(
+        self, identity: str, says: str, applies: Applies = BOTH, level: Level = MUST
+    ) -> Callable[[Check], Check]:
         """Enter a rule that a command has to keep."""
 
         def entered(check: Check) -> Check:
@@ -247,7 +261,9 @@ class Finding:
 
 
 def judge(rule: Rule, seen: Seen) -> Finding:
-    """Check a rule. A check that fails with an exception, on any output, means that the rule is broken."""
+    """Check a rule. A check that fails with an exception, on any output, means that the rule is
+    broken.
+    """
     try:
         return Finding(rule, "pass", shown(rule.check(seen)))
     except UnseenError as reason:
@@ -255,9 +271,13 @@ def judge(rule: Rule, seen: Seen) -> Finding:
     except BrokenError as broken:
         run = broken.run
         came = broken.came if broken.came is not None else _all_that_came(run)
-        return Finding(rule, "fail", shown(broken), run.name if run else "", sent_to(run), shown(came))
+        return Finding(
+            rule, "fail", shown(broken), run.name if run else "", sent_to(run), shown(came)
+        )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        return Finding(rule, "fail", shown(f"what came cannot be read: {error.__class__.__name__}: {error}"))
+        return Finding(
+            rule, "fail", shown(f"what came cannot be read: {error.__class__.__name__}: {error}")
+        )
 
 
 def shown(value: Any) -> str:
@@ -277,7 +297,11 @@ def sent_to(run: Run | None) -> str:
     """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
-    last = f" < {run.sent[-1].data[:EVIDENCE_CHARACTERS].decode('utf-8', 'replace').strip()}" if run.sent else ""
+    last = (
+        f" < {run.sent[-1].data[:EVIDENCE_CHARACTERS].decode('utf-8', 'replace').strip()}"
+        if run.sent
+        else ""
+    )
     return shown(shlex.join(run.argv) + last)
 
 
@@ -286,6 +310,10 @@ def _all_that_came(run: Run | None) -> str:
     if run is None:
         return ""
     ended = "ended by us" if run.exit is None else f"exit {run.exit}"
-    last = run.lines[-1].raw[: EVIDENCE_CHARACTERS // 2].decode("utf-8", "replace") if run.lines else "nothing"
+    last = (
+        run.lines[-1].raw[: EVIDENCE_CHARACTERS // 2].decode("utf-8", "replace")
+        if run.lines
+        else "nothing"
+    )
     stderr = f"; stderr: {run.stderr.strip()[:150]}" if run.stderr.strip() else ""
     return f"{ended}; stdout: {last}{stderr}"

@@ -11,7 +11,7 @@ LIMIT = "Reached maximum number of turns (1)"
 BOOK = Book()
 
 
-# -- forms of output ---------------------------------------------------------------------------------------------
+# -- forms of output -------------------------------------------------------------------------------
 
 
 @BOOK.must("F1", "Text, the default, is the text of the result and a newline.")
@@ -38,13 +38,15 @@ def _json_verbose(seen: Seen) -> str:
     events = run.lines[0].value if len(run.lines) == 1 else None
     if not isinstance(events, list):
         raise BrokenError("that is not one array", run, run.stdout)
-    kinds = [(event.get("type"), event.get("subtype")) for event in events if isinstance(event, dict)]
+    kinds = [
+        (event.get("type"), event.get("subtype")) for event in events if isinstance(event, dict)
+    ]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
         raise BrokenError("the array has no init or no result", run, run.stdout)
     return counted(len(events), "event")
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def _asked_session(run: Run) -> str:
@@ -75,12 +77,17 @@ def _forked_session(seen: Seen) -> str:
 def _continued_session(seen: Seen) -> str:
     known = {_session(seen, "session"), _session(seen, "fork")}
     if _session(seen, "continue") not in known:
-        raise BrokenError("it is a session that was not held here", seen.run("continue"), seen.done("continue").result)
+        raise BrokenError(
+            "it is a session that was not held here",
+            seen.run("continue"),
+            seen.done("continue").result,
+        )
     return "a session of before"
 
 
 @BOOK.should(
-    "F6", "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout."
+    "F6",
+    "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
 )
 def _bad_sessions(seen: Seen) -> str:
     refused(seen.run("bad-session"), "Invalid session ID")
@@ -90,17 +97,32 @@ def _bad_sessions(seen: Seen) -> str:
     return "each is refused"
 
 
-@BOOK.must("F7", "A session that nobody knows is one error result, at once, without init, and exit 1.")
+@BOOK.must(
+    "F7", "A session that nobody knows is one error result, at once, without init, and exit 1."
+)
 def _unknown_session(seen: Seen) -> str:
     wanted = f"No conversation found with session ID: {NOBODY}"
     for run in seen.made("unknown-stream", "unknown-sdk"):
         ended(run)
         results = run.of_type("result")
-        broken_if(len(results) != 1 or run.of_type("system", "assistant", "user"), "that is not one result", run)
-        facts = {"subtype": "error_during_execution", "is_error": True, "session_id": NOBODY, "num_turns": 0}
+        broken_if(
+            len(results) != 1 or run.of_type("system", "assistant", "user"),
+            "that is not one result",
+            run,
+        )
+        facts = {
+            "subtype": "error_during_execution",
+            "is_error": True,
+            "session_id": NOBODY,
+            "num_turns": 0,
+        }
         if not facts.items() <= results[0].items() or wanted not in results[0].get("errors", ()):
             raise BrokenError("the result says something else", run, results[0])
-        broken_if(run.exit != 1 or wanted not in run.stderr, f"exit {run.exit}, or stderr does not say so", run)
+        broken_if(
+            run.exit != 1 or wanted not in run.stderr,
+            f"exit {run.exit}, or stderr does not say so",
+            run,
+        )
     return wanted
 
 
@@ -110,7 +132,10 @@ def _unknown_session_in_text(seen: Seen) -> str:
     return "nothing"
 
 
-@BOOK.must("F8", "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.")
+@BOOK.must(
+    "F8",
+    "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.",
+)
 def _tools(seen: Seen) -> str:
     seen.made("queue", "json-verbose")
     if "queue" in seen.runs and (tools := seen.done("queue").init.get("tools")) != []:
@@ -119,20 +144,31 @@ def _tools(seen: Seen) -> str:
         return '--tools ""'
     run, before = seen.run("json-verbose"), seen.done("session").init.get("tools", [])
     events = run.lines[0].value if run.lines else None
-    inits = [event for event in events if event.get("subtype") == "init"] if isinstance(events, list) else []
+    inits = (
+        [event for event in events if event.get("subtype") == "init"]
+        if isinstance(events, list)
+        else []
+    )
     broken_if(not inits, "there is no init", run)
     removed, limited = run.argv[-2], run.argv[-1].partition("(")[0]
     if removed in inits[0]["tools"]:
-        raise BrokenError(f"--disallowedTools {removed} leaves it on the list", run, inits[0]["tools"])
+        raise BrokenError(
+            f"--disallowedTools {removed} leaves it on the list", run, inits[0]["tools"]
+        )
     if limited in before and limited not in inits[0]["tools"]:
-        raise BrokenError(f"--disallowedTools '{run.argv[-1]}' removes {limited}", run, inits[0]["tools"])
+        raise BrokenError(
+            f"--disallowedTools '{run.argv[-1]}' removes {limited}", run, inits[0]["tools"]
+        )
     return f"--disallowedTools {removed} removes it"
 
 
 @BOOK.should("F10", "--max-turns ends a turn that would go on in error_max_turns.")
 def _max_turns(seen: Seen) -> str:
     turn = seen.done("max-turns")
-    unseen_if(not list(turn.blocks("assistant", "tool_use")), "no tool was called, so nothing would have gone on")
+    unseen_if(
+        not list(turn.blocks("assistant", "tool_use")),
+        "no tool was called, so nothing would have gone on",
+    )
     errors = turn.result.get("errors")
     if turn.result.get("subtype") != "error_max_turns" or not errors or errors[0] != LIMIT:
         raise BrokenError("the result is another", turn.run, turn.result)

@@ -1,4 +1,6 @@
-"""Rules of the stream: its bytes, its lines, the order of a turn and what each line holds (contract P8-P12, 2)."""
+"""Rules of the stream: its bytes, its lines, the order of a turn and what each line holds (contract
+P8-P12, 2).
+"""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -26,7 +28,16 @@ CHARACTERS = 1_048_576  # the longest line of the Python SDK, by default
 YUME_BYTES = 100_000  # the longest line of Yume's reader, about
 SIGNALLED = ("sigterm", "sigint")  # runs whose turn a signal ends, which may have no result
 
-INIT = ("cwd", "session_id", "tools", "model", "permissionMode", "mcp_servers", "slash_commands", "apiKeySource")
+INIT = (
+    "cwd",
+    "session_id",
+    "tools",
+    "model",
+    "permissionMode",
+    "mcp_servers",
+    "slash_commands",
+    "apiKeySource",
+)
 RESULT = {
     "subtype": str,
     "is_error": bool,
@@ -47,7 +58,8 @@ BLOCKS: dict[str, dict[str, type]] = {
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-# The least fields of a tool's `tool_use_result`. Read is not here: a drop-in cannot know its fields.
+# The least fields of a tool's `tool_use_result`. Read is not here: a drop-in cannot know its
+# fields.
 OUTCOMES = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),
@@ -73,15 +85,25 @@ def _missing(value: Object, keys: Sequence[str]) -> str:
     return ", ".join(key for key in keys if key not in value)
 
 
-# -- bytes and lines ---------------------------------------------------------------------------------------------
+# -- bytes and lines -------------------------------------------------------------------------------
 
 
 @BOOK.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
 def _only_lines(seen: Seen) -> str:
     for run, line in _lines(seen):
-        broken_if(line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"), line.fault, run, line.raw)
+        broken_if(
+            line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
+            line.fault,
+            run,
+            line.raw,
+        )
     for run in seen.streams():
-        if run.stdout and not run.stdout.endswith(b"\n") and run.name not in SIGNALLED and not run.flooded:
+        if (
+            run.stdout
+            and not run.stdout.endswith(b"\n")
+            and run.name not in SIGNALLED
+            and not run.flooded
+        ):
             raise BrokenError("the last line has no newline", run, run.lines[-1].raw)
         broken_if(run.flooded, "it printed more than is read of a run", run)
     return f"{counted(len(_lines(seen)), 'line')} of {counted(len(seen.streams()), 'run')}"
@@ -90,7 +112,9 @@ def _only_lines(seen: Seen) -> str:
 @BOOK.must("P9", "No line is null, an array, another bare value, or an object without a type.")
 def _every_line_has_a_type(seen: Seen) -> str:
     for run, line in _lines(seen):
-        if not line.fault and not (isinstance(line.value, dict) and isinstance(line.value.get("type"), str)):
+        if not line.fault and not (
+            isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
+        ):
             raise BrokenError("a line that has no type", run, line.raw)
     return counted(len(_lines(seen)), "line")
 
@@ -98,7 +122,12 @@ def _every_line_has_a_type(seen: Seen) -> str:
 @BOOK.must("P10", "No line begins with { that cannot be parsed as JSON.")
 def _every_object_is_whole(seen: Seen) -> str:
     for run, line in _lines(seen):
-        broken_if(line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"), line.fault, run, line.raw)
+        broken_if(
+            line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"),
+            line.fault,
+            run,
+            line.raw,
+        )
     return counted(len(_lines(seen)), "line")
 
 
@@ -128,7 +157,7 @@ def _short_lines_for_yume(seen: Seen) -> str:
     return f"the longest has {max(len(line.raw) for _, line in mine)} bytes"
 
 
-# -- the order of a turn -----------------------------------------------------------------------------------------
+# -- the order of a turn ---------------------------------------------------------------------------
 
 
 @BOOK.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
@@ -138,7 +167,9 @@ def _turns_have_their_order(seen: Seen) -> str:
         if [is_init(line) for line in turn.lines].count(True) != 1:
             raise BrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
         if not is_init(turn.talk[0]):
-            raise BrokenError("something stands before the init of its turn", turn.run, turn.talk[0])
+            raise BrokenError(
+                "something stands before the init of its turn", turn.run, turn.talk[0]
+            )
         if not turn.result and turn.run.name not in SIGNALLED:
             raise BrokenError(f"a turn has no result{waited(turn.run)}", turn.run)
         for line in turn.behind:
@@ -148,14 +179,24 @@ def _turns_have_their_order(seen: Seen) -> str:
     return counted(len(turns), "turn")
 
 
-@BOOK.must("S2", "With messages on stdin, init is said after the first one and again before every turn, never earlier.")
+@BOOK.must(
+    "S2",
+    "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
+)
 def _init_waits_for_a_message(seen: Seen) -> str:
     run = seen.run("conversation")
     before = run.lines[: run.marks.get("initialized", 0)]
     for line in before:
-        broken_if(isinstance(line.value, dict) and is_init(line.value), "init came before any message", run, line.raw)
+        broken_if(
+            isinstance(line.value, dict) and is_init(line.value),
+            "init came before any message",
+            run,
+            line.raw,
+        )
     first, second = seen.done("conversation"), seen.done("conversation", 1)
-    broken_if(not (first.init and second.init), "a turn of a conversation has no init of its own", run)
+    broken_if(
+        not (first.init and second.init), "a turn of a conversation has no init of its own", run
+    )
     if first.init.get("session_id") != second.init.get("session_id"):
         raise BrokenError("the second init names another session", run, second.init)
     return "none before the first message, one before each of 2 turns"
@@ -188,54 +229,84 @@ def _init_is_complete(seen: Seen) -> str:
     return f"{len(inits)} inits"
 
 
-@BOOK.must("S9", "result has the fields that every client together needs; an error has a list of errors.")
+@BOOK.must(
+    "S9", "result has the fields that every client together needs; an error has a list of errors."
+)
 def _result_is_complete(seen: Seen) -> str:
     results = _of(seen, "result")
     for run, line in results:
         for key, kind in RESULT.items():
             if not isinstance(line.get(key), kind):
-                raise BrokenError(f"{key} is {'missing' if key not in line else 'of another type'}", run, line)
+                raise BrokenError(
+                    f"{key} is {'missing' if key not in line else 'of another type'}", run, line
+                )
         broken_if(missing := _missing(line["usage"], TOKENS), f"usage lacks {missing}", run, line)
         if line["subtype"] == "success" and not isinstance(line.get("result"), str):
             raise BrokenError("a success has no text in `result`", run, line)
-        if line["subtype"] != "success" and not (line["is_error"] and isinstance(line.get("errors"), list)):
+        if line["subtype"] != "success" and not (
+            line["is_error"] and isinstance(line.get("errors"), list)
+        ):
             raise BrokenError("an error has no list in `errors`", run, line)
     return f"{len(results)} results"
 
 
-@BOOK.must("S10", "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.")
+@BOOK.must(
+    "S10",
+    "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
+)
 def _api_failures(seen: Seen) -> str:
     failed = api_failures(seen)
     for turn in failed:
-        said = [line for line in turn.lines if line.get("error") and line.get("type") == "assistant"]
+        said = [
+            line for line in turn.lines if line.get("error") and line.get("type") == "assistant"
+        ]
         texts = [block.get("text") for line in said for block in blocks_of(line)]
         if not said or turn.result.get("result") not in texts:
-            raise BrokenError("no assistant line with `error` says what the result says", turn.run, turn.result)
+            raise BrokenError(
+                "no assistant line with `error` says what the result says", turn.run, turn.result
+            )
     unseen_if(not failed, "no request to the model failed")
     return f"{len(failed)} failed turns"
 
 
-@BOOK.must("S16b", "As an SDK starts it, nothing follows an error result but the state of the session.")
+@BOOK.must(
+    "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
+)
 def _errors_are_last(seen: Seen) -> str:
     failed = [turn for turn in seen.turns() if turn.failed and turn.run.frontend == "sdk"]
     if "unknown-sdk" in seen.runs:
         failed += turns_of(seen.runs["unknown-sdk"])
     for turn in failed:
         for line in turn.behind:
-            if line.get("type") not in ("control_response", "control_request", "keep_alive", "system"):
-                raise BrokenError("a line behind an error result makes the SDKs lose the error", turn.run, line)
+            if line.get("type") not in (
+                "control_response",
+                "control_request",
+                "keep_alive",
+                "system",
+            ):
+                raise BrokenError(
+                    "a line behind an error result makes the SDKs lose the error", turn.run, line
+                )
     unseen_if(not failed, "no turn of an SDK's failed")
     return f"{len(failed)} error results"
 
 
-@BOOK.should("R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN)
+@BOOK.should(
+    "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
+)
 def _terminator(seen: Seen) -> str:
-    runs = [run for run in seen.streams() if run.frontend == "yume" and run.exit is not None and not run.signalled]
+    runs = [
+        run
+        for run in seen.streams()
+        if run.frontend == "yume" and run.exit is not None and not run.signalled
+    ]
     unseen_if(not runs, "it was not started as Yume does it")
     for run in runs:
         kinds = [line.get("type") for line in run.objects]
         if kinds[-2:] != ["result", "message_stop"]:
-            raise BrokenError("the last two lines are not a result and a message_stop", run, run.lines[-1].raw)
+            raise BrokenError(
+                "the last two lines are not a result and a message_stop", run, run.lines[-1].raw
+            )
     return counted(len(runs), "run")
 
 
@@ -251,24 +322,38 @@ def _no_word_of_the_sdks(seen: Seen) -> str:
 def _states(seen: Seen) -> str:
     said = 0
     for run in seen.streams():
-        states = [line.get("state") for line in run.of_type("system") if line.get("subtype") == "session_state_changed"]
+        states = [
+            line.get("state")
+            for line in run.of_type("system")
+            if line.get("subtype") == "session_state_changed"
+        ]
         said += len(states)
-        broken_if(states and states[-1] == "running" and run.exit is not None, "the last state is `running`", run)
+        broken_if(
+            states and states[-1] == "running" and run.exit is not None,
+            "the last state is `running`",
+            run,
+        )
     return f"{said} states were said"
 
 
 @BOOK.should("S15", "Every object but a result begins with its type.")
 def _type_comes_first(seen: Seen) -> str:
     for run, line in _lines(seen):
-        if isinstance(line.value, dict) and line.value.get("type") != "result" and next(iter(line.value), "") != "type":
+        if (
+            isinstance(line.value, dict)
+            and line.value.get("type") != "result"
+            and next(iter(line.value), "") != "type"
+        ):
             raise BrokenError("`type` is not its first key", run, line.raw)
     return counted(len(_lines(seen)), "line")
 
 
-# -- messages and calls ------------------------------------------------------------------------------------------
+# -- messages and calls ----------------------------------------------------------------------------
 
 
-@BOOK.must("S4", "An assistant line has one block, and the stop_reason null, however the reply ends.")
+@BOOK.must(
+    "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
+)
 def _one_block_a_line(seen: Seen) -> str:
     turns = [turn for turn in seen.turns() if not turn.failed]
     count = 0
@@ -278,14 +363,18 @@ def _one_block_a_line(seen: Seen) -> str:
                 count += 1
                 if len(blocks_of(line)) != 1:
                     raise BrokenError(f"a line of {len(blocks_of(line))} blocks", turn.run, line)
-                if line["message"].get("stop_reason") is not None and line["message"].get("model") != "<synthetic>":
+                if (
+                    line["message"].get("stop_reason") is not None
+                    and line["message"].get("model") != "<synthetic>"
+                ):
                     raise BrokenError("a stop_reason that is not null", turn.run, line)
     unseen_if(not count, "no turn that went well has an assistant line")
     return counted(count, "line")
 
 
 @BOOK.must(
-    "S5", "An assistant line has a whole message: id, type, role, model, content and usage with its four counts."
+    "S5",
+    "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
 )
 def _messages_are_whole(seen: Seen) -> str:
     lines = _of(seen, "assistant")
@@ -293,26 +382,37 @@ def _messages_are_whole(seen: Seen) -> str:
         message = line.get("message")
         if not isinstance(message, dict):
             raise BrokenError("it has no message", run, line)
-        broken_if(missing := _missing(message, ASSISTANT), f"the message lacks {missing}", run, line)
+        broken_if(
+            missing := _missing(message, ASSISTANT), f"the message lacks {missing}", run, line
+        )
         if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
             raise BrokenError("content is no list, or usage no object", run, line)
-        broken_if(missing := _missing(message["usage"], TOKENS), f"usage lacks {missing}", run, line)
+        broken_if(
+            missing := _missing(message["usage"], TOKENS), f"usage lacks {missing}", run, line
+        )
         broken_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
     return counted(len(lines), "line")
 
 
 @BOOK.must("S6", "A text, thinking or tool_use block has each of its fields.")
 def _blocks_are_whole(seen: Seen) -> str:
-    blocks = [(run, line, block) for run, line in _of(seen, "assistant") for block in blocks_of(line)]
+    blocks = [
+        (run, line, block) for run, line in _of(seen, "assistant") for block in blocks_of(line)
+    ]
     for run, line, block in blocks:
         for key, kind in BLOCKS.get(str(block.get("type")), {}).items():
             if not isinstance(block.get(key), kind):
                 raise BrokenError(f"a {block['type']} block without {key}", run, line)
         broken_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
-    return f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
+    return (
+        f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
+    )
 
 
-@BOOK.must("S7", "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.")
+@BOOK.must(
+    "S7",
+    "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
+)
 def _results_follow_their_calls(seen: Seen) -> str:
     count = 0
     for turn in seen.turns():
@@ -320,7 +420,9 @@ def _results_follow_their_calls(seen: Seen) -> str:
         for line in turn.lines:
             blocks = blocks_of(line)
             if line.get("type") == "assistant":
-                called.update(block.get("id") for block in blocks if block.get("type") == "tool_use")
+                called.update(
+                    block.get("id") for block in blocks if block.get("type") == "tool_use"
+                )
             results = [block for block in blocks if block.get("type") == "tool_result"]
             if not results:
                 continue
@@ -342,16 +444,22 @@ def _every_call_is_answered(seen: Seen) -> str:
         answered = {block.get("tool_use_id") for _, block in turn.blocks("user", "tool_result")}
         count += len(called)
         for identity, line in called.items():
-            broken_if(turn.result and identity not in answered, "a call without a result", turn.run, line)
+            broken_if(
+                turn.result and identity not in answered, "a call without a result", turn.run, line
+            )
     unseen_if(not count, "no tool was called")
     return counted(count, "call")
 
 
-@BOOK.should("S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed.")
+@BOOK.should(
+    "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
+)
 def _results_tell_more(seen: Seen) -> str:
     count = 0
     for turn in seen.turns():
-        names = {block.get("id"): block.get("name") for _, block in turn.blocks("assistant", "tool_use")}
+        names = {
+            block.get("id"): block.get("name") for _, block in turn.blocks("assistant", "tool_use")
+        }
         for line, block in turn.blocks("user", "tool_result"):
             keys = OUTCOMES.get(str(names.get(block.get("tool_use_id"))))
             if keys is None or line.get("parent_tool_use_id"):

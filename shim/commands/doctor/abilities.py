@@ -1,7 +1,8 @@
-"""What a vendor does with each thing that a frontend may ask for: itself, with our help, or not at all.
+"""What a vendor does with each thing that a frontend may ask for: itself, with our help, or not at
+all.
 
-Where the command line of a vendor decides, it is built with and without the thing and compared. So the table cannot
-claim what a launch does not do.
+Where the command line of a vendor decides, it is built with and without the thing and compared. So
+the table cannot claim what a launch does not do.
 """
 
 from collections.abc import Mapping
@@ -13,15 +14,16 @@ from shim.core.vendor.vendor import Launch, Request, Vendor
 
 YES, HELPED, NO = "yes", "emulated", "no"
 _PROMPT, _MARK = "say hello", "speak briefly, please"
-_SESSIONS = ("00000000-0000-4000-8000-000000000000", "ses_0")  # vendors' ids are UUIDs, or have a prefix
+# vendors' ids are UUIDs, or have a prefix
+_SESSIONS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 _MCP = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
 def abilities(vendor: Vendor) -> dict[str, str]:
     """Each ability by name, with `yes`, `emulated` or `no`.
 
-    Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands before the prompt; the
-    prompt asks for JSON, and the answer is checked.
+    Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands
+    before the prompt; the prompt asks for JSON, and the answer is checked.
     """
     return {
         "partial messages": YES if vendor.abilities.streams else HELPED,
@@ -75,4 +77,6 @@ def _system_prompt(vendor: Vendor) -> str:
 
 
 def _forks(vendor: Vendor) -> bool:
-    return any(_launch(vendor, {"fork_session": True}, resume=session) is not None for session in _SESSIONS)
+    return any(
+        _launch(vendor, {"fork_session": True}, resume=session) is not None for session in _SESSIONS
+    )

@@ -27,7 +27,8 @@ ASKS_ONE = "{name} asks nobody about one message; in a conversation a frontend i
 
 
 def asks_nobody(name: str, *, talks: bool, unsure: bool = False) -> str:
-    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a frontend holds a talk.
+    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a
+    frontend holds a talk.
 
     `unsure`: it may ask, but its profile does not say about what.
     """
@@ -39,11 +40,16 @@ def talks(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
 
     `lacks` is what the installed version would need for that and has not.
     """
-    return vendor.program.two_way is not None and own.driver != ONE_WAY and not (lacks and own.driver is None)
+    return (
+        vendor.program.two_way is not None
+        and own.driver != ONE_WAY
+        and not (lacks and own.driver is None)
+    )
 
 
 def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
-    """One row for each vendor, as `describe` has it. A vendor that cannot be read is named on stderr.
+    """One row for each vendor, as `describe` has it. A vendor that cannot be read is named on
+    stderr.
 
     SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """
@@ -55,20 +61,29 @@ def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any
     searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
     vendors = own_vendors.readable().values()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda vendor: describe(vendor, settings.of(vendor.name), searched, cwd), vendors))
+        return list(
+            pool.map(
+                lambda vendor: describe(vendor, settings.of(vendor.name), searched, cwd), vendors
+            )
+        )
 
 
-def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str) -> dict[str, Any]:
+def describe(
+    vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str
+) -> dict[str, Any]:
     """The row of one vendor.
 
     program                     the path where its program was found, None if it was not found
-    version, tested, place      what the program says, the range that was tried, and where the version stands in it
+    version, tested, place      what the program says, the range that was tried, and where the
+                                version stands in it
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
-    unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
+    unattended, talks           it asks nobody about one message; a frontend that holds a
+                                conversation is asked
     distrust                    why the promises of its profile do not hold for this version, or ""
     unsure                      it may ask, but its profile does not say about what
-    driven, lacks               what one process serves; what a version lacks that could serve a conversation
+    driven, lacks               what one process serves; what a version lacks that could serve a
+                                conversation
     install                     the command that installs it, "" where none is known
     """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
@@ -81,9 +96,12 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
             check = judge_probed_version(vendor, own, probe, version)
             broken = find_broken_promise(vendor.name, version, environment)
             if broken is not None:
-                check = check._replace(distrust=describe_broken_promise(vendor, version, broken.tool))
+                check = check._replace(
+                    distrust=describe_broken_promise(vendor, version, broken.tool)
+                )
             if vendor.program.two_way_words:
-                probe.text()  # remembered, so that a turn knows whether this version can be driven two-way
+                # remembered, so that a turn knows whether this version can be driven two-way
+                probe.text()
             lacks = lacked(vendor, own, environment, cwd)
         except ShimError:
             pass
@@ -98,7 +116,10 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "lacks": lacks,
         "distrust": check.distrust,
         "unsure": vendor.unattended and bool(vendor.speaks),
-        **{key: [name for name, how in able.items() if how == wanted] for key, wanted in _ABLE.items()},
+        **{
+            key: [name for name, how in able.items() if how == wanted]
+            for key, wanted in _ABLE.items()
+        },
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended or bool(check.distrust),
@@ -108,11 +129,15 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     }
 
 
-def judge_probed_version(vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None) -> VersionCheck:
+def judge_probed_version(
+    vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None
+) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
     if own.trust_version or not has_promises(vendor):
         return VersionCheck(version)
-    problem = describe_failure((probe.program,), vendor.version, probe.failure, answered=probe.answered)
+    problem = describe_failure(
+        (probe.program,), vendor.version, probe.failure, answered=probe.answered
+    )
     return judge_version(vendor, version, problem)
 
 
@@ -121,5 +146,11 @@ _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
 
 def driven(vendor: Vendor, own: VendorSettings, lacks: str = "") -> str:
     """What one process of the vendor serves: a conversation or a message."""
-    two_way = talks(vendor, own, lacks) or vendor.program.stays or (bool(vendor.speaks) and own.driver != ONE_WAY)
-    return "one process a conversation" if two_way or vendor.passthrough else "one process a message"
+    two_way = (
+        talks(vendor, own, lacks)
+        or vendor.program.stays
+        or (bool(vendor.speaks) and own.driver != ONE_WAY)
+    )
+    return (
+        "one process a conversation" if two_way or vendor.passthrough else "one process a message"
+    )

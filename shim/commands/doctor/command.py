@@ -17,10 +17,17 @@ from shim.story.terminal.console import AsJson, busy, print_json
 
 
 def doctor(
-    vendor: Annotated[str | None, typer.Argument(help="Check this vendor alone; exit 1 if it does not work.")] = None,
+    vendor: Annotated[
+        str | None, typer.Argument(help="Check this vendor alone; exit 1 if it does not work.")
+    ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 10."),
+        typer.Option(
+            "--wait",
+            min=0.1,
+            max=600,
+            help="Seconds to wait for the version of a program; by default 10.",
+        ),
     ] = None,
     project: Annotated[
         str | None,
@@ -30,8 +37,9 @@ def doctor(
 ) -> None:
     """Say what works on this machine, and what to fix.
 
-    The settings, the state folder, PATH and the program of each vendor are checked. Programs are asked for their
-    version; no turn is started. Exit 1 when VENDOR does not work, or without VENDOR the one that answers by default.
+    The settings, the state folder, PATH and the program of each vendor are checked. Programs are
+    asked for their version; no turn is started. Exit 1 when VENDOR does not work, or without VENDOR
+    the one that answers by default.
 
     Example: shim doctor qwen
     """
@@ -39,7 +47,9 @@ def doctor(
         logins = find_missing_logins(os.environ)
         diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), wait, logins)
         if project is not None:
-            diagnosis = diagnosis._replace(machine=[*diagnosis.machine, *look_at_project(project, os.environ)])
+            diagnosis = diagnosis._replace(
+                machine=[*diagnosis.machine, *look_at_project(project, os.environ)]
+            )
     if as_json:
         print_json(diagnosis.report())
     else:

@@ -1,6 +1,7 @@
 """The diagnosis of `shim doctor`: what works on this machine, and what to do about the rest.
 
-Each program that is found is asked for its version and its login again. No turn is started and no model is asked.
+Each program that is found is asked for its version and its login again. No turn is started and no
+model is asked.
 """
 
 import os
@@ -10,7 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed_version, talks
-from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
+from shim.commands.doctor.findings import (
+    NOTE,
+    OK,
+    PROBLEM,
+    WARNING,
+    Diagnosis,
+    Finding,
+    VendorReport,
+    works,
+)
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
 from shim.core.errors import ShimError, meant
 from shim.core.vendor.promises import describe_answer
@@ -39,9 +49,9 @@ def diagnose(
 ) -> Diagnosis:
     """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
-    A failure is a problem only for these vendors, or without `names` for the one that answers by default; for others it
-    is a warning. `seconds` bounds the wait for a program's version. `logins` are the vendors that were not logged in
-    when they last ran, with their words for it.
+    A failure is a problem only for these vendors, or without `names` for the one that answers by
+    default; for others it is a warning. `seconds` bounds the wait for a program's version. `logins`
+    are the vendors that were not logged in when they last ran, with their words for it.
     """
     for name in names:
         if name not in VENDORS:
@@ -56,11 +66,19 @@ def diagnose(
         searched = environment if vendor.name in wanted[:1] else other
         told = logins.get(vendor.name)
         return look_at_vendor(
-            vendor, settings.of(vendor.name), searched, cwd, wanted=vendor.name in wanted, seconds=seconds, told=told
+            vendor,
+            settings.of(vendor.name),
+            searched,
+            cwd,
+            wanted=vendor.name in wanted,
+            seconds=seconds,
+            told=told,
         )
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        reports = list(pool.map(look, [vendors[name] for name in names or vendors if name in vendors]))
+        reports = list(
+            pool.map(look, [vendors[name] for name in names or vendors if name in vendors])
+        )
     machine = [about_settings, *look_at_machine(settings, environment, cwd)]
     if good is not None and wanted:
         machine += _rehearsed(wanted, names, reports, environment)
@@ -74,9 +92,13 @@ def diagnose(
 
 
 def _rehearsed(
-    wanted: Sequence[str], names: Sequence[str], reports: Sequence[VendorReport], environment: Mapping[str, str]
+    wanted: Sequence[str],
+    names: Sequence[str],
+    reports: Sequence[VendorReport],
+    environment: Mapping[str, str],
 ) -> list[Finding]:
-    """Add to the reports why turns of their vendors would be refused. Returns what would refuse one of no vendor's.
+    """Add to the reports why turns of their vendors would be refused. Returns what would refuse one
+    of no vendor's.
 
     What was found already is not said again.
     """
@@ -95,31 +117,46 @@ def _rehearsed(
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
     """What is wrong with the choice of a vendor."""
     if not wanted:
-        return [nothing_chosen([report.name for report in reports if report.program not in (None, "bundled")])]
+        return [
+            nothing_chosen(
+                [report.name for report in reports if report.program not in (None, "bundled")]
+            )
+        ]
     fix = f"known are: {', '.join(VENDORS)}"
     unknown = [name for name in wanted if name not in VENDORS]
     return [
-        Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix) for name in unknown
+        Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix)
+        for name in unknown
     ]
 
 
 def nothing_chosen(found: Sequence[str]) -> Finding:
-    """What a person is told who has chosen no vendor; `found` are the vendors whose program is there."""
+    """What a person is told who has chosen no vendor; `found` are the vendors whose program is
+    there.
+    """
     if found:
         fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
         return Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
     install = find(EXAMPLE).program.install
     fix = f"install one, for example {EXAMPLE} with `{install}`; `shim install --vendor demo` needs none"
-    return Finding(PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix)
+    return Finding(
+        PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
+    )
 
 
 def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
-    """Turn problems into warnings if one vendor of the list works: the next one answers where one cannot start."""
+    """Turn problems into warnings if one vendor of the list works: the next one answers where one
+    cannot start.
+    """
     if not any(report.name in wanted and works(report.findings) for report in reports):
         return reports
     milder = {PROBLEM: WARNING}
     return [
-        report._replace(findings=[one._replace(level=milder.get(one.level, one.level)) for one in report.findings])
+        report._replace(
+            findings=[
+                one._replace(level=milder.get(one.level, one.level)) for one in report.findings
+            ]
+        )
         for report in reports
     ]
 
@@ -134,9 +171,15 @@ def look_at_vendor(
     seconds: float | None = None,
     told: str | None = None,
 ) -> VendorReport:
-    """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as `diagnose` has them."""
+    """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as
+    `diagnose` has them.
+    """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
-    program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
+    program, version, findings = (
+        "bundled" if vendor.program.bundled else None,
+        None,
+        list[Finding](),
+    )
     level = PROBLEM if wanted else WARNING
     check = VersionCheck()
     if vendor.program.unreleased:
@@ -170,7 +213,9 @@ def look_at_vendor(
         findings += _gates(vendor, own)
     place = vendor.version.place(version)
     unattended = vendor.unattended or bool(check.distrust)
-    return VendorReport(vendor.name, program, version, vendor.version.tested, place, unattended, findings)
+    return VendorReport(
+        vendor.name, program, version, vendor.version.tested, place, unattended, findings
+    )
 
 
 def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str) -> list[Finding]:
@@ -181,7 +226,9 @@ def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: st
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):
                 text = f"{path} is on PATH and is not used: {why}"
-                found.append(Finding(level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}"))
+                found.append(
+                    Finding(level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}")
+                )
     return found
 
 
@@ -192,16 +239,26 @@ def _interpreter(program: str, environment: Mapping[str, str], level: str) -> li
             head = file.read(SHEBANG_BYTES)
     except OSError:
         return []
-    words = head[2:].split(b"\n")[0].decode("utf-8", "replace").split() if head.startswith(b"#!") else []
+    words = (
+        head[2:].split(b"\n")[0].decode("utf-8", "replace").split()
+        if head.startswith(b"#!")
+        else []
+    )
     if not words:
         return []
     needed = words[0]
     if os.path.basename(needed) == "env":
-        needed = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+        needed = next(
+            (word for word in words[1:] if not word.startswith("-") and "=" not in word), ""
+        )
     if not needed or shutil.which(needed, path=environment.get("PATH", os.defpath)):
         return []
     text = f"{program} needs {needed}, which is not on PATH"
-    fix = "install Node.js, or put it on PATH" if needed == "node" else f"install {needed}, or the program again"
+    fix = (
+        "install Node.js, or put it on PATH"
+        if needed == "node"
+        else f"install {needed}, or the program again"
+    )
     return [Finding(level, text, fix)]
 
 
@@ -210,7 +267,13 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
         if probe.broken:
-            return [Finding(level, f"it cannot be run: {probe.failure}", "install it again, with all that it needs")]
+            return [
+                Finding(
+                    level,
+                    f"it cannot be run: {probe.failure}",
+                    "install it again, with all that it needs",
+                )
+            ]
         if probe.answered:
             fix = "it is started with the flags of the newest tested version"
             text = f"its version is not recognised: {describe_answer(asked, probe.failure)}"
@@ -225,13 +288,21 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
         return [Finding(NOTE, f"version {version}; its description names no tested versions")]
     if place == "newer":
         fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
-        return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
-    fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
+        return [
+            Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)
+        ]
+    fix = (
+        f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
+    )
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
 
 
 def _promises(
-    vendor: Vendor, own: VendorSettings, check: VersionCheck, reason: str, environment: Mapping[str, str]
+    vendor: Vendor,
+    own: VendorSettings,
+    check: VersionCheck,
+    reason: str,
+    environment: Mapping[str, str],
 ) -> list[Finding]:
     """Report whether the profile's promises hold for the version, and the `reason` if they do not.
 
@@ -254,7 +325,12 @@ def _promises(
         )
         findings.append(Finding(WARNING, text, fix))
     elif own.trust_version:
-        findings.append(Finding(NOTE, "`trust_version = true`: any version of it is trusted to keep permission rules"))
+        findings.append(
+            Finding(
+                NOTE,
+                "`trust_version = true`: any version of it is trusted to keep permission rules",
+            )
+        )
     return findings
 
 
@@ -265,21 +341,35 @@ def _format_install(vendor: Vendor) -> str:
 def _asks_nobody(vendor: Vendor, own: VendorSettings, lacks: str) -> Finding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
-    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own, lacks), unsure=bool(vendor.speaks)), fix)
+    return Finding(
+        NOTE,
+        asks_nobody(vendor.name, talks=talks(vendor, own, lacks), unsure=bool(vendor.speaks)),
+        fix,
+    )
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
     """How it is started without a permission mode, and whether its trust gate is open."""
     found = []
     if mode := vendor.modes.get("default"):
-        found.append(Finding(NOTE, f"without a permission mode it is started with {' '.join(mode)}"))
+        found.append(
+            Finding(NOTE, f"without a permission mode it is started with {' '.join(mode)}")
+        )
     if words := trust_words(vendor):
         name, opened = vendor.name, " ".join(words)
         if own.trust:
             text = f"every folder is trusted: `trust = true` adds {opened}"
-            found.append(Finding(NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"))
+            found.append(
+                Finding(
+                    NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"
+                )
+            )
         else:
-            says = f"; in other folders it says “{vendor.surroundings.gate}”" if vendor.surroundings.gate else ""
+            says = (
+                f"; in other folders it says “{vendor.surroundings.gate}”"
+                if vendor.surroundings.gate
+                else ""
+            )
             text = f"it decides by itself which folders it trusts{says}"
             fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
             found.append(Finding(NOTE, text, fix))
@@ -287,7 +377,8 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
 
 
 def _login(vendor: Vendor, probe: Probe | None, told: str | None, level: str) -> list[Finding]:
-    """Whether it has a login, as far as that is free to ask; `told` are its words in its newest recording.
+    """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
+    recording.
 
     `probe` is None for a program that does not even say its version.
     """
@@ -296,9 +387,17 @@ def _login(vendor: Vendor, probe: Probe | None, told: str | None, level: str) ->
         words = probe.missing_login(how)
         if words:
             text = f"it is not logged in: “{words}”"
-            return [Finding(WARNING, text, f"{fix}, unless {how.unless}") if how.unless else Finding(level, text, fix)]
+            return [
+                Finding(WARNING, text, f"{fix}, unless {how.unless}")
+                if how.unless
+                else Finding(level, text, fix)
+            ]
         if words is not None:
-            return [Finding(OK, "it finds a login; whether that still holds shows when it asks its model")]
+            return [
+                Finding(
+                    OK, "it finds a login; whether that still holds shows when it asks its model"
+                )
+            ]
     if told is not None:
         return [Finding(WARNING, f"it was not logged in when it was last recorded: “{told}”", fix)]
     why = f": {probe.failure}" if how.refusal and probe is not None else ""

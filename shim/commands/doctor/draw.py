@@ -16,7 +16,12 @@ def draw_finding(console: Console, finding: Finding, indent: str = "") -> None:
     text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
     _line(console, indent, Text(mark, style=style), text)
     if finding.fix:
-        _line(console, indent + "  ", Text("→", style="dim"), Text(printable(finding.fix), style="dim"))
+        _line(
+            console,
+            indent + "  ",
+            Text("→", style="dim"),
+            Text(printable(finding.fix), style="dim"),
+        )
 
 
 def draw_vendor(console: Console, vendor: VendorReport) -> None:

@@ -9,10 +9,11 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
 
 class Finding(NamedTuple):
-    """One thing that was checked. `level` is ok, note, warning, or problem: something that was asked for fails.
+    """One thing that was checked. `level` is ok, note, warning, or problem: something that was
+    asked for fails.
 
-    `text` says what was found, `fix` what to do ("": nothing). They may have words of other programs in them, and are
-    made printable where they are shown.
+    `text` says what was found, `fix` what to do ("": nothing). They may have words of other
+    programs in them, and are made printable where they are shown.
     """
 
     level: str
@@ -29,7 +30,9 @@ def works(findings: Iterable[Finding]) -> bool:
 
 
 class VendorReport(NamedTuple):
-    """The findings of one vendor. The fields before `findings` are those of `capabilities.describe`."""
+    """The findings of one vendor. The fields before `findings` are those of
+    `capabilities.describe`.
+    """
 
     name: str
     program: str | None
@@ -51,7 +54,9 @@ class Diagnosis(NamedTuple):
 
     @property
     def works(self) -> bool:
-        return works([*self.machine, *(finding for vendor in self.vendors for finding in vendor.findings)])
+        return works(
+            [*self.machine, *(finding for vendor in self.vendors for finding in vendor.findings)]
+        )
 
     def report(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,6 @@
-"""The diagnosis of the machine: settings, state, PATH, the `claude` that PATH finds, the vendor that is chosen."""
+"""The diagnosis of the machine: settings, state, PATH, the `claude` that PATH finds, the vendor
+that is chosen.
+"""
 
 import os
 import subprocess
@@ -63,7 +65,8 @@ def read_settings(environment: Mapping[str, str]) -> tuple[Settings | None, Find
 
 
 def refusal(environment: Mapping[str, str], vendor: str | None = None) -> ShimError | None:
-    """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it would not.
+    """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it
+    would not.
 
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
@@ -78,7 +81,9 @@ def refusal(environment: Mapping[str, str], vendor: str | None = None) -> ShimEr
 
 
 def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of the settings."""
+    """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of
+    the settings.
+    """
     if named := environment.get("SHIM_VENDOR"):
         return () if named.startswith("replay:") else listed(named)
     path = found_first("claude", environment.get("PATH", ""))
@@ -87,7 +92,9 @@ def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[
 
 
 def _state(environment: Mapping[str, str]) -> Finding:
-    """Whether state can be kept. Without it no session can be resumed, and every program is probed again."""
+    """Whether state can be kept. Without it no session can be resumed, and every program is probed
+    again.
+    """
     state = state_directory(environment)
     folder = os.path.join(state, "probes")
     lost = "sessions cannot be resumed"
@@ -97,7 +104,9 @@ def _state(environment: Mapping[str, str]) -> Finding:
             text = f"nothing is kept, so {lost}: {path} cannot be created: {error.strerror}"
             return Finding(PROBLEM, text, "set SHIM_STATE to a folder that you can write to")
         text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
-        return Finding(PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
+        return Finding(
+            PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE"
+        )
     if not write_file(folder, TRIAL, b""):
         text = f"nothing is kept, so {lost}: nothing can be written to {folder}"
         return Finding(PROBLEM, text, "free some space, or name another folder in SHIM_STATE")
@@ -114,7 +123,13 @@ def _log(settings: Settings) -> list[Finding]:
     try:
         open_log(settings.log)
     except FrontendError as error:
-        return [Finding(PROBLEM, str(error), error.hint or "name another file in `log`: every turn is refused")]
+        return [
+            Finding(
+                PROBLEM,
+                str(error),
+                error.hint or "name another file in `log`: every turn is refused",
+            )
+        ]
     if path and not there:
         os.unlink(path)
     return [Finding(OK, f"the log goes to {path or 'stderr'}")]
@@ -129,36 +144,56 @@ def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Find
     if not why:
         return [Finding(OK, f"runs are recorded in {place}")]
     level = PROBLEM if settings.record_strict else WARNING
-    return [Finding(level, f"runs cannot be recorded in {place}: {why}", "name another file or folder in `record`")]
+    return [
+        Finding(
+            level,
+            f"runs cannot be recorded in {place}: {why}",
+            "name another file or folder in `record`",
+        )
+    ]
 
 
 def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
-    """The sessions that live on their own: how many, those whose host died, and hosts that do not answer."""
+    """The sessions that live on their own: how many, those whose host died, and hosts that do not
+    answer.
+    """
     known = registry.sessions(environment)
     if not known:
         return [Finding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")]
     living = [one for one in known if one.alive]
-    found = [Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")]
+    found = [
+        Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")
+    ]
     if died := [one.id for one in known if one.facts.get("detail") == registry.DIED]:
         fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
         found.append(Finding(WARNING, f"the host of a session died: {_some(died)}", fix))
     if deaf := [one.id for one in living[:ASKED] if not _answers(one, environment)]:
         found.append(
-            Finding(WARNING, f"the host of a session gives no answer: {_some(deaf)}", "`claude stop ID` ends it")
+            Finding(
+                WARNING,
+                f"the host of a session gives no answer: {_some(deaf)}",
+                "`claude stop ID` ends it",
+            )
         )
     if older := [one.id for one in living if one.facts.get("version") != __version__]:
         fix = "`claude respawn ID` begins it again with this version"
-        found.append(Finding(NOTE, f"the host of a session is of another version: {_some(older)}", fix))
+        found.append(
+            Finding(NOTE, f"the host of a session is of another version: {_some(older)}", fix)
+        )
     return found
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+    return ", ".join(names[:LISTED]) + (
+        f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    )
 
 
 def _answers(one: Registered, environment: Mapping[str, str]) -> bool:
     try:
-        with connect_blocking(one.session, environment, role=WATCH, seconds=WELCOME_SECONDS, replay=False):
+        with connect_blocking(
+            one.session, environment, role=WATCH, seconds=WELCOME_SECONDS, replay=False
+        ):
             return True
     except ShimError:
         return False
@@ -170,7 +205,9 @@ def look_at_gateway(environment: Mapping[str, str]) -> list[Finding]:
     kept = TokenFile(environment)
     if kept.readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
-        return [Finding(PROBLEM, "the tokens of `shim bridge serve` can be read by other users", fix)]
+        return [
+            Finding(PROBLEM, "the tokens of `shim bridge serve` can be read by other users", fix)
+        ]
     if missing:
         fix = "pip install 'claude-shim[web]'" if kept.there else ""
         text = f"no browser can be served: {', '.join(missing)} of the extra claude-shim[web] is missing"
@@ -202,7 +239,11 @@ def _does_not_start(path: str) -> str:
     """Why an installed file does not even say its version; "" where it does."""
     try:
         done = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS, check=False
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=START_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
@@ -216,4 +257,6 @@ def _bytecode() -> Finding:
     if not missing:
         return Finding(OK, "every module has its bytecode")
     text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"
-    return Finding(WARNING, text, "run `shim install` again, or `make setup` in a checkout, as its owner")
+    return Finding(
+        WARNING, text, "run `shim install` again, or `make setup` in a checkout, as its owner"
+    )

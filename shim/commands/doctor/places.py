@@ -1,4 +1,6 @@
-"""Where programs keep a claude of their own: the files of npm's and PyPI's packages, and what was kept beside them."""
+"""Where programs keep a claude of their own: the files of npm's and PyPI's packages, and what was
+kept beside them.
+"""
 
 import os
 import re
@@ -21,14 +23,18 @@ OLDER = 100  # files of older versions that are kept beside one file
 
 
 class Found(NamedTuple):
-    """The files in which programs below a folder keep a claude, sorted; `whole`: the search came to its end."""
+    """The files in which programs below a folder keep a claude, sorted; `whole`: the search came to
+    its end.
+    """
 
     files: list[str]
     whole: bool
 
 
 def places_below(folder: str) -> Found:
-    """Every file that a package keeps as its claude, and every one that was replaced; links are not followed."""
+    """Every file that a package keeps as its claude, and every one that was replaced; links are not
+    followed.
+    """
     found: set[str] = set()
     for looked_at, (here, folders, names) in enumerate(os.walk(folder)):
         if looked_at >= LOOKED_AT:
@@ -44,7 +50,9 @@ def _replaceable(path: str) -> str | None:
 
 
 def backup_of(path: str) -> str:
-    """Where the file that was at `path` is kept. What node starts keeps its suffix, or node does not know it."""
+    """Where the file that was at `path` is kept. What node starts keeps its suffix, or node does
+    not know it.
+    """
     stem, suffix = os.path.splitext(path)
     return stem + BACKUP_SUFFIX + suffix if suffix in SCRIPTS else path + BACKUP_SUFFIX
 
@@ -54,7 +62,11 @@ def original_of(path: str) -> str | None:
     stem, suffix = os.path.splitext(path)
     if path.endswith(BACKUP_SUFFIX):
         return path.removesuffix(BACKUP_SUFFIX)
-    return stem.removesuffix(BACKUP_SUFFIX) + suffix if stem.endswith(BACKUP_SUFFIX) and suffix in SCRIPTS else None
+    return (
+        stem.removesuffix(BACKUP_SUFFIX) + suffix
+        if stem.endswith(BACKUP_SUFFIX) and suffix in SCRIPTS
+        else None
+    )
 
 
 def spare_name(path: str) -> str:
@@ -63,7 +75,9 @@ def spare_name(path: str) -> str:
         name = f"{backup_of(path)}.{number}"
         if not os.path.lexists(name):
             return name
-    raise FrontendError(f"{OLDER - 1} older files are kept beside {path}", hint="remove those that you do not need")
+    raise FrontendError(
+        f"{OLDER - 1} older files are kept beside {path}", hint="remove those that you do not need"
+    )
 
 
 def kept_beside(path: str) -> list[str]:

@@ -11,7 +11,9 @@ from shim.process.install import found_first, read_installed
 
 
 def look_at_project(folder: str, environment: Mapping[str, str]) -> list[Finding]:
-    """A finding for each file below `folder` that a package keeps as its claude. FrontendError if it is no folder."""
+    """A finding for each file below `folder` that a package keeps as its claude. FrontendError if
+    it is no folder.
+    """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
         raise FrontendError(f"--project takes a folder, and {folder} is none")
@@ -43,4 +45,6 @@ def _look_at(path: str) -> Finding:
     if os.path.lexists(kept):
         text = f"{path} is not ours any more: its package was updated or installed again since"
         return Finding(WARNING, text, install)
-    return Finding(NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install)
+    return Finding(
+        NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install
+    )

@@ -9,22 +9,27 @@ from shim.core.reading.account import SAMPLE_CHARACTERS, printable
 from shim.recording.folders import list_newest_first, usual_folder
 from shim.story.reading import Cast
 
-# A login is only in question for vendors that were used lately, and a person waits for the diagnosis.
+# A login is only in question for vendors that were used lately, and a person waits for the
+# diagnosis.
 MAX_RECORDINGS = 200  # the newest ones
 MAX_READ_BYTES = 64 * 1024 * 1024  # of all recordings together
 AUTH = b'"cause":"auth"'  # in a result that we wrote
 
 
 def find_missing_logins(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the vendors whose newest recording failed because of a missing login, with their own message.
+    """Return the vendors whose newest recording failed because of a missing login, with their own
+    message.
 
     Recordings that cannot be read are skipped. Without recordings the result is empty.
     """
     try:
         paths = list_newest_first(usual_folder(environment))
-    except ShimError:  # nothing is recorded, or the settings have a mistake, which the diagnosis reports
+    except (
+        ShimError
+    ):  # nothing is recorded, or the settings have a mistake, which the diagnosis reports
         return {}
-    latest: dict[str, str] = {}  # vendor → its message, "" if the newest recording has no missing login
+    # vendor → its message, "" if the newest recording has no missing login
+    latest: dict[str, str] = {}
     bytes_left = MAX_READ_BYTES
     for path in paths[:MAX_RECORDINGS]:
         if bytes_left <= 0:
@@ -39,7 +44,9 @@ def find_missing_logins(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
-    """Return the vendor, the message of its last missing login ("" if there is none), and the bytes that were read."""
+    """Return the vendor, the message of its last missing login ("" if there is none), and the bytes
+    that were read.
+    """
     cast = Cast(path)
     vendor, message, bytes_read = cast.header.vendor, "", 0
     try:
@@ -55,7 +62,9 @@ def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
 
 
 def _parse_refusal(line: bytes) -> tuple[str, str] | None:
-    """Return the vendor and its message from a result whose cause is `auth`, or None for any other line."""
+    """Return the vendor and its message from a result whose cause is `auth`, or None for any other
+    line.
+    """
     try:
         result = orjson.loads(line)
         shim = result["shim"]

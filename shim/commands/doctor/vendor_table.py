@@ -1,4 +1,6 @@
-"""`shim vendors`: the vendors of this machine in one table of 80 columns, and with `--all` what every vendor can do."""
+"""`shim vendors`: the vendors of this machine in one table of 80 columns, and with `--all` what
+every vendor can do.
+"""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, busy, print_json, table_console
 
 WIDE_COLUMNS = 100  # of a terminal with room between the columns
-NAME_COLUMNS = 14  # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
+# of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
+NAME_COLUMNS = 14
 # Ability → the head of its column.
 HEADS = {
     "partial messages": "parts",
@@ -46,7 +49,11 @@ ASKS = (
 
 def list_vendors(
     every: Annotated[
-        bool, typer.Option("--all", help="Show every vendor, how to install it, its abilities and permission modes.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Show every vendor, how to install it, its abilities and permission modes.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +72,9 @@ def list_vendors(
 
 
 def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
-    """Print the vendors that are there, and those that never ask; with `every` all vendors, abilities and modes."""
+    """Print the vendors that are there, and those that never ask; with `every` all vendors,
+    abilities and modes.
+    """
     console = table_console()
 
     def show(table: Table) -> None:
@@ -87,11 +96,19 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         show(_modes(rows, gap))
     elif len(there) < len(rows):
         absent = ", ".join(row["name"] for row in rows[len(there) :])
-        console.print(Text(printable(f"not installed: {absent}"), style="dim"), soft_wrap=not console.is_terminal)
-        console.print(Text("`shim vendors --all` says how to install them, and what each can do", style="dim"))
+        console.print(
+            Text(printable(f"not installed: {absent}"), style="dim"),
+            soft_wrap=not console.is_terminal,
+        )
+        console.print(
+            Text("`shim vendors --all` says how to install them, and what each can do", style="dim")
+        )
     for row in rows if every else there:
         if row["distrust"]:
-            console.print(Text(printable(f"{row['distrust']}; it may run tools without asking")), soft_wrap=True)
+            console.print(
+                Text(printable(f"{row['distrust']}; it may run tools without asking")),
+                soft_wrap=True,
+            )
         elif row["unattended"]:
             text = asks_nobody(row["name"], talks=row["talks"], unsure=row["unsure"])
             console.print(Text(printable(text)), soft_wrap=True)
@@ -111,13 +128,18 @@ def _table(gap: int, *heads: str) -> Table:
 
 
 def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    """Which version of each vendor is there, whether it was tried, whom it asks, and where it is, or how to get it."""
+    """Which version of each vendor is there, whether it was tried, whom it asks, and where it is,
+    or how to get it.
+    """
     table = _table(gap, "vendor", "version", "tried", "asks")
     table.add_column("program", overflow="fold")
     for row in rows:
         outside = row["program"] not in (None, "bundled")
         version = (row["version"] or "unknown") if outside else ""
-        tried = Text(TRIED[row["place"]] if outside else "", style="" if row["place"] == "tested" else "yellow")
+        tried = Text(
+            TRIED[row["place"]] if outside else "",
+            style="" if row["place"] == "tested" else "yellow",
+        )
         asks = (
             "conversations"
             if row["talks"]
@@ -127,7 +149,10 @@ def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             if "permission requests" in row["can"]
             else "no"
         )
-        found = Text(printable(row["program"] or row["install"] or "not found"), style="" if row["program"] else "dim")
+        found = Text(
+            printable(row["program"] or row["install"] or "not found"),
+            style="" if row["program"] else "dim",
+        )
         table.add_row(_text(row["name"]), _text(version), tried, _text(asks), found)
     return table
 
@@ -148,7 +173,13 @@ def _modes(rows: Sequence[dict[str, Any]], gap: int) -> Table:
 
 
 def _mark(itself: bool, helped: bool = False) -> Text:
-    return Text("✓", style="green") if itself else Text("~", style="yellow") if helped else Text("–", style="dim")
+    return (
+        Text("✓", style="green")
+        if itself
+        else Text("~", style="yellow")
+        if helped
+        else Text("–", style="dim")
+    )
 
 
 def _text(text: str) -> Text:

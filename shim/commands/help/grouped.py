@@ -17,7 +17,9 @@ OTHERS = "Commands"
 
 
 class Grouped(PlainGroup):
-    """A group of commands that lists them below titles. A command without a title stands at the end."""
+    """A group of commands that lists them below titles. A command without a title stands at the
+    end.
+    """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands for `--help`."""
@@ -25,7 +27,11 @@ class Grouped(PlainGroup):
         widest = max(map(len, every), default=0)
         for title, names in titled(every):
             found = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
-            rows = [(name, sentence(command.help or "")) for name, command in found if command and not command.hidden]
+            rows = [
+                (name, sentence(command.help or ""))
+                for name, command in found
+                if command and not command.hidden
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)

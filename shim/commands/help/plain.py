@@ -1,4 +1,6 @@
-"""The help of a command in the usual signs: PROMPT and [FILE] in its usage, TEXT and NUMBER for values."""
+"""The help of a command in the usual signs: PROMPT and [FILE] in its usage, TEXT and NUMBER for
+values.
+"""
 
 import re
 from typing import Any
@@ -7,7 +9,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from shim.commands.help.removed import refuse_removed, refuse_removed_option
 
-# Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float range>` in lists.
+# Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float
+# range>` in lists.
 _NAMED = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
 _KIND = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
 _NUMBER = ("int", "float")
@@ -55,7 +58,9 @@ class PlainGroup(TyperGroup):
     """A group of commands with plain help."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by its name. A removed command is a usage error that names its successor."""
+        """Return a command by its name. A removed command is a usage error that names its
+        successor.
+        """
         refuse_removed(ctx, cmd_name)
         return super().get_command(ctx, cmd_name)
 

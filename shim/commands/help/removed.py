@@ -11,7 +11,8 @@ class Removed(NamedTuple):
     hint: str  # what to use now
 
 
-# The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an option.
+# The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an
+# option.
 REMOVED: Mapping[str, Removed] = {
     "shim doctor --casts": Removed(
         "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
@@ -31,5 +32,6 @@ def refuse_removed_option(context: Any, args: Sequence[str]) -> None:
 def refuse_removed(context: Any, name: str) -> None:
     """Raise a usage error if `name`, typed after the command of the context, was removed."""
     removed = REMOVED.get(f"{context.command_path} {name}")
-    if removed is not None and not context.resilient_parsing:  # a shell's completion reports no errors
+    # a shell's completion reports no errors
+    if removed is not None and not context.resilient_parsing:
         context.fail(f"{removed.text}\nhint: {removed.hint}")

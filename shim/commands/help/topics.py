@@ -19,7 +19,9 @@ _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic
 
 
 class Topic(NamedTuple):
-    """One file of the manual. `name` is what a person types, `about` is the paragraph below the title."""
+    """One file of the manual. `name` is what a person types, `about` is the paragraph below the
+    title.
+    """
 
     name: str
     about: str
@@ -47,12 +49,15 @@ def show_help(
     context: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="The topic to read, or a command.", autocompletion=topic_names),
+        typer.Argument(
+            metavar="TOPIC", help="The topic to read, or a command.", autocompletion=topic_names
+        ),
     ] = None,
 ) -> None:
     """Read a topic of the manual, or the help of a command.
 
-    Without a name it lists the topics. A terminal gets the text drawn; a pipe or a file gets the Markdown as it is.
+    Without a name it lists the topics. A terminal gets the text drawn; a pipe or a file gets the
+    Markdown as it is.
 
     Example: shim help add-a-vendor
     """
@@ -71,7 +76,8 @@ def show_help(
         near = get_close_matches(asked, names, 1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         text = (
-            f"there is no topic {printable(asked[:40])!r}, and no command. {meant}The topics are: {', '.join(names)}."
+            f"there is no topic {printable(asked[:40])!r}, and no command. "
+            f"{meant}The topics are: {', '.join(names)}."
         )
         raise typer.BadParameter(text, param_hint="TOPIC")
 
@@ -96,7 +102,9 @@ def _list(console: Console, found: list[Topic]) -> None:
         grid.add_row(topic.name, topic.about)
     console.print("Topics, each read with `shim help TOPIC`:\n", markup=False)
     console.print(grid, markup=False)
-    console.print("\nCommands: `shim --help`, and `shim COMMAND --help` for one of them.", markup=False)
+    console.print(
+        "\nCommands: `shim --help`, and `shim COMMAND --help` for one of them.", markup=False
+    )
 
 
 def _draw(console: Console, topic: Topic) -> None:

@@ -1,1 +1,3 @@
-"""`shim install --into`: the drop-in in the place of a claude that another program keeps for itself."""
+"""`shim install --into`: the drop-in in the place of a claude that another program keeps for
+itself.
+"""

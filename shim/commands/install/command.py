@@ -11,7 +11,9 @@ def say_installed_into(file: str, installed: Mapping[str, str]) -> None:
     placed = install_into(file, installed)
     say(f"wrote {placed.path}")
     if placed.moved:
-        say(f"its package was updated since the last time; the file kept from before is now {placed.moved}")
+        say(
+            f"its package was updated since the last time; the file kept from before is now {placed.moved}"
+        )
     if placed.kept:
         say(f"what was there is {placed.kept}; `shim uninstall --into {placed.path}` puts it back")
     else:
@@ -25,7 +27,9 @@ def say_uninstalled_from(file: str) -> None:
     if done.restored:
         say(f"{done.path} is what it was before")
     elif done.was_ours:
-        say(f"removed {done.path}; nothing was kept beside it, so its package has to be installed again")
+        say(
+            f"removed {done.path}; nothing was kept beside it, so its package has to be installed again"
+        )
     else:
         say(f"{done.path} is not ours; it is left alone")
     for path in done.left:

@@ -15,7 +15,13 @@ from shim.commands.install.leftovers import leftovers, remove
 from shim.conversation.fallback.vendor_list import MOST_VENDORS
 from shim.core.vendor.routing import listed
 from shim.process.find_program import found_on_path
-from shim.process.install import DEFAULT_DIRECTORY, compile_bytecode, found_first, install, uninstall
+from shim.process.install import (
+    DEFAULT_DIRECTORY,
+    compile_bytecode,
+    found_first,
+    install,
+    uninstall,
+)
 from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import readable
 from shim.story.terminal.console import busy, must_be_one_of, say
@@ -27,28 +33,38 @@ FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
 
 def install_dropin(
     vendor: Annotated[
-        str | None, typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi.")
+        str | None,
+        typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi."),
     ] = None,
     name: FileName = "claude",
     to: FileFolder = DEFAULT_DIRECTORY,
     into: Annotated[
         str | None,
-        typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
+        typer.Option(
+            "--into", help="Replace this file instead, where a program keeps a claude of its own."
+        ),
     ] = None,
     record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
+    dialect: Annotated[
+        str | None, typer.Option(help="The format of the output: claude or yume.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")
+    ] = False,
 ) -> None:
     """Write the drop-in `claude`.
 
-    Then look at the vendor, its version and its login, say which `claude` your PATH finds, and what to type next.
+    Then look at the vendor, its version and its login, say which `claude` your PATH finds, and what
+    to type next.
 
     Example: shim install --vendor qwen
     """
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     names = tuple(dict.fromkeys(listed(vendor or "")))
     if len(names) > MOST_VENDORS:
-        raise typer.BadParameter(f"{len(names)} vendors; at most {MOST_VENDORS} are allowed", param_hint="--vendor")
+        raise typer.BadParameter(
+            f"{len(names)} vendors; at most {MOST_VENDORS} are allowed", param_hint="--vendor"
+        )
     for one in names:
         find(one)
     folder = record and os.path.join(os.path.abspath(record), "")
@@ -56,7 +72,9 @@ def install_dropin(
     installed = {key: value for key, value in baked.items() if value}
     if into is not None:
         if force or name != "claude" or to != DEFAULT_DIRECTORY:
-            raise typer.BadParameter("it goes with none of --to, --as and --force", param_hint="--into")
+            raise typer.BadParameter(
+                "it goes with none of --to, --as and --force", param_hint="--into"
+            )
         say_installed_into(into, installed)
         compile_bytecode()
         _say_vendors(names)
@@ -73,13 +91,16 @@ def install_dropin(
     if isinstance(first, str):
         say(f"next: shim install --vendor {first}")
     elif first is not None:
-        say(f"next: {_next(path if found.level == WARNING else name, first, plain=name == 'claude')}")
+        say(
+            f"next: {_next(path if found.level == WARNING else name, first, plain=name == 'claude')}"
+        )
 
 
 def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     """Look at the vendors that will answer and tell of them.
 
-    The report of the first; where none is chosen, the name of one to choose; None where the settings have a mistake.
+    The report of the first; where none is chosen, the name of one to choose; None where the
+    settings have a mistake.
     """
     console = Console(highlight=False)
     settings, found = read_settings(os.environ)
@@ -88,7 +109,10 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
         return None
     with busy("asking programs for their version and login …"):
         chosen = _chosen(names, settings)
-        reports = [look_at_vendor(find(name), settings.of(name), os.environ, os.getcwd()) for name in chosen]
+        reports = [
+            look_at_vendor(find(name), settings.of(name), os.environ, os.getcwd())
+            for name in chosen
+        ]
     for report in reports:
         draw_vendor(console, report)
     if reports:
@@ -99,7 +123,9 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
 
 
 def _chosen(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings choose."""
+    """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings
+    choose.
+    """
     named = os.environ.get("SHIM_VENDOR", "")
     return names or (() if named.startswith("replay:") else listed(named)) or settings.vendor
 
@@ -129,9 +155,12 @@ def uninstall_dropin(
     name: FileName = "claude",
     to: FileFolder = DEFAULT_DIRECTORY,
     into: Annotated[
-        str | None, typer.Option("--into", help="Take it out of this file, and put back what was there.")
+        str | None,
+        typer.Option("--into", help="Take it out of this file, and put back what was there."),
     ] = None,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove the settings and the state of the shim too.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the settings and the state of the shim too.")
+    ] = False,
 ) -> None:
     """Remove the drop-in, and say what is left.
 

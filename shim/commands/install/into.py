@@ -1,7 +1,7 @@
 """The drop-in in the place of a file: what was there is kept beside it, and comes back.
 
-The SDKs start a file that ends in `.js` with node or bun. In place of such a file the drop-in is JavaScript, valid as a
-module and as a script, because the package decides which of both it is.
+The SDKs start a file that ends in `.js` with node or bun. In place of such a file the drop-in is
+JavaScript, valid as a module and as a script, because the package decides which of both it is.
 """
 
 import errno
@@ -18,8 +18,9 @@ from shim.state.files import replace, write_all
 
 SHOWN = 5  # places that a hint names
 
-# Where node has `execve` (22.15 and newer) our shell script takes node's place. Elsewhere node waits beside it, hands
-# on the signals that frontends send, and ends as it does. Ctrl-C reaches both by itself.
+# Where node has `execve` (22.15 and newer) our shell script takes node's place. Elsewhere node
+# waits beside it, hands on the signals that frontends send, and ends as it does. Ctrl-C reaches
+# both by itself.
 JAVASCRIPT = """\
 #!/usr/bin/env node
 // {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
@@ -42,7 +43,9 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 
 
 class Placed(NamedTuple):
-    """What `install_into` did: the file, where what was there is kept now, and where an older one was moved to."""
+    """What `install_into` did: the file, where what was there is kept now, and where an older one
+    was moved to.
+    """
 
     path: str
     kept: str | None
@@ -50,7 +53,9 @@ class Placed(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what is still kept."""
+    """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what
+    is still kept.
+    """
 
     path: str
     was_ours: bool
@@ -63,7 +68,9 @@ def content(path: str, installed: Mapping[str, str]) -> bytes:
     shell = script(installed)
     if not path.endswith(SCRIPTS):
         return shell
-    return JAVASCRIPT.format(marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())).encode()
+    return JAVASCRIPT.format(
+        marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())
+    ).encode()
 
 
 def install_into(file: str, installed: Mapping[str, str]) -> Placed:
@@ -78,7 +85,8 @@ def install_into(file: str, installed: Mapping[str, str]) -> Placed:
         _write(path, settings)
         return Placed(path, kept if os.path.lexists(kept) else None)
     moved = None
-    if os.path.lexists(kept):  # the package was updated since: what is kept belongs to its older version
+    # the package was updated since: what is kept belongs to its older version
+    if os.path.lexists(kept):
         moved = spare_name(path)
         _rename(kept, moved)
     _rename(path, kept)
@@ -104,7 +112,9 @@ def _put_back(path: str, kept: str, moved: str | None, cause: BaseException) -> 
 
 
 def uninstall_from(file: str) -> Restored:
-    """Remove the drop-in from `file` and put back what was there. A file that is not ours is left alone."""
+    """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
+    alone.
+    """
     path = os.path.abspath(os.path.expanduser(file))
     kept, ours = backup_of(path), is_ours(path) and not os.path.islink(path)
     if not ours and os.path.lexists(path):
@@ -122,11 +132,15 @@ def _target(file: str) -> str:
     if os.path.isdir(path):
         found = places_below(path).files[:SHOWN]
         hint = (
-            f"below it is {', '.join(found)}" if found else "`shim install --to DIR` writes a new claude into a folder"
+            f"below it is {', '.join(found)}"
+            if found
+            else "`shim install --to DIR` writes a new claude into a folder"
         )
         raise FrontendError(f"--into takes a file, and {path} is a folder", hint=hint)
     if not os.path.lexists(path):
-        hint = "`shim doctor --project DIR` lists such files; `shim install --to DIR` writes a new one"
+        hint = (
+            "`shim doctor --project DIR` lists such files; `shim install --to DIR` writes a new one"
+        )
         raise FrontendError(f"--into replaces a file, and {path} does not exist", hint=hint)
     if os.path.islink(path):
         hint = f"if that is the program's own claude: --into {os.path.realpath(path)}"

@@ -16,7 +16,9 @@ SETTINGS = ("config.toml", "vendors")
 
 
 class Leftover(NamedTuple):
-    """What is still there. `owned` are the entries of the folder that only the shim uses, which may be removed."""
+    """What is still there. `owned` are the entries of the folder that only the shim uses, which may
+    be removed.
+    """
 
     path: str
     what: str
@@ -24,22 +26,33 @@ class Leftover(NamedTuple):
 
 
 def leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftover]:
-    """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it did not say."""
+    """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it
+    did not say.
+    """
     try:
-        recorded = recorded or environment.get("SHIM_RECORD", "") or load(Invocation(), environment).record
+        recorded = (
+            recorded or environment.get("SHIM_RECORD", "") or load(Invocation(), environment).record
+        )
     except FrontendError:
         pass  # settings with a mistake are removed like others
     places = (
-        Leftover(state_directory(environment), "what the shim remembers of sessions and programs", STATE),
+        Leftover(
+            state_directory(environment), "what the shim remembers of sessions and programs", STATE
+        ),
         Leftover(config_directory(environment), "your settings and your own vendors", SETTINGS),
         Leftover(recorded, "your recordings"),
-        Leftover(projects_directory(environment, ""), "the histories of sessions, beside those of the real claude"),
+        Leftover(
+            projects_directory(environment, ""),
+            "the histories of sessions, beside those of the real claude",
+        ),
     )
     return [one for one in places if one.path and os.path.exists(one.path)]
 
 
 def remove(one: Leftover) -> bool:
-    """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no foreign file touched."""
+    """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no
+    foreign file touched.
+    """
     for name in one.owned:
         path = os.path.join(one.path, name)
         if os.path.isdir(path) and not os.path.islink(path):

@@ -1,4 +1,6 @@
-"""The program of the demo vendor. It plays a small session, with the pauses of a model and its tools."""
+"""The program of the demo vendor. It plays a small session, with the pauses of a model and its
+tools.
+"""
 
 import json
 import os
@@ -24,7 +26,12 @@ def words(kind: str, text: str) -> Iterator[dict[str, Any]]:
 
 def reply(tokens: int, reason: str) -> dict[str, Any]:
     usage = {"input_tokens": 1200 + tokens, "cache_read_input_tokens": 900, "output_tokens": tokens}
-    return {"type": "reply", "usage": {"cache_creation_input_tokens": 0} | usage, "reason": reason, "cost": 0.0021}
+    return {
+        "type": "reply",
+        "usage": {"cache_creation_input_tokens": 0} | usage,
+        "reason": reason,
+        "cost": 0.0021,
+    }
 
 
 def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
@@ -37,7 +44,9 @@ def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
         "model": "demo-1",
         "tools": ["Read", "Edit", "Bash"],
     }
-    yield from words("thinking", f"The request is: {prompt[:200]!r}. I look at the file before I change it.")
+    yield from words(
+        "thinking", f"The request is: {prompt[:200]!r}. I look at the file before I change it."
+    )
     yield from words("text", f"Let me look at `{FILE}` first.")
     yield {"type": "call", "id": "call_1", "name": "Read", "input": {"file_path": path}}
     yield reply(41, "tool_use")
@@ -46,8 +55,17 @@ def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
     edit = {"file_path": path, "old_string": BEFORE, "new_string": AFTER}
     yield {"type": "call", "id": "call_2", "name": "Edit", "input": edit}
     yield reply(73, "tool_use")
-    yield {"type": "result", "id": "call_2", "output": f"{FILE} was changed (demo: nothing was written)"}
-    yield {"type": "call", "id": "call_3", "name": "Bash", "input": {"command": "python -m pytest -q"}}
+    yield {
+        "type": "result",
+        "id": "call_2",
+        "output": f"{FILE} was changed (demo: nothing was written)",
+    }
+    yield {
+        "type": "call",
+        "id": "call_3",
+        "name": "Bash",
+        "input": {"command": "python -m pytest -q"},
+    }
     yield reply(22, "tool_use")
     yield {"type": "result", "id": "call_3", "output": "3 passed in 0.04s"}
     yield from words("text", "Done: `greet` is typed, uses an f-string, and the three tests pass.")

@@ -1,4 +1,6 @@
-"""`--shim-explain` and `shim explain`: which child a command line would start and why. Nothing is started."""
+"""`--shim-explain` and `shim explain`: which child a command line would start and why. Nothing is
+started.
+"""
 
 import json
 import os
@@ -59,21 +61,29 @@ def explain_turn(
 
 
 def answer(invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, int]:
-    """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be refused."""
+    """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be
+    refused.
+    """
     found = explained(invocation, installed)
     return told(found), int(found["refused"] is not None)
 
 
 def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
-    """All that is known of the first child, as JSON. What a turn would be refused for stands under `refused`."""
+    """All that is known of the first child, as JSON. What a turn would be refused for stands under
+    `refused`.
+    """
     found: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
         found["settings"] = _settings(invocation, installed)
         start = Start(invocation, installed, launches=DryLauncher)
         found |= _vendor(start)
-        found["settings"]["record"] = config.record_path(invocation, os.environ, installed, start.settings)
+        found["settings"]["record"] = config.record_path(
+            invocation, os.environ, installed, start.settings
+        )
         if not start.vendor.passthrough:  # a real claude reads them itself
-            found["settings"]["claude"] = found_settings(start.invocation, start.environment, start.cwd)
+            found["settings"]["claude"] = found_settings(
+                start.invocation, start.environment, start.cwd
+            )
         launcher, plan = start.plan()
         assert isinstance(launcher, DryLauncher)
         found |= _child(start, launcher, plan)
@@ -84,12 +94,16 @@ def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
     return found
 
 
-# -- what is found -----------------------------------------------------------------------------------------------------
+# -- what is found ---------------------------------------------------------------------------------
 
 
 def _settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
     """Where the settings come from, the place that goes before the others first."""
-    own = {f"--{name.replace('_', '-')}": value for name, value in invocation.own._asdict().items() if value}
+    own = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in invocation.own._asdict().items()
+        if value
+    }
     own.pop("--shim-explain", None)
     ours = [name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")]
     path = config.settings_path(invocation, os.environ)
@@ -127,8 +141,14 @@ def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
         "help_known": probe is None or not probe.missed,
         "argv": redact_argv(plan.command),
         "environment": _changes(start.environment, plan.environment),
-        "files": {path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()},
-        "stdin": "messages" if request.listens else "the prompt" if plan.launch.stdin else "nothing",
+        "files": {
+            path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()
+        },
+        "stdin": "messages"
+        if request.listens
+        else "the prompt"
+        if plan.launch.stdin
+        else "nothing",
         "driver": _driver(start, plan),
         "driver_why": _why(start),
         "asks_frontend": launcher.facts.prompts,
@@ -163,18 +183,25 @@ def _why(start: Start) -> str:
     vendor = find(name, flat=start.listing.translated) if name in VENDORS else start.vendor
     if vendor.program.two_way is None:
         return ""
-    return driven(vendor, start.invocation, start.settings, start.listing.environment(name), start.cwd).why
+    return driven(
+        vendor, start.invocation, start.settings, start.listing.environment(name), start.cwd
+    ).why
 
 
 def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
     vendor, policy, request = launcher.vendor, launcher.policy, plan.request
-    vain = {(one.what, one.source): one.reason for one in not_honoured(vendor, policy, request, start.settled.unheeded)}
+    vain = {
+        (one.what, one.source): one.reason
+        for one in not_honoured(vendor, policy, request, start.settled.unheeded)
+    }
 
     def narrowing(rule: Rule) -> str:
         if vendor.enforcement.own:
             return f"{vendor.name} keeps it itself"
-        gone = vendor.abilities.limits_tools and rule.content is None and rule.tool in request.removed
+        gone = (
+            vendor.abilities.limits_tools and rule.content is None and rule.tool in request.removed
+        )
         if gone or vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
             return f"{vendor.name} is given it before it starts"
         if keeps(vendor, rule, request):
@@ -195,13 +222,20 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
         )
         for rule in rules
     ]
-    ran = f"{vendor.name} runs it itself" if vendor.enforcement.own else "runs before each call that it matches"
+    ran = (
+        f"{vendor.name} runs it itself"
+        if vendor.enforcement.own
+        else "runs before each call that it matches"
+    )
     found += [
-        {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran} for hook in policy.hooks
+        {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran}
+        for hook in policy.hooks
     ]
     if policy.only is not None:
         only = ", ".join(sorted(policy.only)) or "none"
-        found.append({"kind": "tools", "rule": only, "from": "--tools", "how": "no other tool is left"})
+        found.append(
+            {"kind": "tools", "rule": only, "from": "--tools", "how": "no other tool is left"}
+        )
     return found + [
         {"kind": "setting", "rule": what, "from": source, "how": f"no effect: {reason}"}
         for (what, source), reason in vain.items()
@@ -210,7 +244,9 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
     """What the child's environment has that ours has not, and the other way round."""
-    new = {name: _blanked(name, value) for name, value in after.items() if before.get(name) != value}
+    new = {
+        name: _blanked(name, value) for name, value in after.items() if before.get(name) != value
+    }
     return {"set": dict(sorted(new.items())), "removed": sorted(before.keys() - after.keys())}
 
 
@@ -221,7 +257,7 @@ def _blanked(name: str, value: str) -> str:
     return SECRET if value and _SECRET.search(name) else Redactor().text(value)
 
 
-# -- for a person ------------------------------------------------------------------------------------------------------
+# -- for a person ----------------------------------------------------------------------------------
 
 
 def told(found: Mapping[str, Any]) -> str:
@@ -233,7 +269,10 @@ def told(found: Mapping[str, Any]) -> str:
     else:
         lines.append("This is what would be started. Nothing was.")
     for title, texts in _parts(found):
-        lines += ["", *(f"{title if not number else '':{MARGIN}}{text}" for number, text in enumerate(texts))]
+        lines += [
+            "",
+            *(f"{title if not number else '':{MARGIN}}{text}" for number, text in enumerate(texts)),
+        ]
     return printable("\n".join(lines) + "\n")
 
 
@@ -282,12 +321,24 @@ def _describe_version(found: Mapping[str, Any]) -> str:
         return str(found["version"])
     if found.get("program_by") == BUNDLED:
         return "bundled"
-    return "its version is not recognised" if found.get("distrust") else "its version is not remembered"
+    return (
+        "its version is not recognised"
+        if found.get("distrust")
+        else "its version is not remembered"
+    )
 
 
 def _told_driver(found: Mapping[str, Any]) -> str:
-    asks = " and by the frontend" if found["asks_frontend"] and found["driver"] == config.TWO_WAY else ""
-    return DRIVERS[found["driver"]] + asks + (f" ({found['driver_why']})" if found["driver_why"] else "")
+    asks = (
+        " and by the frontend"
+        if found["asks_frontend"] and found["driver"] == config.TWO_WAY
+        else ""
+    )
+    return (
+        DRIVERS[found["driver"]]
+        + asks
+        + (f" ({found['driver_why']})" if found["driver_why"] else "")
+    )
 
 
 def _told_environment(changes: Mapping[str, Any]) -> list[str]:
@@ -297,7 +348,11 @@ def _told_environment(changes: Mapping[str, Any]) -> list[str]:
 
 def _told_mode(found: Mapping[str, Any]) -> list[str]:
     arguments = shlex.join(found["mode_arguments"])
-    lines = [f"{found['mode']}: {arguments}" if arguments else f"{found['mode']}: no argument is needed for it"]
+    lines = [
+        f"{found['mode']}: {arguments}"
+        if arguments
+        else f"{found['mode']}: no argument is needed for it"
+    ]
     if found["distrust"]:
         lines.append(f"{found['distrust']}; it may run tools without asking (unattended)")
     elif found["unattended"]:
@@ -317,19 +372,31 @@ def _told_command(found: Mapping[str, Any]) -> list[str]:
     argv = found["argv"]
     lines = [shlex.quote(argv[0])]
     for word in argv[1:]:
-        shown = shlex.quote(word if len(word) <= PROMPT_CHARACTERS else f"{word[:PROMPT_CHARACTERS]}…")
+        shown = shlex.quote(
+            word if len(word) <= PROMPT_CHARACTERS else f"{word[:PROMPT_CHARACTERS]}…"
+        )
         if word.startswith("-") or len(lines) == 1:
             lines.append(f"  {shown}")
         else:
             lines[-1] += f" {shown}"
-    known = "" if found["help_known"] else "; no --help is remembered, so its flags are the newest version's"
-    return [f"found by {found['program_by']}{known}", *(f"{line} \\" for line in lines[:-1]), lines[-1]]
+    known = (
+        ""
+        if found["help_known"]
+        else "; no --help is remembered, so its flags are the newest version's"
+    )
+    return [
+        f"found by {found['program_by']}{known}",
+        *(f"{line} \\" for line in lines[:-1]),
+        lines[-1],
+    ]
 
 
 def _told_settings(settings: Mapping[str, Any]) -> list[str]:
     lines: list[str] = [f"{name} {value}" for name, value in settings["flags"].items()]
     lines += [f"{name}={value}" for name, value in settings["environment"].items()]
-    lines += [f"`shim install` baked in {name}={value}" for name, value in settings["installed"].items()]
+    lines += [
+        f"`shim install` baked in {name}={value}" for name, value in settings["installed"].items()
+    ]
     lines.append(settings["file"] + ("" if settings["file_exists"] else " (is not there)"))
     lines += settings["claude"]
     return [*lines, f"the run is recorded: {settings['record']}"] if settings["record"] else lines

@@ -22,19 +22,30 @@ DECIDED = (DENIED, "was denied:")  # in what a call says that a person denied, o
 
 
 def advice(
-    result: Mapping[str, Any], init: Mapping[str, Any], said: Mapping[str, str], cwd: str, *, attended: bool
+    result: Mapping[str, Any],
+    init: Mapping[str, Any],
+    said: Mapping[str, str],
+    cwd: str,
+    *,
+    attended: bool,
 ) -> str:
-    """How a person allows the calls of a turn that were denied; "" where nothing of that is known to help.
+    """How a person allows the calls of a turn that were denied; "" where nothing of that is known
+    to help.
 
-    `init` is the turn's first line, `said` is what each call said that failed. A call that the person or a rule denied
-    is left out: no other rule would let it run. `attended`: the person could be asked.
+    `init` is the turn's first line, `said` is what each call said that failed. A call that the
+    person or a rule denied is left out: no other rule would let it run. `attended`: the person
+    could be asked.
     """
     denials = result.get("permission_denials")
     left = [one for one in denials if isinstance(one, dict)] if isinstance(denials, list) else []
     mode, shim = str(init.get("permissionMode")), init.get("shim")
     if left and mode == "plan":
         return "the mode plan lets nothing be changed: run it without --permission-mode plan"
-    left = [one for one in left if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)]
+    left = [
+        one
+        for one in left
+        if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)
+    ]
     if not left:
         return ""
     name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
@@ -42,15 +53,28 @@ def advice(
     rules: dict[str, None] = {}
     for one in left:
         arguments = one.get("tool_input")
-        rule = _heeded(str(one.get("tool_name")), arguments if isinstance(arguments, dict) else {}, cwd, vendor, mode)
+        rule = _heeded(
+            str(one.get("tool_name")),
+            arguments if isinstance(arguments, dict) else {},
+            cwd,
+            vendor,
+            mode,
+        )
         if rule is not None:
             rules[rule] = None
     if not rules:
         return ""
     shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:RULES])
     more = f" and {counted(len(rules) - RULES, 'more rule')}" if len(rules) > RULES else ""
-    asks = vendor is not None and bool(vendor.speaks or vendor.passthrough) and mode != "dontAsk" and not attended
-    return f"to allow it: shim run {shown}{more} …" + ("; on a terminal, shim run asks you" if asks else "")
+    asks = (
+        vendor is not None
+        and bool(vendor.speaks or vendor.passthrough)
+        and mode != "dontAsk"
+        and not attended
+    )
+    return f"to allow it: shim run {shown}{more} …" + (
+        "; on a terminal, shim run asks you" if asks else ""
+    )
 
 
 def _as_driven(name: str, cwd: str) -> Vendor:
@@ -59,13 +83,17 @@ def _as_driven(name: str, cwd: str) -> Vendor:
     return driven(find(name), talk, load(talk, os.environ), os.environ, cwd).vendor
 
 
-def _heeded(tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str) -> str | None:
+def _heeded(
+    tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str
+) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (granting_rule(tool, arguments, cwd), tool)):
         policy = Policy(place=Place(cwd), allow=(read_rule(rule),))
         if vendor is None:
             return rule
-        request = Request(Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy)
+        request = Request(
+            Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy
+        )
         if not not_honoured(vendor, policy, request, ()):
             return rule
     return None

@@ -1,7 +1,7 @@
 """A turn of the drop-in, held as a frontend holds it and drawn for a person, who may interrupt it.
 
-The drop-in gets a session of its own: the terminal's Ctrl-C reaches us alone, and we tell the drop-in. The first one
-interrupts the turn, the second one ends it at once.
+The drop-in gets a session of its own: the terminal's Ctrl-C reaches us alone, and we tell the
+drop-in. The first one interrupts the turn, the second one ends it at once.
 """
 
 import errno
@@ -32,7 +32,8 @@ from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
-END_SECONDS = 1.0  # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
+# from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
+END_SECONDS = 1.0
 DONE_SECONDS = 10.0  # for the drop-in to go once it has closed its stdout; it takes two at most
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CALLS = 1000  # that failed and are remembered
@@ -57,11 +58,21 @@ class LiveTurn:
         self._failed = Bounded[str, str](CALLS)  # call → what it said
 
     def run(self, command: Sequence[str], prompt: str) -> int:
-        """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own, or a signal's."""
+        """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,
+        or a signal's.
+        """
         hidden = nullcontext() if self._person is None else self._person.hide_typing()
-        with hidden, selectors.DefaultSelector() as selector, woken_by(SIGNALS, self._heard) as signals:
+        with (
+            hidden,
+            selectors.DefaultSelector() as selector,
+            woken_by(SIGNALS, self._heard) as signals,
+        ):
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
             try:
                 self._draw(self._story.prompt(0.0, prompt))
@@ -75,7 +86,7 @@ class LiveTurn:
             finally:
                 self._drawing.rest()
 
-    # -- what comes --------------------------------------------------------------------------------------------
+    # -- what comes --------------------------------------------------------------------------------
 
     def _serve(self, selector: selectors.BaseSelector, signals: int) -> None:
         """Read until the drop-in has closed its stdout, or has to go at once."""
@@ -95,7 +106,12 @@ class LiveTurn:
                 change = selector.register if asking else lambda file, _: selector.unregister(file)
                 change(self._person.descriptor, selectors.EVENT_READ)
                 asks = asking
-            ready = {key.fileobj for key, _ in selector.select(REFRESH_SECONDS if self._console.is_terminal else None)}
+            ready = {
+                key.fileobj
+                for key, _ in selector.select(
+                    REFRESH_SECONDS if self._console.is_terminal else None
+                )
+            }
             if reader in ready:  # all that a pipe's writing end tells: nobody reads any more
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
@@ -163,7 +179,7 @@ class LiveTurn:
         elif self._asked is not None:
             self._drawing.ask(self._asked.prompt())
 
-    # -- questions ---------------------------------------------------------------------------------------------
+    # -- questions ---------------------------------------------------------------------------------
 
     @property
     def _asked(self) -> Question | None:
@@ -182,7 +198,11 @@ class LiveTurn:
             person.set_echo(on=False)
             return
         person.listen()
-        line = {"type": "control_request", "request_id": question.identity, "request": question.request}
+        line = {
+            "type": "control_request",
+            "request_id": question.identity,
+            "request": question.request,
+        }
         self._draw(self._story.event(self._now(), line))
         self._drawing.ask(question.prompt())
 
@@ -208,7 +228,7 @@ class LiveTurn:
             self._draw(self._story.event(self._now(), event))
             self._ask(person)
 
-    # -- signals and ends ------------------------------------------------------------------------------------------
+    # -- signals and ends --------------------------------------------------------------------------
 
     def _interrupt(self) -> bool:
         """Tell the drop-in of a signal. Returns whether the turn is to end at once."""
@@ -220,7 +240,8 @@ class LiveTurn:
             self._person.set_echo(on=False)
         self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
         self._drawing.wait("waiting for the agent to stop")
-        # Before its first line it may not listen to SIGINT yet, and there is no turn to be interrupted.
+        # Before its first line it may not listen to SIGINT yet, and there is no turn to be
+        # interrupted.
         self._stopped = not self._begun
         self._process.send_signal(signal.SIGTERM if self._stopped else signal.SIGINT)
         return False
@@ -233,7 +254,11 @@ class LiveTurn:
             self._drawing.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
         elif self._result is not None and not self._heard:
             attended = self._person is not None
-            self._advise(advice(self._result, self._init, self._failed, working_directory(), attended=attended))
+            self._advise(
+                advice(
+                    self._result, self._init, self._failed, working_directory(), attended=attended
+                )
+            )
         self._drawing.close()
         self._end(at_once=bool(self._heard))
         return 128 + self._heard[0] if self._heard else self._process.wait()
@@ -257,7 +282,7 @@ class LiveTurn:
             if pipe is not None:
                 pipe.close()
 
-    # -- how it is done ----------------------------------------------------------------------------------------
+    # -- how it is done ----------------------------------------------------------------------------
 
     def _now(self) -> float:
         return time.monotonic() - self._began

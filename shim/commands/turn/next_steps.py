@@ -26,7 +26,8 @@ EXAMPLE = "qwen"
 def say_next_steps(console: Console) -> None:
     """Print what the demo showed, and the commands that come next."""
     names = list(found_on_path(readable(), os.environ, os.getcwd()))
-    name = next((name for name in names if name != "claude"), EXAMPLE)  # a claude needs no drop-in to be one
+    # a claude needs no drop-in to be one
+    name = next((name for name in names if name != "claude"), EXAMPLE)
     shim = called_as(sys.argv[0], os.environ)
     found = f"Found on PATH: {', '.join(names)}. To go on:" if names else NONE_FOUND
     lines = {
@@ -46,7 +47,9 @@ def say_next_steps(console: Console) -> None:
 
 
 def called_as(program: str, environment: Mapping[str, str]) -> str:
-    """What a person types to start `program`, which is this `shim`: the name alone where PATH finds the same file."""
+    """What a person types to start `program`, which is this `shim`: the name alone where PATH finds
+    the same file.
+    """
     name = os.path.basename(program)
     if name != "shim":
         return f"{sys.executable} -m shim"

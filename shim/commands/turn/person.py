@@ -1,4 +1,6 @@
-"""The person at the terminal, who is asked whether a call may run: one question at a time, y, n or always."""
+"""The person at the terminal, who is asked whether a call may run: one question at a time, y, n or
+always.
+"""
 
 import os
 import select
@@ -26,7 +28,8 @@ class Person:
     def set_echo(self, *, on: bool) -> None:
         """Show or hide what is typed. Do nothing if the terminal is gone.
 
-        A background process leaves the terminal unchanged, because the system would stop it for a change.
+        A background process leaves the terminal unchanged, because the system would stop it for a
+        change.
         """
         try:
             if os.tcgetpgrp(self.descriptor) != os.getpgrp():
@@ -39,7 +42,9 @@ class Person:
 
     @contextmanager
     def hide_typing(self) -> Iterator[None]:
-        """Hide what is typed within this context, because it would appear in the output of the turn."""
+        """Hide what is typed within this context, because it would appear in the output of the
+        turn.
+        """
         had_echo = self._has_echo()
         self.set_echo(on=False)
         try:
@@ -55,7 +60,8 @@ class Person:
             return True
 
     def read(self) -> str | None:
-        """The answer to the open question as one of `WORDS`' values; None where the line is no answer.
+        """The answer to the open question as one of `WORDS`' values; None where the line is no
+        answer.
 
         The end of input is a no.
         """

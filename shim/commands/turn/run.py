@@ -17,7 +17,8 @@ from shim.story.terminal.console import ReaderMayLeave, open_console
 def demo() -> None:
     """Watch a turn of the bundled demo vendor.
 
-    It goes through the real drop-in, and needs no key and no network. At its end it says what to type next.
+    It goes through the real drop-in, and needs no key and no network. At its end it says what to
+    type next.
 
     Example: shim demo
     """
@@ -30,28 +31,40 @@ def demo() -> None:
 def run_turn(
     prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
     vendor: Annotated[
-        str | None, typer.Option("--vendor", "-v", help="The vendor; by default the one the drop-in would choose.")
+        str | None,
+        typer.Option(
+            "--vendor", "-v", help="The vendor; by default the one the drop-in would choose."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
     permission_mode: Annotated[
         str | None,
-        typer.Option(help="What may run unasked: default, plan, acceptEdits, dontAsk or bypassPermissions."),
+        typer.Option(
+            help="What may run unasked: default, plan, acceptEdits, dontAsk or bypassPermissions."
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help="A rule of what may run unasked, as 'Bash(git diff:*)'; may be repeated."),
+        typer.Option(
+            metavar="RULE",
+            help="A rule of what may run unasked, as 'Bash(git diff:*)'; may be repeated.",
+        ),
     ] = None,
-    resume: Annotated[str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a session.")] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a session.")
+    ] = None,
     go_on: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the last session of this folder.")
     ] = False,
     record: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Record the run into this file, or this folder.")
+        str | None,
+        typer.Option(metavar="PATH", help="Record the run into this file, or this folder."),
     ] = None,
 ) -> None:
     """Run one turn and draw it as it happens.
 
-    On a terminal it asks you where the vendor asks. Ctrl-C interrupts the turn, a second one ends it at once.
+    On a terminal it asks you where the vendor asks. Ctrl-C interrupts the turn, a second one ends
+    it at once.
 
     Example: shim run -v qwen "what does this project do?"
     """
@@ -68,7 +81,9 @@ def run_turn(
 
 
 def installed_settings() -> dict[str, str]:
-    """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default folder."""
+    """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
+    folder.
+    """
     usual = os.path.join(os.path.expanduser(DEFAULT_DIRECTORY), "claude")
     for path in (found_first("claude", os.environ.get("PATH", "")), usual):
         if path is not None and is_ours(path):
@@ -81,8 +96,18 @@ def _draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
     console = open_console()
     asks = console.is_terminal and sys.stdin.isatty()
     command = [sys.executable, "-I", "-m", "shim"]
-    command += [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
-    command += ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+    command += [
+        word for name, value in installed.items() for word in ("--installed", f"{name}={value}")
+    ]
+    command += [
+        "claude",
+        "-p",
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+    ]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if asks else []
     with ReaderMayLeave():

@@ -1,6 +1,8 @@
-"""A bare `claude` on a terminal: the real one opens its screen there, and programs start it in a pty for that.
+"""A bare `claude` on a terminal: the real one opens its screen there, and programs start it in a
+pty for that.
 
-The shim has no screen. With `tui = "vendor"` in the settings the vendor's own program takes our place.
+The shim has no screen. With `tui = "vendor"` in the settings the vendor's own program takes our
+place.
 """
 
 import os
@@ -19,16 +21,31 @@ from shim.core.claude.argv.words import flag_name
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.vendor.vendor import Vendor
-from shim.process.environment import DEPTH_LIMIT, child_environment, depth, extra_arguments, working_directory
+from shim.process.environment import (
+    DEPTH_LIMIT,
+    child_environment,
+    depth,
+    extra_arguments,
+    working_directory,
+)
 from shim.process.find_program import find_launcher, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import unstartable
 from shim.state import config
 from shim.state.own_vendors import check_names, learn
 
-# Claude's flags without which another screen would do what was not asked for: another session, or more than may be.
+# Claude's flags without which another screen would do what was not asked for: another session, or
+# more than may be.
 BINDING = (
-    *("session_id", "resume", "continue_last", "tools", "disallowed_tools", "restricted", "settings"),
+    *(
+        "session_id",
+        "resume",
+        "continue_last",
+        "tools",
+        "disallowed_tools",
+        "restricted",
+        "settings",
+    ),
     *("permission_prompt_tool", "json_schema"),
 )
 ASIDE = ("print_mode", "version", "help")
@@ -39,7 +56,9 @@ def wanted(invocation: Invocation) -> bool:
     """Whether the real claude would open its screen."""
     streams = invocation.streams
     plain = streams.input_format == streams.output_format == "text"
-    return plain and not (invocation.prompt or invocation.print_mode) and os.isatty(0) and os.isatty(1)
+    return (
+        plain and not (invocation.prompt or invocation.print_mode) and os.isatty(0) and os.isatty(1)
+    )
 
 
 def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
@@ -59,7 +78,10 @@ def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequ
 
 
 def _command(
-    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str], settings: config.Settings
+    invocation: Invocation,
+    installed: Mapping[str, str],
+    arguments: Sequence[str],
+    settings: config.Settings,
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
     cwd = working_directory()
@@ -70,9 +92,13 @@ def _command(
     vendor = listing.first(DEFAULT)
     own, environment = settings.of(vendor.name), listing.environment(vendor.name)
     if vendor.program.bundled or vendor.name == REPLAY:
-        raise FrontendError(f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)")
+        raise FrontendError(
+            f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
+        )
     if depth(environment) >= DEPTH_LIMIT:
-        raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
+        raise FrontendError(
+            f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
+        )
     words = _own_left_out(arguments) if vendor.passthrough else _without_flags(invocation, vendor)
     launcher = find_launcher(own.launcher, environment, cwd)
     program = find_program(vendor, own, environment, cwd)
@@ -81,8 +107,12 @@ def _command(
 
 
 def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
-    """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be left out."""
-    given = [field for field in FLAGS if field not in (*ASIDE, "other") and not field.startswith("shim_")]
+    """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
+    left out.
+    """
+    given = [
+        field for field in FLAGS if field not in (*ASIDE, "other") and not field.startswith("shim_")
+    ]
     usual = Invocation()
     given = [field for field in given if invocation.flag(field) != usual.flag(field)]
     binding = [field for field in given if field in BINDING]
@@ -91,7 +121,8 @@ def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
     names = ", ".join(flag_name(field) for field in binding or given)
     if binding:
         raise FrontendError(
-            f"{vendor.name}'s own screen does not know {names}", hint="leave that out, or give a message with -p"
+            f"{vendor.name}'s own screen does not know {names}",
+            hint="leave that out, or give a message with -p",
         )
     if given:
         tell(f"{vendor.name}'s own screen is not told {names}\n")

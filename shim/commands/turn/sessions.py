@@ -1,4 +1,6 @@
-"""`shim sessions`: the sessions that can go on, the line that goes on with each, and how to forget one."""
+"""`shim sessions`: the sessions that can go on, the line that goes on with each, and how to forget
+one.
+"""
 
 import os
 import shlex
@@ -34,20 +36,26 @@ app = typer.Typer(
 @app.callback()
 def sessions(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help=f"List all of them, not only the last {SHOWN}.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"List all of them, not only the last {SHOWN}.")
+    ] = False,
     here: Annotated[bool, typer.Option("--here", help="List those of this folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions that can go on, with the line for each.
 
-    The last used one stands first. A frontend that resumes a session gives the same id to `claude --resume`. Of one
-    that lives on its own the line attaches to it.
+    The last used one stands first. A frontend that resumes a session gives the same id to `claude
+    --resume`. Of one that lives on its own the line attaches to it.
 
     Example: shim sessions --here
     """
     if context.invoked_subcommand is not None:
         return
-    found = [(each, session) for each, session in store.newest(os.environ) if not here or session.cwd == os.getcwd()]
+    found = [
+        (each, session)
+        for each, session in store.newest(os.environ)
+        if not here or session.cwd == os.getcwd()
+    ]
     living = {one.session: one.id for one in registry.sessions(os.environ) if one.alive}
     if as_json:
         print_json([_report(each, session) | {"alive": each in living} for each, session in found])
@@ -59,17 +67,27 @@ def sessions(
     console = open_console()
     for each, session in found[: None if everything else SHOWN]:
         console.print(Text(_about(session), style="bold"), soft_wrap=True)
-        way = f"claude attach {living[each]}  (it lives)" if each in living else resume_line(each, session)
+        way = (
+            f"claude attach {living[each]}  (it lives)"
+            if each in living
+            else resume_line(each, session)
+        )
         console.print(Text(f"  {way}"), soft_wrap=True)
     if len(found) > SHOWN and not everything:
-        console.print(Text(f"and {len(found) - SHOWN} more: `shim sessions --all`", style="dim"), soft_wrap=True)
+        console.print(
+            Text(f"and {len(found) - SHOWN} more: `shim sessions --all`", style="dim"),
+            soft_wrap=True,
+        )
 
 
 @app.command(cls=PlainCommand)
 def delete(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")
+    ] = None,
     older: Annotated[
-        float | None, typer.Option("--older", metavar="DAYS", help="Those not used for so many days.", min=0.0)
+        float | None,
+        typer.Option("--older", metavar="DAYS", help="Those not used for so many days.", min=0.0),
     ] = None,
 ) -> None:
     """Forget sessions: they cannot be resumed by way of the drop-in any more.
@@ -82,29 +100,47 @@ def delete(
         raise typer.BadParameter("name sessions, or give --older DAYS", param_hint="ID")
     chosen = {each for given in ids or () for each in [_meant(given)]}
     if older is not None:
-        chosen |= {each for each, session in store.newest(os.environ) if session.updated < time.time() - older * DAY}
+        chosen |= {
+            each
+            for each, session in store.newest(os.environ)
+            if session.updated < time.time() - older * DAY
+        }
     gone = sum(store.forget(each, os.environ) for each in sorted(chosen))
     say(f"forgot {counted(gone, 'session')}")
 
 
 def _meant(given: str) -> str:
     """The one id that begins so."""
-    found = [each for each, _ in store.newest(os.environ) if len(given) >= SHORTEST and each.startswith(given.lower())]
+    found = [
+        each
+        for each, _ in store.newest(os.environ)
+        if len(given) >= SHORTEST and each.startswith(given.lower())
+    ]
     if len(found) == 1:
         return found[0]
-    why = f"{len(found)} sessions begin with {given!r}" if found else f"no session begins with {printable(given)!r}"
+    why = (
+        f"{len(found)} sessions begin with {given!r}"
+        if found
+        else f"no session begins with {printable(given)!r}"
+    )
     hint = f"give the whole id, or at least {SHORTEST} characters of it; `shim sessions --all` lists them"
     raise FrontendError(why, hint=hint)
 
 
 def resume_line(each: str, session: Session) -> str:
-    """What a person types to go on with a session. Vendors look for their sessions in the folder of the first turn."""
-    there = f"cd {shlex.quote(session.cwd)} && " if session.cwd and session.cwd != os.getcwd() else ""
+    """What a person types to go on with a session. Vendors look for their sessions in the folder of
+    the first turn.
+    """
+    there = (
+        f"cd {shlex.quote(session.cwd)} && " if session.cwd and session.cwd != os.getcwd() else ""
+    )
     return printable(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
 
 
 def _about(session: Session) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
+    when = (
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
+    )
     return printable("  ".join(_told(when, session))).replace("\n", "\\n")
 
 
@@ -112,7 +148,11 @@ def _told(when: str, session: Session) -> Iterator[str]:
     yield from (part for part in (when, session.vendor, known(session.model)) if part)
     if session.cwd:
         home = os.path.expanduser("~")
-        yield f"~{session.cwd[len(home) :]}" if f"{session.cwd}/".startswith(f"{home}/") else session.cwd
+        yield (
+            f"~{session.cwd[len(home) :]}"
+            if f"{session.cwd}/".startswith(f"{home}/")
+            else session.cwd
+        )
 
 
 def _report(each: str, session: Session) -> dict[str, Any]:

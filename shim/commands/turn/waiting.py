@@ -1,4 +1,6 @@
-"""What a loop that draws for a person waits for beside its own news: signals, and a reader that leaves."""
+"""What a loop that draws for a person waits for beside its own news: signals, and a reader that
+leaves.
+"""
 
 import os
 import signal
@@ -11,7 +13,9 @@ from rich.console import Console
 
 @contextmanager
 def woken_by(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[int]:
-    """A descriptor that can be read when a signal came, which is then in `heard`. An ignored one stays ignored."""
+    """A descriptor that can be read when a signal came, which is then in `heard`. An ignored one
+    stays ignored.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = {number: signal.getsignal(number) for number in signals}
@@ -30,7 +34,9 @@ def woken_by(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[in
 
 
 def pipe_of(console: Console) -> int | None:
-    """The pipe that a console writes to, whose reader may leave while there is nothing to draw; None for no pipe."""
+    """The pipe that a console writes to, whose reader may leave while there is nothing to draw;
+    None for no pipe.
+    """
     try:
         descriptor = console.file.fileno()
         return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None

@@ -1,4 +1,6 @@
-"""Captured output in files: lines as a program printed them, or casts, of which every child's stdout is taken."""
+"""Captured output in files: lines as a program printed them, or casts, of which every child's
+stdout is taken.
+"""
 
 import os
 from typing import Protocol
@@ -27,7 +29,8 @@ class Sink(Protocol):
 
 
 def read_captured(paths: list[str], sink: Sink) -> None:
-    """Give a sink the children of these files. FrontendError for one that cannot be read, CastError for no cast.
+    """Give a sink the children of these files. FrontendError for one that cannot be read, CastError
+    for no cast.
 
     A file of lines does not tell how the program ended: it counts as a success without stderr.
     """
@@ -51,7 +54,9 @@ def _lines(path: str, sink: Sink) -> None:
         while chunk := os.read(descriptor, CHUNK_BYTES):
             size += len(chunk)
             if size > FILE_BYTES:
-                raise FrontendError(f"{path} is larger than {FILE_BYTES} bytes", hint="cut it down to a few runs")
+                raise FrontendError(
+                    f"{path} is larger than {FILE_BYTES} bytes", hint="cut it down to a few runs"
+                )
             sink.feed(chunk)
         sink.end(Exit(code=0), None)
     except OSError as error:
@@ -75,4 +80,6 @@ def _cast(path: str, sink: Sink) -> None:
                 break
         sink.end(ended, stderr.text())
     if not number:
-        raise FrontendError(f"{path} has no child in it", hint="`shim show` draws what the frontend was told")
+        raise FrontendError(
+            f"{path} has no child in it", hint="`shim show` draws what the frontend was told"
+        )

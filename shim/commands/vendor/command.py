@@ -31,25 +31,31 @@ app = typer.Typer(
 )
 
 Captured = Annotated[
-    list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
+    list[str],
+    typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings."),
 ]
 
 
 @app.command(cls=PlainCommand)
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
+    ],
     files: Captured,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show each line, the rules that took it, and what they said.")
+        bool,
+        typer.Option(
+            "--explain", help="Show each line, the rules that took it, and what they said."
+        ),
     ] = (False),
     as_json: AsJson = False,
 ) -> None:
     """Run a vendor over captured output, and say what to fix.
 
-    Exit 1 when there is something to fix: lines without a rule, lines that are no JSON, tools without an entry, calls
-    and results without each other, runs without an end or a session id, text rules that find no text. Notes, which may
-    be right as they are: rules that took no line, fields that no rule reads (without their values). Secrets are blanked
-    in what is shown.
+    Exit 1 when there is something to fix: lines without a rule, lines that are no JSON, tools
+    without an entry, calls and results without each other, runs without an end or a session id,
+    text rules that find no text. Notes, which may be right as they are: rules that took no line,
+    fields that no rule reads (without their values). Secrets are blanked in what is shown.
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
@@ -63,7 +69,9 @@ def check(
     read_captured(files, checker)
     report = checker.report()
     if as_json:
-        document = report.as_json() | ({"explained": [one._asdict() for one in rows]} if explain else {})
+        document = report.as_json() | (
+            {"explained": [one._asdict() for one in rows]} if explain else {}
+        )
         print_json(document)
     else:
         _draw(report)
@@ -74,24 +82,33 @@ def check(
 @app.command(cls=PlainCommand)
 def draft(
     files: Captured,
-    name: Annotated[str, typer.Option("--id", help="The name of the vendor; by default that of the output file.")] = "",
+    name: Annotated[
+        str,
+        typer.Option("--id", help="The name of the vendor; by default that of the output file."),
+    ] = "",
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="Write to this new file, which must not exist; by default stdout."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write to this new file, which must not exist; by default stdout.",
+        ),
     ] = None,
 ) -> None:
     """Write a first profile from captured output.
 
     It has rules for what was recognised, and TODO lines for a person.
 
-    Give it several runs: one that only answers, one that reads a file and runs a command, one that fails. The draft is
-    valid as it is, so that `shim vendor check` runs on it at once.
+    Give it several runs: one that only answers, one that reads a file and runs a command, one that
+    fails. The draft is valid as it is, so that `shim vendor check` runs on it at once.
 
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
     name = name or os.path.basename(output or "").removesuffix(vendors.PROFILE) or "mine"
     if not vendor_name(name):
-        raise typer.BadParameter(f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id")
+        raise typer.BadParameter(
+            f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
+        )
     _readable(files)
     from shim.commands.vendor.draft import draft as drafted
     from shim.commands.vendor.draft_kinds import Seen
@@ -107,7 +124,9 @@ def draft(
         with open(output, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise FrontendError(f"{output} exists already", hint="choose another name with -o") from None
+        raise FrontendError(
+            f"{output} exists already", hint="choose another name with -o"
+        ) from None
     except OSError as error:
         raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
     say(f"wrote {output}: finish its TODO lines")
@@ -115,7 +134,9 @@ def draft(
 
 
 def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
-    """A vendor by name or by the path of its profile; with its rules traced where it has some, and remarks on keys."""
+    """A vendor by name or by the path of its profile; with its rules traced where it has some, and
+    remarks on keys.
+    """
     place = vendors.VENDORS.get(name, "")
     if name.endswith(vendors.PROFILE):
         place = os.path.abspath(name)
@@ -155,7 +176,9 @@ def _draw(report: Report) -> None:
     say(f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
     summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
-    say(f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}")
+    say(
+        f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}"
+    )
 
 
 def _section(title: str, entries: list[Entry]) -> None:

@@ -1,7 +1,8 @@
 """A first profile out of captured output: what `shim vendor draft` writes.
 
-For each kind of event it has the fields with samples, and a rule: one that was recognised (`draft_rules`), or one that
-ignores the kind, for a person to finish. The draft is valid as it is: `shim vendor check` runs on it at once.
+For each kind of event it has the fields with samples, and a rule: one that was recognised
+(`draft_rules`), or one that ignores the kind, for a person to finish. The draft is valid as it is:
+`shim vendor check` runs on it at once.
 """
 
 import json
@@ -69,17 +70,26 @@ def _fields(events: Sequence[Event]) -> list[str]:
                 isinstance(value, list) and any(isinstance(one, dict) for one in value)
             ):
                 found.setdefault(spelled((*place.path, key)), value)
-    lines = [f"{' · '.join(words(events[0].kind)) or 'without a type'} ({counted(len(events), 'event')})"]
+    lines = [
+        f"{' · '.join(words(events[0].kind)) or 'without a type'} ({counted(len(events), 'event')})"
+    ]
     for name, value in list(found.items())[:FIELDS]:
         sample = json.dumps(redactor.value(value), ensure_ascii=False)
-        lines.append(f"  {name} = {sample[:SAMPLE_CHARACTERS]}{'…' * (len(sample) > SAMPLE_CHARACTERS)}")
-    return [*map(_comment, lines), *([f"#   and {len(found) - FIELDS} more"] if len(found) > FIELDS else [])]
+        lines.append(
+            f"  {name} = {sample[:SAMPLE_CHARACTERS]}{'…' * (len(sample) > SAMPLE_CHARACTERS)}"
+        )
+    return [
+        *map(_comment, lines),
+        *([f"#   and {len(found) - FIELDS} more"] if len(found) > FIELDS else []),
+    ]
 
 
 def _rule(found: Found, kinds: list[Kind], goes_on: bool) -> list[str]:
     site = found.site
     conditions = matching(frozenset((site.kind,)), kinds)
-    match = ", ".join(f"{_key(spelled(path))} = {_listed(values)}" for path, values in conditions.items())
+    match = ", ".join(
+        f"{_key(spelled(path))} = {_listed(values)}" for path, values in conditions.items()
+    )
     lines = ["# TODO: nothing is made of it."] if found.emit == "ignore" else []
     if found.emit == "tool_result" and "is_error" not in found.fields:
         lines.append("# TODO: is_error, once it is known how a call that failed looks.")
@@ -114,7 +124,9 @@ def _tools(tools: Mapping[str, set[str]]) -> list[str]:
     lines = []
     for name, keys in sorted(tools.items())[:TOOLS]:
         arguments = ", ".join(sorted(keys)) or "none"
-        lines.append(_comment(f'TODO {_quoted(name)} = {{ name = "…" }}   its arguments: {arguments}'))
+        lines.append(
+            _comment(f'TODO {_quoted(name)} = {{ name = "…" }}   its arguments: {arguments}')
+        )
     return lines
 
 
@@ -129,7 +141,11 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _key(text: str) -> str:
-    return text if text and all(one.isalnum() or one in "_-" for one in text) and text.isascii() else _quoted(text)
+    return (
+        text
+        if text and all(one.isalnum() or one in "_-" for one in text) and text.isascii()
+        else _quoted(text)
+    )
 
 
 def _comment(text: str) -> str:

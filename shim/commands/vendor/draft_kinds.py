@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.vendor.draft_words import INPUT_KEYS, KIND_CHARACTERS, KIND_KEYS, OUTPUT_KEYS, plain
+from shim.commands.vendor.draft_words import (
+    INPUT_KEYS,
+    KIND_CHARACTERS,
+    KIND_KEYS,
+    OUTPUT_KEYS,
+    plain,
+)
 from shim.commands.vendor.tracing import ITEM, Path
 from shim.core.reading.lines import LineSplitter
 
@@ -31,8 +37,8 @@ class Event(NamedTuple):
 class Place(NamedTuple):
     """A table inside an event.
 
-    `path` leads to it; `item` is the part of the path that ends in a list (() where there is none); `word` is the key
-    and the word that tell this item of the list from others.
+    `path` leads to it; `item` is the part of the path that ends in a list (() where there is none);
+    `word` is the key and the word that tell this item of the list from others.
     """
 
     path: Path
@@ -42,7 +48,9 @@ class Place(NamedTuple):
 
 
 class Seen:
-    """Collects the events of runs: `begin`, `feed` … `end` for each run, as `captured.read_captured` calls them."""
+    """Collects the events of runs: `begin`, `feed` … `end` for each run, as
+    `captured.read_captured` calls them.
+    """
 
     def __init__(self) -> None:
         self.runs = 0
@@ -81,7 +89,13 @@ class Seen:
             for path, word in found.items():
                 values.setdefault(path, set()).add(word)
         return [
-            Event(run, frozenset((path, word) for path, word in found.items() if len(values[path]) <= VALUES), table)
+            Event(
+                run,
+                frozenset(
+                    (path, word) for path, word in found.items() if len(values[path]) <= VALUES
+                ),
+                table,
+            )
             for (run, table), found in zip(self._tables, words, strict=True)
         ]
 
@@ -91,9 +105,18 @@ def _words(table: Table, path: Path = ()) -> Iterator[tuple[Path, str]]:
     for key, value in table.items():
         name = plain(key)
         if isinstance(value, str):
-            if name in KIND_KEYS and 0 < len(value) <= KIND_CHARACTERS and not any(map(str.isspace, value)):
+            if (
+                name in KIND_KEYS
+                and 0 < len(value) <= KIND_CHARACTERS
+                and not any(map(str.isspace, value))
+            ):
                 yield (*path, key), value
-        elif isinstance(value, dict) and len(path) < 2 and name not in INPUT_KEYS and name not in OUTPUT_KEYS:
+        elif (
+            isinstance(value, dict)
+            and len(path) < 2
+            and name not in INPUT_KEYS
+            and name not in OUTPUT_KEYS
+        ):
             yield from _words(value, (*path, key))
 
 
@@ -102,7 +125,9 @@ def words(kind: Kind) -> list[str]:
     return [word for _, word in sorted(kind)]
 
 
-def places(table: Table, path: Path = (), item: Path = (), word: tuple[str, str] | None = None) -> Iterator[Place]:
+def places(
+    table: Table, path: Path = (), item: Path = (), word: tuple[str, str] | None = None
+) -> Iterator[Place]:
     """The event and the tables inside of it; of lists in lists only the outer one."""
     yield Place(path, table, item, word)
     if len(path) >= DEEP:
@@ -122,18 +147,29 @@ def _word_of(table: Table) -> tuple[str, str] | None:
 
 
 def matching(kinds: frozenset[Kind], others: list[Kind]) -> dict[Path, list[str]]:
-    """The conditions that hold for these kinds; of those that no other kind tells apart the line's own stay."""
+    """The conditions that hold for these kinds; of those that no other kind tells apart the line's
+    own stay.
+    """
     tables = [dict(kind) for kind in kinds]
     conditions = {
-        path: sorted({one[path] for one in tables}) for path in tables[0] if all(path in one for one in tables)
+        path: sorted({one[path] for one in tables})
+        for path in tables[0]
+        if all(path in one for one in tables)
     }
     strangers = [dict(kind) for kind in others if kind not in kinds]
 
     def wrong(using: Mapping[Path, list[str]]) -> int:
-        return sum(all(one.get(path) in values for path, values in using.items()) for one in strangers)
+        return sum(
+            all(one.get(path) in values for path, values in using.items()) for one in strangers
+        )
 
     for path in sorted(conditions, key=len, reverse=True):
         fewer = {other: values for other, values in conditions.items() if other != path}
-        if len(path) > 1 and plain(path[-1]) != "role" and fewer and wrong(fewer) == wrong(conditions):
+        if (
+            len(path) > 1
+            and plain(path[-1]) != "role"
+            and fewer
+            and wrong(fewer) == wrong(conditions)
+        ):
             conditions = fewer
     return dict(sorted(conditions.items(), key=lambda one: (len(one[0]), one[0])))

@@ -1,4 +1,6 @@
-"""What of captured output is plain enough for a rule: the session, calls and results, texts, the end."""
+"""What of captured output is plain enough for a rule: the session, calls and results, texts, the
+end.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +14,9 @@ from shim.commands.vendor.tracing import Path
 
 
 class Site(NamedTuple):
-    """Where a rule reads: the kind of event, the list that it walks over (() for none), the word of its items."""
+    """Where a rule reads: the kind of event, the list that it walks over (() for none), the word of
+    its items.
+    """
 
     kind: Kind
     item: Path = ()
@@ -22,7 +26,8 @@ class Site(NamedTuple):
 class Read(NamedTuple):
     """What a field reads: the value at a path.
 
-    `parse`: the text there is JSON. `values`: it is true where one of them stands there; with `good`, where none does.
+    `parse`: the text there is JSON. `values`: it is true where one of them stands there; with
+    `good`, where none does.
     """
 
     path: Path
@@ -40,7 +45,9 @@ class Found(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """All that was recognised. `tools` has the names of arguments of each tool, `delta` says that texts are pieces."""
+    """All that was recognised. `tools` has the names of arguments of each tool, `delta` says that
+    texts are pieces.
+    """
 
     found: list[Found]
     tools: Mapping[str, set[str]]
@@ -58,7 +65,12 @@ def recognised(events: Sequence[Event]) -> Rules:
     end = _end(events)
     taken = {*calls, *results}
     texts, delta = _texts(events, taken, end.site.kind if end is not None else None)
-    errors = [one for event in _first(events) if _is_error(event.kind, taken, texts) for one in _error(event)]
+    errors = [
+        one
+        for event in _first(events)
+        if _is_error(event.kind, taken, texts)
+        for one in _error(event)
+    ]
     found = [
         *session,
         *calls.values(),
@@ -82,16 +94,23 @@ def _session(events: Sequence[Event]) -> list[Found]:
         for place in places(event.table):
             key = key_in(place.table, known.SESSION_KEYS, str)
             if key is not None and not place.item:
-                return [Found(Site(event.kind), "session", {"session_id": Read((*place.path, key))})]
+                return [
+                    Found(Site(event.kind), "session", {"session_id": Read((*place.path, key))})
+                ]
     return []
 
 
-def _calls(events: Sequence[Event], tools: dict[str, set[str]], ids: dict[str, Site]) -> dict[Site, Found]:
+def _calls(
+    events: Sequence[Event], tools: dict[str, set[str]], ids: dict[str, Site]
+) -> dict[Site, Found]:
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
     found: dict[Site, Found] = {}
     for event in events:
         for place in places(event.table):
-            name, given = _inside(place, known.NAME_KEYS, str), _inside(place, known.INPUT_KEYS, (dict, str))
+            name, given = (
+                _inside(place, known.NAME_KEYS, str),
+                _inside(place, known.INPUT_KEYS, (dict, str)),
+            )
             if name is None or given is None:
                 continue
             arguments = _object(given.value)
@@ -123,7 +142,10 @@ class Inside(NamedTuple):
 
 def _inside(place: Place, names: tuple[str, ...], kind: type | tuple[type, ...]) -> Inside | None:
     """The value under the first of some names: in a table, or in one that it holds."""
-    for path, table in ((), place.table), *(((key,), one) for key, one in place.table.items() if isinstance(one, dict)):
+    for path, table in (
+        ((), place.table),
+        *(((key,), one) for key, one in place.table.items() if isinstance(one, dict)),
+    ):
         if (key := key_in(table, names, kind)) is not None:
             return Inside((*place.path, *path, key), table[key])
     return None
@@ -138,8 +160,12 @@ def _object(value: Any) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _results(events: Sequence[Event], ids: Mapping[str, Site], calls: Mapping[Site, Found]) -> dict[Site, Found]:
-    """A table with the id of a call and what it returned; a call that is said once it is over has both."""
+def _results(
+    events: Sequence[Event], ids: Mapping[str, Site], calls: Mapping[Site, Found]
+) -> dict[Site, Found]:
+    """A table with the id of a call and what it returned; a call that is said once it is over has
+    both.
+    """
     found: dict[Site, Found] = {}
     for event in events:
         for place in places(event.table):
@@ -181,7 +207,9 @@ def _end(events: Sequence[Event]) -> Found | None:
     return Found(Site(alone[0].kind), "result", fields)
 
 
-def _texts(events: Sequence[Event], taken: Iterable[Site], end: Kind | None) -> tuple[dict[Site, Found], bool]:
+def _texts(
+    events: Sequence[Event], taken: Iterable[Site], end: Kind | None
+) -> tuple[dict[Site, Found], bool]:
     """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
     whole: dict[Site, Found] = {}
     pieces: dict[Site, Found] = {}
@@ -201,7 +229,9 @@ def _texts(events: Sequence[Event], taken: Iterable[Site], end: Kind | None) -> 
                 continue
             said = (*words(event.kind), *place.path, key, *(place.word or ()))
             found = Found(
-                site, "thinking" if has(known.THINKING, *said) else "text", {"text": Read((*place.path, key))}
+                site,
+                "thinking" if has(known.THINKING, *said) else "text",
+                {"text": Read((*place.path, key))},
             )
             if has(known.FRAGMENTS, *said):
                 pieces.setdefault(site, found)
@@ -218,7 +248,9 @@ def _another(kind: Kind) -> bool:
 
 
 def _is_error(kind: Kind, taken: Iterable[Site], texts: Iterable[Site]) -> bool:
-    return has(known.ERRORS, *words(kind)) and not any(site.kind == kind for site in (*taken, *texts))
+    return has(known.ERRORS, *words(kind)) and not any(
+        site.kind == kind for site in (*taken, *texts)
+    )
 
 
 def _error(event: Event) -> list[Found]:

@@ -1,7 +1,9 @@
-"""The words by which a draft recognises a field: names of keys and of kinds that several CLIs share.
+"""The words by which a draft recognises a field: names of keys and of kinds that several CLIs
+share.
 
-Names are compared without case and marks: toolCallId, tool_call_id and tool-call-id are one. In a list that is asked in
-order the most telling name stands first. No name stands here that only one vendor uses.
+Names are compared without case and marks: toolCallId, tool_call_id and tool-call-id are one. In a
+list that is asked in order the most telling name stands first. No name stands here that only one
+vendor uses.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,16 @@ SESSION_KEYS = ("sessionid", "threadid", "conversationid", "chatid", "taskid")
 CALL_ID_KEYS = ("callid", "toolcallid", "tooluseid", "toolid", "id")
 NAME_KEYS = ("toolname", "functionname", "tool", "name")
 INPUT_KEYS = ("input", "arguments", "args", "parameters", "params", "toolinput", "rawinput")
-OUTPUT_KEYS = ("aggregatedoutput", "output", "result", "content", "value", "response", "stdout", "text")
+OUTPUT_KEYS = (
+    "aggregatedoutput",
+    "output",
+    "result",
+    "content",
+    "value",
+    "response",
+    "stdout",
+    "text",
+)
 TEXT_KEYS = (
     "text",
     "content",
@@ -33,7 +44,19 @@ ERROR_KEYS = ("message", "error", "text", "reason", "detail")
 STATE_KEYS = ("status", "state")
 
 THINKING = ("think", "reason", "thought")
-NOT_THE_MODEL = ("user", "system", "human", "tool", "function", "exec", "command", "hook", "error", "warn", "log")
+NOT_THE_MODEL = (
+    "user",
+    "system",
+    "human",
+    "tool",
+    "function",
+    "exec",
+    "command",
+    "hook",
+    "error",
+    "warn",
+    "log",
+)
 ERRORS = ("error", "fail")
 FRAGMENTS = ("delta", "chunk", "partial", "update")
 FAILED = ("error", "failed", "failure", "declined", "denied", "cancelled", "rejected")
@@ -52,8 +75,12 @@ def has(words: tuple[str, ...], *names: str) -> bool:
     return any(word in plain(name) for name in names for word in words)
 
 
-def key_in(table: Mapping[str, Any], names: tuple[str, ...], kind: type | tuple[type, ...] = object) -> str | None:
-    """The key of a table that has the first of these names and a value of this type; None when none has."""
+def key_in(
+    table: Mapping[str, Any], names: tuple[str, ...], kind: type | tuple[type, ...] = object
+) -> str | None:
+    """The key of a table that has the first of these names and a value of this type; None when none
+    has.
+    """
     known: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, kind):

@@ -1,7 +1,9 @@
-"""A vendor run over captured output, and what is to be fixed in it: the core of `shim vendor check`.
+"""A vendor run over captured output, and what is to be fixed in it: the core of `shim vendor
+check`.
 
-A *finding* is something that a person should look at; a *note* may well be right (a rule for what no file has, a field
-that nobody needs). Samples are the vendor's words: secrets are blanked in them, and they are cut.
+A *finding* is something that a person should look at; a *note* may well be right (a rule for what
+no file has, a field that nobody needs). Samples are the vendor's words: secrets are blanked in
+them, and they are cut.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,14 +30,37 @@ KINDS = 200  # of findings of one sort: types without a rule, tools without an e
 FIELDS = 500  # that no rule reads, of all files
 TYPE_CHARACTERS = 60
 
-# What a translation counts that is no fault of a profile: it repaired what had to be, or it is how the vendor works.
-HARMLESS = frozenset(("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result"))
+# What a translation counts that is no fault of a profile: it repaired what had to be, or it is how
+# the vendor works.
+HARMLESS = frozenset(
+    ("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result")
+)
 IDENTITY, SESSION = "00000000-0000-4000-8000-", "00000000-0000-4000-8000-000000000000"
 # Claude's own tools: a call by one of these names needs no entry.
 CLAUDE = frozenset(
     (
-        *("AskUserQuestion", "Bash", "BashOutput", "Edit", "ExitPlanMode", "Glob", "Grep", "KillShell", "LS"),
-        *("MultiEdit", "NotebookEdit", "Read", "Skill", "Task", "TodoWrite", "WebFetch", "WebSearch", "Write"),
+        *(
+            "AskUserQuestion",
+            "Bash",
+            "BashOutput",
+            "Edit",
+            "ExitPlanMode",
+            "Glob",
+            "Grep",
+            "KillShell",
+            "LS",
+        ),
+        *(
+            "MultiEdit",
+            "NotebookEdit",
+            "Read",
+            "Skill",
+            "Task",
+            "TodoWrite",
+            "WebFetch",
+            "WebSearch",
+            "Write",
+        ),
     )
 )
 TEXTS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot")
@@ -60,7 +85,9 @@ NOTES: Mapping[str, str] = {
 
 
 class Explained(NamedTuple):
-    """One line of a file: the rules that took it (file:line and what they emit), and the verbs that were said."""
+    """One line of a file: the rules that took it (file:line and what they emit), and the verbs that
+    were said.
+    """
 
     place: str
     rules: tuple[tuple[str, str], ...]
@@ -90,8 +117,17 @@ class Report(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         entries = {"findings": self.findings, "notes": self.notes}
-        lists = {key: [{k: v for k, v in one._asdict().items() if v} for one in each] for key, each in entries.items()}
-        return {"vendor": self.vendor, "runs": self.runs, "lines": self.lines, **lists, "verbs": dict(self.verbs)}
+        lists = {
+            key: [{k: v for k, v in one._asdict().items() if v} for one in each]
+            for key, each in entries.items()
+        }
+        return {
+            "vendor": self.vendor,
+            "runs": self.runs,
+            "lines": self.lines,
+            **lists,
+            "verbs": dict(self.verbs),
+        }
 
 
 class _Counter:
@@ -117,10 +153,12 @@ class _Counter:
 
 
 class Checker:
-    """Runs a vendor over the output of one child after another: `begin`, `feed` …, `end`; then `report`.
+    """Runs a vendor over the output of one child after another: `begin`, `feed` …, `end`; then
+    `report`.
 
-    `tracer` has the rules of a vendor that is a profile; of a module it is None, and what rules would say is left out.
-    `explain` is told of every line. `remarks` are notes about the profile itself.
+    `tracer` has the rules of a vendor that is a profile; of a module it is None, and what rules
+    would say is left out. `explain` is told of every line. `remarks` are notes about the profile
+    itself.
     """
 
     def __init__(
@@ -163,7 +201,9 @@ class Checker:
             tools=vendor.listed,
         )
         pen = ClaudePen(IDENTITY, terminator=TERMINATORS["none"])
-        self._translation = Translation(watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES)
+        self._translation = Translation(
+            watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES
+        )
 
     def feed(self, chunk: bytes) -> None:
         for raw in self._translation.split(chunk):
@@ -193,12 +233,14 @@ class Checker:
         if stderr is None and spoken:
             text = "its session id may stand on stderr, which these files do not have"
             self._notes.add("remark", text, self._label)
-        elif self._tracer is not None and not any(rule.emit == "session" for rule in self._tracer.rules):
+        elif self._tracer is not None and not any(
+            rule.emit == "session" for rule in self._tracer.rules
+        ):
             self._notes.add("remark", "no rule names its session, so none can go on", self._label)
         else:
             self._found.add("no_session", self._label)
 
-    # -- one line -----------------------------------------------------------------------------------------------
+    # -- one line ----------------------------------------------------------------------------------
 
     def _start_line(self) -> None:
         self._said.clear()
@@ -224,7 +266,11 @@ class Checker:
         rules = [] if tracer is None else [tracer.rules[number] for number in tracer.took]
         taken = tuple((one.place, one.emit) for one in rules)
         verbs = tuple(self._spelled(verb) for verb in self._said)
-        self._explain(Explained(place, taken, verbs, self._sample(raw[:SAMPLE_BYTES].decode("utf-8", "replace"))))
+        self._explain(
+            Explained(
+                place, taken, verbs, self._sample(raw[:SAMPLE_BYTES].decode("utf-8", "replace"))
+            )
+        )
 
     def _fields(self, raw: bytes, tracer: Tracer) -> None:
         """Which fields of a line no rule reads; none of a line that is ignored on purpose."""
@@ -238,11 +284,16 @@ class Checker:
         if not isinstance(event, dict):
             return
         kind = _kind(event)
-        paths = {path for one in tracer.rules if one.types is None or kind in one.types for path in one.asked}
+        paths = {
+            path
+            for one in tracer.rules
+            if one.types is None or kind in one.types
+            for path in one.asked
+        }
         for path in unread(event, paths.union(*(one.read for one in taken), {("type",)})):
             self._unread[kind, path] = self._unread.get((kind, path), 0) + 1
 
-    # -- one verb -----------------------------------------------------------------------------------------------
+    # -- one verb ----------------------------------------------------------------------------------
 
     def _verb(self, verb: Verb, turn: Any) -> None:
         name = verb.name
@@ -271,7 +322,9 @@ class Checker:
         current = None if self._tracer is None else self._tracer.current
         if name in TEXTS and current is not None:
             text = verb.values[0] if verb.values else None
-            self._spoke[current] = self._spoke.get(current, False) or bool(isinstance(text, str) and text)
+            self._spoke[current] = self._spoke.get(current, False) or bool(
+                isinstance(text, str) and text
+            )
 
     def _at_end(self, turn: Any) -> None:
         """Before the Turn closes what is open."""
@@ -280,22 +333,28 @@ class Checker:
         if turn.outcome is None:
             self._found.add("no_end", self._label)
 
-    # -- all of it ----------------------------------------------------------------------------------------------
+    # -- all of it ---------------------------------------------------------------------------------
 
     def report(self) -> Report:
         tracer, notes = self._tracer, self._notes
         if self._vendor.unattended and self._vendor.speaks:
-            notes.add("remark", "it counts as an agent that may run any tool unasked: `asks` in [acp] names none")
+            notes.add(
+                "remark",
+                "it counts as an agent that may run any tool unasked: `asks` in [acp] names none",
+            )
         if tracer is None:
             notes.add(
-                "remark", "this vendor is a Python module: it has no rules to name, and what it reads is not known"
+                "remark",
+                "this vendor is a Python module: it has no rules to name, and what it reads is not known",
             )
         else:
             for one in tracer.rules:
                 if one.number not in self._used:
                     notes.add("unused_rule", f"{one.place} {one.emit}")
                 elif self._spoke.get(one.number) is False:
-                    self._found.add("empty_text", f"{one.place} {one.emit}", count=self._used[one.number])
+                    self._found.add(
+                        "empty_text", f"{one.place} {one.emit}", count=self._used[one.number]
+                    )
             for (kind, path), count in self._unread.items():
                 notes.add("unread_field", f"{kind}: {spelled(path)}", count=count)
         return Report(
@@ -312,8 +371,13 @@ class Checker:
 
     def _spelled(self, verb: Verb) -> str:
         values = [_json(self._redactor.value(value)) for value in verb.values]
-        values += [f"{key}={_json(self._redactor.value(value))}" for key, value in verb.named.items()]
-        shown = [one if len(one) <= SAMPLE_CHARACTERS else one[: SAMPLE_CHARACTERS - 1] + "…" for one in values]
+        values += [
+            f"{key}={_json(self._redactor.value(value))}" for key, value in verb.named.items()
+        ]
+        shown = [
+            one if len(one) <= SAMPLE_CHARACTERS else one[: SAMPLE_CHARACTERS - 1] + "…"
+            for one in values
+        ]
         return f"{f'{verb.within}> ' if verb.within else ''}{verb.name} {' '.join(shown)}".rstrip()
 
 

@@ -1,6 +1,8 @@
-"""Rules that say when they take an event, for `shim vendor check`: compiled so for it only, the turn's way has none.
+"""Rules that say when they take an event, for `shim vendor check`: compiled so for it only, the
+turn's way has none.
 
-Which fields a rule reads stands in its table, so it is read off there; an adapter's Python is not looked into.
+Which fields a rule reads stands in its table, so it is read off there; an adapter's Python is not
+looked into.
 """
 
 import re
@@ -9,12 +11,26 @@ from typing import Any, NamedTuple
 
 from shim.profiles.check.toml_errors import Spot, line_of
 
-LEAVES = 2000  # of one event are looked at: more than any vendor's line has, but for lists of numbers
+# of one event are looked at: more than any vendor's line has, but for lists of numbers
+LEAVES = 2000
 DEEP = 12  # a field further inside counts as part of the object there
 
 # Keys of a field that hold no field: words, patterns and numbers.
 _NO_FIELDS = frozenset(
-    ("const", "map", "default", "in", "not_in", "regex", "exists", "parse", "capture", "ending", "strip", "sep")
+    (
+        "const",
+        "map",
+        "default",
+        "in",
+        "not_in",
+        "regex",
+        "exists",
+        "parse",
+        "capture",
+        "ending",
+        "strip",
+        "sep",
+    )
 )
 _PLAIN = frozenset(("emit", "continue", "once", "mode", "cause", "first_wins", "oldest", "note"))
 _STEP = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
@@ -24,7 +40,8 @@ ITEM = "[*]"
 
 
 class Traced(NamedTuple):
-    """One rule of a profile: where it stands (file:line), what it emits, and the paths that it reads.
+    """One rule of a profile: where it stands (file:line), what it emits, and the paths that it
+    reads.
 
     `asked` are those of its conditions, of which an event need not be taken to be read.
     """
@@ -38,7 +55,9 @@ class Traced(NamedTuple):
 
 
 class Tracer:
-    """Is told what the rules of a profile do (`rules.Trace`); `took` are the numbers of those that took the event."""
+    """Is told what the rules of a profile do (`rules.Trace`); `took` are the numbers of those that
+    took the event.
+    """
 
     def __init__(self) -> None:
         self.rules: list[Traced] = []
@@ -49,7 +68,9 @@ class Tracer:
         """The number of the rule that stands at `spot`."""
         asked, read = paths_of(spot.table())
         number, emit = len(self.rules), str(spot.at("emit").value)
-        self.rules.append(Traced(number, _place(spot), emit, types, frozenset(asked), frozenset(read)))
+        self.rules.append(
+            Traced(number, _place(spot), emit, types, frozenset(asked), frozenset(read))
+        )
         return number
 
     def enter(self, number: int) -> None:
@@ -65,7 +86,9 @@ class Tracer:
 
 
 def _place(spot: Spot) -> str:
-    """file:line of a rule; of one that is inherited its number only, because it stands in another file."""
+    """file:line of a rule; of one that is inherited its number only, because it stands in another
+    file.
+    """
     text = spot.source.text()
     line = line_of(text, spot.keys)
     lines = text.splitlines()
@@ -118,7 +141,8 @@ def steps(text: str, item: Path = ()) -> list[Path]:
             continue
         of_item = part.startswith("$")
         own = [
-            ITEM if one[3] is not None else str(one[1] or one[2] or one[4]) for one in _STEP.finditer(part.lstrip("$"))
+            ITEM if one[3] is not None else str(one[1] or one[2] or one[4])
+            for one in _STEP.finditer(part.lstrip("$"))
         ]
         found.append((*item, *own) if of_item else tuple(own))
     return found
@@ -144,7 +168,11 @@ def leaves(event: Any) -> Iterator[Path]:
 def unread(event: Any, read: Iterable[Path]) -> set[Path]:
     """The leaves of an event that lie under none of these paths."""
     covered = set(read)
-    return {path for path in leaves(event) if not any(path[:length] in covered for length in range(len(path) + 1))}
+    return {
+        path
+        for path in leaves(event)
+        if not any(path[:length] in covered for length in range(len(path) + 1))
+    }
 
 
 def spelled(path: Path) -> str:

@@ -1,4 +1,6 @@
-"""A Turn whose verbs are noted as a translator says them: what `shim vendor check` sees of any vendor."""
+"""A Turn whose verbs are noted as a translator says them: what `shim vendor check` sees of any
+vendor.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -6,12 +8,43 @@ from typing import Any, NamedTuple, cast
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Translator
 
-# What a translator tells a Turn (house page, "the Turn"); everything else of it is read, or is the shell's.
+# What a translator tells a Turn (house page, "the Turn"); everything else of it is read, or is the
+# shell's.
 VERBS = frozenset(
     (
-        *("started", "message", "text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot", "block_end"),
-        *("tool_use", "tool_part", "tool_parts_end", "tool_result", "fill_results", "denied", "message_end", "retract"),
-        *("retry", "compacted", "system", "user_text", "unknown", "ended", "failed", "interrupted", "settle", "finish"),
+        *(
+            "started",
+            "message",
+            "text",
+            "thinking",
+            "say",
+            "think",
+            "text_snapshot",
+            "thinking_snapshot",
+            "block_end",
+        ),
+        *(
+            "tool_use",
+            "tool_part",
+            "tool_parts_end",
+            "tool_result",
+            "fill_results",
+            "denied",
+            "message_end",
+            "retract",
+        ),
+        *(
+            "retry",
+            "compacted",
+            "system",
+            "user_text",
+            "unknown",
+            "ended",
+            "failed",
+            "interrupted",
+            "settle",
+            "finish",
+        ),
         *("spent", "stopped", "permission", "message_facts", "closed"),
     )
 )
@@ -20,7 +53,9 @@ NESTED = "child"  # gives a nested agent, with verbs of its own
 
 
 class Verb(NamedTuple):
-    """One verb with what it was told; `within` is the call that a nested agent runs under, "" for the turn itself."""
+    """One verb with what it was told; `within` is the call that a nested agent runs under, "" for
+    the turn itself.
+    """
 
     name: str
     values: tuple[Any, ...]
@@ -32,7 +67,9 @@ Note = Callable[[Verb, Any], None]
 
 
 class Watched:
-    """Stands before a Turn (or a nested agent): each verb is told to `note`, with the Turn, before it is said."""
+    """Stands before a Turn (or a nested agent): each verb is told to `note`, with the Turn, before
+    it is said.
+    """
 
     __slots__ = ("_note", "_turn", "_within")
 
@@ -46,7 +83,9 @@ class Watched:
         if name == "next":
             return lambda *given, **named: Watched(value(*given, **named), self._note)
         if name == NESTED:
-            return lambda parent, *given, **named: Watched(value(parent, *given, **named), self._note, str(parent))
+            return lambda parent, *given, **named: Watched(
+                value(parent, *given, **named), self._note, str(parent)
+            )
         if name not in VERBS:
             return value
 

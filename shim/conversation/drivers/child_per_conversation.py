@@ -1,4 +1,6 @@
-"""A conversation with one child for all messages: they go through its stdin, and so do answers to its questions."""
+"""A conversation with one child for all messages: they go through its stdin, and so do answers to
+its questions.
+"""
 
 import contextlib
 from collections.abc import Mapping
@@ -22,17 +24,23 @@ from shim.process.child import Child
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
 HOOKS, ANSWER = "hooks", "answer"  # what is waited for about a question
-LATE_CHUNKS = 256  # that are skipped between two turns; what comes behind them is read as the next answer
+# that are skipped between two turns; what comes behind them is read as the next answer
+LATE_CHUNKS = 256
 
 
 class ChildPerConversation(SpeakingDriver):
-    """A driver of one child for the whole conversation. A child that died is replaced, and its session goes on."""
+    """A driver of one child for the whole conversation. A child that died is replaced, and its
+    session goes on.
+    """
 
-    def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
+    def __init__(
+        self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup
+    ) -> None:
         super().__init__(launcher, output, control, tasks)
         self._calls = DecidedCalls()
         self._serving = anyio.CancelScope()  # what is done for the child beside the turns
-        # What is waited for about each question, by the vendor's own id: hooks that run, and the frontend's answer.
+        # What is waited for about each question, by the vendor's own id: hooks that run, and the
+        # frontend's answer.
         self._waits: dict[tuple[str, str], anyio.CancelScope] = {}
 
     async def turn(self, message: Message) -> None:
@@ -60,13 +68,15 @@ class ChildPerConversation(SpeakingDriver):
             await self._skip_late(child, pump)
             pump.begin(self.launcher.turns.terms())
         self._listen(pump, message)
-        if await self._end_interrupted(pump):  # while the last child was being ended, or this one started
+        # while the last child was being ended, or this one started
+        if await self._end_interrupted(pump):
             await child.stop()
             await self._forget(child)
             return
         had_system_prompt = self.launcher.standing.prefixed
         await self._answer(child, pump, message)
-        if pump.turn.is_error:  # the model may not have received the message and the system prompt in it
+        # the model may not have received the message and the system prompt in it
+        if pump.turn.is_error:
             self.launcher.standing.prefixed = had_system_prompt
         self._put_back(self._untaken(pump))
 
@@ -93,7 +103,9 @@ class ChildPerConversation(SpeakingDriver):
             over = await self._say(child, pump, prompt)
         if self._stalled:
             await child.stop()
-        if await self._end(child, pump, over=over and not self._stalled) or await self._end_interrupted(pump):
+        if await self._end(
+            child, pump, over=over and not self._stalled
+        ) or await self._end_interrupted(pump):
             return
         try:  # the stream was cut
             self.launcher.turns.again(pump)
@@ -112,8 +124,11 @@ class ChildPerConversation(SpeakingDriver):
             await self._forget(child)
             return ended
         if self._stage is Stage.SETTLED:
-            for permission in self._questions.open_questions:  # the vendor waits for no answer behind its turn
-                await self._tell(child, self._speech.decide(permission, Decision(False, interrupt=True)))
+            # the vendor waits for no answer behind its turn
+            for permission in self._questions.open_questions:
+                await self._tell(
+                    child, self._speech.decide(permission, Decision(False, interrupt=True))
+                )
             await self._say_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self.launcher.vendor.exit.interrupt)
@@ -121,7 +136,9 @@ class ChildPerConversation(SpeakingDriver):
         return True
 
     async def _skip_late(self, child: Child, pump: Pump) -> None:
-        """Skip what the child said between turns: it answers no message, and its questions go nowhere."""
+        """Skip what the child said between turns: it answers no message, and its questions go
+        nowhere.
+        """
         for _ in range(LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
@@ -169,8 +186,8 @@ class ChildPerConversation(SpeakingDriver):
     async def _forget(self, child: Child) -> None:
         """Let go of a child that has ended.
 
-        Its stderr may be held by another process: reading it ends here, before the next child gets the same
-        descriptor.
+        Its stderr may be held by another process: reading it ends here, before the next child gets
+        the same descriptor.
         """
         self._child = None
         self._serving.cancel()
@@ -178,7 +195,7 @@ class ChildPerConversation(SpeakingDriver):
             await child.drained.wait()
         self._let_go(child)
 
-    # -- what the child says -------------------------------------------------------------------------------
+    # -- what the child says -----------------------------------------------------------------------
 
     async def _pump(self, child: Child, pump: Pump) -> bool:
         self._turning = True
@@ -216,10 +233,11 @@ class ChildPerConversation(SpeakingDriver):
             case _:
                 await super()._carry_out(command)
 
-    # -- its questions -------------------------------------------------------------------------------------
+    # -- its questions -----------------------------------------------------------------------------
 
     async def _ask(self, permission: Permission) -> None:
-        if self._stage is Stage.FINISHED:  # a question behind the result is put to nobody (contract S16b)
+        # a question behind the result is put to nobody (contract S16b)
+        if self._stage is Stage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
         elif self._interrupted:  # nor is one behind an interrupt
             await self.decide(permission, Decision(False, interrupt=True))
@@ -232,7 +250,9 @@ class ChildPerConversation(SpeakingDriver):
         await self._put(permission, decision or self._questions.ask(permission))
 
     async def _run_hooks(self, permission: Permission) -> None:
-        """Run the hooks of Claude's settings files about a call, and then put its question, if it still stands."""
+        """Run the hooks of Claude's settings files about a call, and then put its question, if it
+        still stands.
+        """
         from shim.conversation.drivers.hook_runner import judged_by_hooks
         from shim.core.claude.hooks.commands import Told
 
@@ -241,7 +261,9 @@ class ChildPerConversation(SpeakingDriver):
         call = permission.call, permission.tool, permission.arguments
         with anyio.CancelScope() as running:
             self._waits[HOOKS, permission.request] = running
-            verdict = await judged_by_hooks(launcher.policy, *call, told, launcher.child_environment)
+            verdict = await judged_by_hooks(
+                launcher.policy, *call, told, launcher.child_environment
+            )
         if running.cancelled_caught:
             return
         self._waits.pop((HOOKS, permission.request), None)
@@ -253,7 +275,9 @@ class ChildPerConversation(SpeakingDriver):
     async def _put(self, permission: Permission, decision: Decision | None) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._questions.take())
-        self.launcher.setup.log("asked", level="debug", tool=permission.tool, frontend=decision is None)
+        self.launcher.setup.log(
+            "asked", level="debug", tool=permission.tool, frontend=decision is None
+        )
         if decision is not None:
             await self.decide(permission, decision)
         elif self._questions.holds(permission):
@@ -289,7 +313,9 @@ class ChildPerConversation(SpeakingDriver):
         for permission in self._questions.open_questions:
             if permission.request == request and self._questions.expired(permission) is not None:
                 await self._output.lines(self._questions.take())
-                await self._tell(child, self._speech.decide(permission, Decision(False, interrupt=True)))
+                await self._tell(
+                    child, self._speech.decide(permission, Decision(False, interrupt=True))
+                )
 
     def _end_waits(self) -> None:
         """Nothing is asked any more: neither hooks nor answers are waited for."""
@@ -299,10 +325,11 @@ class ChildPerConversation(SpeakingDriver):
         self._calls.end()
 
     async def judge(self, tool: str, arguments: Mapping[str, Any]) -> Decision:
-        """Decide about a call of a tool in the frontend's process, which is about to run: it is asked about as others.
+        """Decide about a call of a tool in the frontend's process, which is about to run: it is
+        asked about as others.
 
-        The vendor may have asked by itself; then it has its answer. An agent that asks without a word about the input
-        is told yes, and the question is put here.
+        The vendor may have asked by itself; then it has its answer. An agent that asks without a
+        word about the input is told yes, and the question is put here.
         """
         if self.pump is not None and self._turning:
             try:
@@ -317,13 +344,17 @@ class ChildPerConversation(SpeakingDriver):
         try:
             await self._ask(Permission(request, call, tool, arguments, tool, arguments))
             return await answer.decision()
-        except FrontendGoneError:  # the turn finds out too; here it would end the relays of all calls
+        except (
+            FrontendGoneError
+        ):  # the turn finds out too; here it would end the relays of all calls
             return Decision(False, message=CLOSED_STREAM)
         finally:
             self._calls.forget(request)
 
     def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """Return the id of an open call of a tool, if possible of a call with these arguments, or None."""
+        """Return the id of an open call of a tool, if possible of a call with these arguments, or
+        None.
+        """
         if self.pump is None:
             return None
         calls = [call for call in self.pump.turn.open.values() if call[1] == tool]
@@ -335,7 +366,11 @@ class ChildPerConversation(SpeakingDriver):
     def _judged_later(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
         facts = self._questions.facts
-        if permission.refusal or permission.own_arguments or permission.tool not in facts.servers.tools:
+        if (
+            permission.refusal
+            or permission.own_arguments
+            or permission.tool not in facts.servers.tools
+        ):
             return None
         if self._calls.waits(permission.request):
             return None
@@ -343,7 +378,11 @@ class ChildPerConversation(SpeakingDriver):
 
     def _allowed_before(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
-        return None if permission.refusal else self._calls.granted(permission.tool, permission.arguments)
+        return (
+            None
+            if permission.refusal
+            else self._calls.granted(permission.tool, permission.arguments)
+        )
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
@@ -353,7 +392,9 @@ class ChildPerConversation(SpeakingDriver):
         if child is None or pump is None:
             return
         call = {"tool": permission.tool, "input": permission.arguments, "call": permission.call}
-        self.launcher.setup.log("decided", level="debug", **call, allowed=decision.allow, why=decision.message)
+        self.launcher.setup.log(
+            "decided", level="debug", **call, allowed=decision.allow, why=decision.message
+        )
         try:
             answer = self._answer_to(permission, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
@@ -364,9 +405,14 @@ class ChildPerConversation(SpeakingDriver):
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
-                vendor_knows = bool(answer)  # no answer is sent if the call would run in the frontend's process
+                # no answer is sent if the call would run in the frontend's process
+                vendor_knows = bool(answer)
                 announced = decision.announced
-                await self.give(*pump.refused(permission, reason, announced=announced, vendor_knows=vendor_knows))
+                await self.give(
+                    *pump.refused(
+                        permission, reason, announced=announced, vendor_knows=vendor_knows
+                    )
+                )
         if decision.interrupt:
             pump.interrupt()
         await self._tell(child, answer)
@@ -375,20 +421,27 @@ class ChildPerConversation(SpeakingDriver):
             await self.interrupt()
 
     def _answer_to(self, permission: Permission, decision: Decision) -> bytes:
-        """What the vendor is told. A call in the frontend's process runs from here, with what was changed of it."""
+        """What the vendor is told. A call in the frontend's process runs from here, with what was
+        changed of it.
+        """
         if self._calls.decide(permission.request, decision):
             return b""
-        if decision.allow and permission.own_arguments and permission.tool in self._questions.facts.servers.tools:
+        if (
+            decision.allow
+            and permission.own_arguments
+            and permission.tool in self._questions.facts.servers.tools
+        ):
             self._calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)
         return self._speech.decide(permission, decision)
 
-    # -- what the child is told ----------------------------------------------------------------------------
+    # -- what the child is told --------------------------------------------------------------------
 
     async def _say(self, child: Child, pump: Pump, prompt: Message) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
-        `_told` is False while the child has not read all of it: an interrupt would not be read either.
+        `_told` is False while the child has not read all of it: an interrupt would not be read
+        either.
         """
         self._answering = self._told = False
         await self._tell(child, self._speech.prompt(prompt))
@@ -404,7 +457,8 @@ class ChildPerConversation(SpeakingDriver):
         if self.pump is None or self._child is None:
             return
         self.pump.interrupt()
-        if not (self._heard and self._told):  # it is still starting, or does not read: it hears nothing either
+        # it is still starting, or does not read: it hears nothing either
+        if not (self._heard and self._told):
             await self._child.stop("SIGTERM")
             return
         await self._break_off(self._child)

@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 
 class ChildPerTurn(ChildDriver):
-    """A driver that starts a child for each message. The child gets nothing but the message, and cannot ask."""
+    """A driver that starts a child for each message. The child gets nothing but the message, and
+    cannot ask.
+    """
 
     def __init__(
-        self, launcher: Launcher, output: Output, control: "Control | None" = None, started: Started | None = None
+        self,
+        launcher: Launcher,
+        output: Output,
+        control: "Control | None" = None,
+        started: Started | None = None,
     ) -> None:
         """`started` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control)
@@ -41,7 +47,9 @@ class ChildPerTurn(ChildDriver):
         self._begin_turn()
         try:
             turns = self.launcher.turns
-        except OSError as error:  # without an open file left, what reads the child cannot be loaded beside it
+        except (
+            OSError
+        ) as error:  # without an open file left, what reads the child cannot be loaded beside it
             abandon(started.process)
             await self._refuse(message, error)
             return
@@ -93,7 +101,9 @@ class ChildPerTurn(ChildDriver):
         return over
 
     def _reach(self, stage: Stage) -> None:
-        """A vendor that said that it is done has a moment to go; one that only may be done is not believed."""
+        """A vendor that said that it is done has a moment to go; one that only may be done is not
+        believed.
+        """
         if stage is Stage.SETTLED:
             self._deadlines.rest(self.launcher.end_grace)
         else:
@@ -111,7 +121,9 @@ class ChildPerTurn(ChildDriver):
         """Such a child cannot ask."""
 
     async def change(self, chosen: "Chosen") -> None:
-        """The next child is started with it. A mode binds the next call where a hook of ours judges it."""
+        """The next child is started with it. A mode binds the next call where a hook of ours judges
+        it.
+        """
         if chosen.what == "mode":
             self.launcher.tell_mode()
 

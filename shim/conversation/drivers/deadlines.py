@@ -8,10 +8,11 @@ NEVER = float("inf")
 
 
 class Deadlines:
-    """The deadlines of one child's turn, as times of the loop's clock; `timeouts` are seconds by name.
+    """The deadlines of one child's turn, as times of the loop's clock; `timeouts` are seconds by
+    name.
 
-    `end` is when the child has to be gone. `grace` is when a child that may be done has been silent for long enough.
-    `name` says which timeout limits its silence until then.
+    `end` is when the child has to be gone. `grace` is when a child that may be done has been silent
+    for long enough. `name` says which timeout limits its silence until then.
     """
 
     def __init__(self, timeouts: Mapping[str, float]) -> None:

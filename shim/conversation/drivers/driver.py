@@ -1,7 +1,8 @@
 """How a conversation is held with a vendor: a child for each message, or one child for all of them.
 
-Both are the same to the session: `turn` answers one message with one result, whatever happens to the child on the
-way; the other methods may be called while it runs. What a turn needs beside its lines comes from the pump as commands.
+Both are the same to the session: `turn` answers one message with one result, whatever happens to
+the child on the way; the other methods may be called while it runs. What a turn needs beside its
+lines comes from the pump as commands.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from shim.core.claude.control.wishes import Chosen
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
-LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read
+# the most that a pipe holds: all that a child wrote before its end is read
+LATE_BYTES = 1024 * 1024
 STDERR_CHARACTERS = 2000  # of the end of stderr, in the log
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
@@ -48,8 +50,12 @@ class Driver(Protocol):
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
 
-    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
-        """End the turn of a message that is not sent to the vendor, with a successful result and `text`."""
+    async def settle_unsent(
+        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+    ) -> None:
+        """End the turn of a message that is not sent to the vendor, with a successful result and
+        `text`.
+        """
 
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
@@ -64,7 +70,9 @@ class Driver(Protocol):
         """Another model, permission mode or effort; for a child that stays, at once."""
 
     async def steer(self) -> None:
-        """Say the messages that wait into the turn that runs, as far as the vendor takes them there."""
+        """Say the messages that wait into the turn that runs, as far as the vendor takes them
+        there.
+        """
 
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
@@ -79,7 +87,9 @@ class Driver(Protocol):
 class ChildDriver:
     """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
 
-    def __init__(self, launcher: Launcher, output: Output, control: "Control | None" = None) -> None:
+    def __init__(
+        self, launcher: Launcher, output: Output, control: "Control | None" = None
+    ) -> None:
         self.pump: Pump | None = None
         self.launcher = launcher
         self._output = output
@@ -137,7 +147,7 @@ class ChildDriver:
         """What the child has printed on stderr so far."""
         return "" if self._child is None else self._child.tail.text()
 
-    # -- what the pump gives -------------------------------------------------------------------------------
+    # -- what the pump gives -----------------------------------------------------------------------
 
     async def give(self, said: bytes, commands: Commands) -> None:
         """Give the frontend its lines, and carry out the commands that came with them."""
@@ -148,7 +158,8 @@ class ChildDriver:
         if said:
             await self._output.lines(said)
         else:
-            await anyio.lowlevel.checkpoint()  # output without lines for the frontend must not block the loop
+            # output without lines for the frontend must not block the loop
+            await anyio.lowlevel.checkpoint()
         for command in commands:
             await self._carry_out(command)
 
@@ -182,7 +193,9 @@ class ChildDriver:
                     await self.forbid(forbidden.call, forbidden.reason)
 
     async def _say_end(self, said: bytes, commands: Commands) -> None:
-        """The last lines of a turn. A frontend that has them may resume the session at once, elsewhere."""
+        """The last lines of a turn. A frontend that has them may resume the session at once,
+        elsewhere.
+        """
         for command in commands:
             if isinstance(command, Observe) and self._control is not None:
                 for one in command.seen:
@@ -192,14 +205,18 @@ class ChildDriver:
         await self._output.lines(self._withdrawn() + said)
 
     def _withdrawn(self) -> bytes:
-        """What takes open questions back from the frontend, in front of the result: nothing may stand behind it."""
+        """What takes open questions back from the frontend, in front of the result: nothing may
+        stand behind it.
+        """
         if self._control is None:
             return b""
         self._control.withdraw()
         return self._control.take()
 
     async def _pump(self, child: Child, pump: Pump) -> bool:
-        """Pump until the turn is over (True), or until stdout is at its end or a deadline has passed (False)."""
+        """Pump until the turn is over (True), or until stdout is at its end or a deadline has
+        passed (False).
+        """
         late = 0
         while not self._over:
             with self._deadlines.reading(patient=self._patient) as reading:
@@ -207,7 +224,8 @@ class ChildDriver:
             if reading.cancelled_caught:
                 if self._deadlines.passed:
                     return await self._rested(pump)
-                chunk = child.read_ready()  # the loop may have been stopped itself, while the child was not
+                # the loop may have been stopped itself, while the child was not
+                chunk = child.read_ready()
                 if not chunk:
                     self._stall(child, pump)
                     continue
@@ -232,7 +250,9 @@ class ChildDriver:
         return self._stage in (Stage.SETTLED, Stage.FINISHED) or self._stalled or asking
 
     def _stall(self, child: Child, pump: Pump) -> None:
-        """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile is still read."""
+        """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
+        is still read.
+        """
         name, seconds = self._deadlines.name, self._deadlines.seconds
         if self.launcher.recorder is not None:
             self.launcher.recorder.note("timeout", name=name, seconds=seconds)
@@ -249,7 +269,7 @@ class ChildDriver:
         """A deadline has passed; whether the turn is over with that."""
         return False
 
-    # -- a turn begins, or does not ------------------------------------------------------------------------
+    # -- a turn begins, or does not ----------------------------------------------------------------
 
     def _listen(self, pump: Pump, message: Message) -> None:
         """The turn that begins answers `message`."""
@@ -267,7 +287,9 @@ class ChildDriver:
         return pump
 
     async def _refuse(self, message: Message, error: Exception) -> None:
-        """End a turn that cannot begin with a result that says why; a mistake of ours is said like any other."""
+        """End a turn that cannot begin with a result that says why; a mistake of ours is said like
+        any other.
+        """
         await self._output.lines(self._unbegun(message).refuse(error))
 
     async def never_begin(self, message: Message) -> None:
@@ -276,8 +298,11 @@ class ChildDriver:
         said, _ = pump.close(None)
         await self._output.lines(said)
 
-    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
-        if self._child is not None and self.pump is not None:  # the child is kept for the next message
+    async def settle_unsent(
+        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+    ) -> None:
+        # the child is kept for the next message
+        if self._child is not None and self.pump is not None:
             pump = self.pump
             pump.begin(self.launcher.turns.terms())
             pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)
@@ -292,7 +317,7 @@ class ChildDriver:
             await self._say_end(*pump.close(None))
         return self._interrupted
 
-    # -- the end -------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def forbid(self, call: str, reason: str) -> None:
         """Say the result at once, then end the child; `_pump` returns when the child has gone."""
@@ -307,7 +332,9 @@ class ChildDriver:
             self._deadlines.hurry(0)
 
     async def _watch(self, child: Child) -> None:
-        """Give a child that has ended a moment for its last bytes: another process may still hold its stdout."""
+        """Give a child that has ended a moment for its last bytes: another process may still hold
+        its stdout.
+        """
         await child.ended()
         if self._child is child:
             self._deadlines.hurry(self.launcher.end_grace if self._answering else SILENT_SECONDS)
@@ -318,16 +345,23 @@ class ChildDriver:
             await child.stop(self.launcher.vendor.exit.interrupt)
             return None
         deadlines = self._deadlines
-        deadline = min(deadlines.end, deadlines.grace, anyio.current_time() + self.launcher.end_grace)
+        deadline = min(
+            deadlines.end, deadlines.grace, anyio.current_time() + self.launcher.end_grace
+        )
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:
-            await child.stop("SIGTERM" if self._interrupted else self.launcher.vendor.exit.interrupt)
+            await child.stop(
+                "SIGTERM" if self._interrupted else self.launcher.vendor.exit.interrupt
+            )
             return None
         return None if self._interrupted or self._stalled else child.exit
 
-    def _cut_short(self, pump: Pump, child_exit: Exit | None = None, stderr: str | None = None) -> bool:
-        """Whether the message is said to the vendor once more: the dialect wants that, and only a text was cut (R11).
+    def _cut_short(
+        self, pump: Pump, child_exit: Exit | None = None, stderr: str | None = None
+    ) -> bool:
+        """Whether the message is said to the vendor once more: the dialect wants that, and only a
+        text was cut (R11).
 
         `stderr` is None where the child said how its turn ended and stays.
         """
@@ -339,11 +373,15 @@ class ChildDriver:
             self._stage = Stage.RUNNING
             if self.launcher.recorder is not None:
                 self.launcher.recorder.note("retry")
-            tell(f"{self.launcher.vendor.name}: the stream was cut; the message is sent once more\n")
+            tell(
+                f"{self.launcher.vendor.name}: the stream was cut; the message is sent once more\n"
+            )
         return self._again
 
     async def _close(self, child: Child, pump: Pump) -> bool:
-        """End the child, whose stdout is at its end, and its turn; False where the message has to be said once more."""
+        """End the child, whose stdout is at its end, and its turn; False where the message has to
+        be said once more.
+        """
         child_exit = await self._ended(child)
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
@@ -370,6 +408,9 @@ def log_end(log: Log, child: Child) -> None:
         lasted = round(anyio.current_time() - child.began, 3)
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
         stderr = child.tail.text()
-        if len(stderr) > STDERR_CHARACTERS:  # whole lines: in half of one a secret is not recognised
+        # whole lines: in half of one a secret is not recognised
+        if len(stderr) > STDERR_CHARACTERS:
             stderr = stderr[-STDERR_CHARACTERS:].partition("\n")[2]
-        log("child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr)
+        log(
+            "child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr
+        )

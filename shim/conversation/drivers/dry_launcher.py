@@ -1,4 +1,6 @@
-"""A launcher that says what it would start: no program is asked anything, and no file or folder is made."""
+"""A launcher that says what it would start: no program is asked anything, and no file or folder is
+made.
+"""
 
 import os
 from collections.abc import Callable
@@ -15,12 +17,21 @@ if TYPE_CHECKING:
 
 
 class DryLauncher(Launcher):
-    """Plans a child. `files` are the texts that the child would be given, by the paths of their files."""
+    """Plans a child. `files` are the texts that the child would be given, by the paths of their
+    files.
+    """
 
     dry = True
     remembers_only = True
 
-    def __init__(self, setup: Setup, *, facts: Facts, pen: "Callable[[], Pen]", known: "Session | None" = None) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        facts: Facts,
+        pen: "Callable[[], Pen]",
+        known: "Session | None" = None,
+    ) -> None:
         super().__init__(setup, facts=facts, pen=pen, known=known)
         self.files: dict[str, str] = {}
         self.keep = self._noted
@@ -38,10 +49,14 @@ class DryLauncher(Launcher):
 
     @property
     def _folder(self) -> str:
-        return os.path.join(state_directory(self.setup.environment), "spill", self.facts.rules.session_id)
+        return os.path.join(
+            state_directory(self.setup.environment), "spill", self.facts.rules.session_id
+        )
 
 
 class CheckingLauncher(DryLauncher):
-    """Plans a child for a process that will start it. Its program is asked for its version and its help."""
+    """Plans a child for a process that will start it. Its program is asked for its version and its
+    help.
+    """
 
     remembers_only = False

@@ -1,4 +1,5 @@
-"""Runs the hooks of Claude's settings files before a call: all at once, each in a process group that is ended.
+"""Runs the hooks of Claude's settings files before a call: all at once, each in a process group
+that is ended.
 
 What they are told and what their end means is in `core.claude.hooks.commands`.
 """
@@ -17,7 +18,8 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
 from shim.process.spawn import Started, abandon, spawn
 
-OUTPUT_BYTES = 1024 * 1024  # of a hook's stdout; one that says more blocks, because nobody knows what it means
+# of a hook's stdout; one that says more blocks, because nobody knows what it means
+OUTPUT_BYTES = 1024 * 1024
 STDERR_SECONDS = 0.2  # for the rest of a hook's stderr, which another process may hold
 LONGEST_SECONDS = 660.0  # vendors wait no longer for our hook: one that is not done by then blocks
 LATE = "timed out"
@@ -32,7 +34,9 @@ async def judged_by_hooks(
     told: Told,
     environment: Mapping[str, str],
 ) -> Verdict:
-    """The verdict of all hooks that are about a call, which is said in Claude's words. Without a hook it is open."""
+    """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
+    hook it is open.
+    """
     hooks = wanted(policy.hooks, tool, arguments, policy.place)
     cwd = policy.place.cwd
     data = event(call, tool, arguments, told, cwd)
@@ -41,7 +45,11 @@ async def judged_by_hooks(
     async def run(hook: SettingsHook) -> None:
         ended = await _run(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
         late = ended.fault == LATE and hook.seconds > LONGEST_SECONDS
-        said = Verdict(False, TOO_LATE) if late else verdict_of(hook, ended, tool, arguments, policy.place)
+        said = (
+            Verdict(False, TOO_LATE)
+            if late
+            else verdict_of(hook, ended, tool, arguments, policy.place)
+        )
         verdicts.append(said)
 
     async with anyio.create_task_group() as tasks:
@@ -57,7 +65,10 @@ async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], 
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
     words = ["/bin/sh", "-c", hook.command]
     if hook.words is not None:
-        words = [shutil.which(hook.command, path=environment.get("PATH")) or hook.command, *hook.words]
+        words = [
+            shutil.which(hook.command, path=environment.get("PATH")) or hook.command,
+            *hook.words,
+        ]
     try:
         process = spawn(words, environment, cwd, feed=True)
     except ShimError as error:

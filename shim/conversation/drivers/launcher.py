@@ -1,4 +1,6 @@
-"""Starts the children of one vendor in a conversation: with its own flags, and the session that goes on."""
+"""Starts the children of one vendor in a conversation: with its own flags, and the session that
+goes on.
+"""
 
 import contextlib
 import os
@@ -48,23 +50,30 @@ HOOK = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
 
 class Program:
-    """Where a vendor's program is, and which dialect it speaks; `environment` is that of its children."""
+    """Where a vendor's program is, and which dialect it speaks; `environment` is that of its
+    children.
+    """
 
     def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
         self._setup = setup
         self._environment = environment
-        self.launcher: list[str] = []  # the words in front of the program, which may run it on another machine
+        # the words in front of the program, which may run it on another machine
+        self.launcher: list[str] = []
         self._found: list[str] = []
         self._variant: str | None = None
         self.remembered = False  # it is not started to be asked for its help
         self.probed_with: Probe | None = None
 
     def find(self) -> None:
-        """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
+        """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
+        settings.
+        """
         setup = self._setup
         if not self._found:
             self.launcher = find_launcher(setup.own.launcher, setup.environment, setup.cwd)
-            if setup.vendor.program.bundled and (setup.vendor.program.plays or not setup.environment.get("SHIM_BIN")):
+            if setup.vendor.program.bundled and (
+                setup.vendor.program.plays or not setup.environment.get("SHIM_BIN")
+            ):
                 self._found = [sys.executable, "-I", "-m", setup.vendor.program.bundled]
             else:
                 self._found = [find_program(setup.vendor, setup.own, setup.environment, setup.cwd)]
@@ -75,12 +84,17 @@ class Program:
         return [*self.launcher, *self._found]
 
     def probed(self, request: Request) -> Request:
-        """A request with what only the program itself can tell. FrontendError for a variant that it does not have."""
+        """A request with what only the program itself can tell. FrontendError for a variant that it
+        does not have.
+        """
         vendor, probe = self._setup.vendor, cache(self.probe)
         if self._variant is None:
             self._variant = self._setup.own.variant
             if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
-                keys, allowed = ("vendors", vendor.name, "variant"), ("auto", *vendor.program.variants)
+                keys, allowed = (
+                    ("vendors", vendor.name, "variant"),
+                    ("auto", *vendor.program.variants),
+                )
                 raise self._setup.settings.mistake(keys, allowed, self._variant)
             if vendor.program.probe is not None and self._variant == "auto":
                 self._variant = vendor.program.probe(probe().text())
@@ -96,7 +110,8 @@ class Program:
             command,
             setup.environment,
             self._environment,
-            trusted=own.trust_version or (bool(vendor.program.bundled) and not setup.environment.get("SHIM_BIN")),
+            trusted=own.trust_version
+            or (bool(vendor.program.bundled) and not setup.environment.get("SHIM_BIN")),
             remembered=self.remembered,
         )
 
@@ -105,12 +120,16 @@ class Program:
         from shim.process.probe import Probe
 
         command = [*self.launcher, self._found[0]]
-        self.probed_with = Probe(command, self._setup.environment, self._environment, remembered=self.remembered)
+        self.probed_with = Probe(
+            command, self._setup.environment, self._environment, remembered=self.remembered
+        )
         return self.probed_with
 
 
 class Plan(NamedTuple):
-    """A child that can be started: its command, its environment, and what else its vendor wants of the start."""
+    """A child that can be started: its command, its environment, and what else its vendor wants of
+    the start.
+    """
 
     command: list[str]
     environment: dict[str, str]
@@ -121,26 +140,35 @@ class Plan(NamedTuple):
 class Launcher:
     """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
 
-    `known` is the stored session that goes on. `refusal` is why no turn can begin: the first `start` raises it.
-    `played` gives the vendors that were asked before, where a recording is played. `dry`: it starts nothing, so neither
-    a log nor a recording is begun for it.
+    `known` is the stored session that goes on. `refusal` is why no turn can begin: the first
+    `start` raises it. `played` gives the vendors that were asked before, where a recording is
+    played. `dry`: it starts nothing, so neither a log nor a recording is begun for it.
     """
 
     dry = False
-    remembers_only = False  # no program is asked for its version or its help: what it answered before counts
+    # no program is asked for its version or its help: what it answered before counts
+    remembers_only = False
 
     def __init__(
-        self, setup: Setup, *, facts: "Facts", pen: "Callable[[], Pen]", known: "Session | None" = None
+        self,
+        setup: Setup,
+        *,
+        facts: "Facts",
+        pen: "Callable[[], Pen]",
+        known: "Session | None" = None,
     ) -> None:
         vendor, settings = setup.vendor, setup.settings
         self.setup = setup
         self.facts = facts
-        self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
+        self.timeouts = {
+            name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS
+        }
         self.standing = Standing(setup, known)
         self.refusal: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.played: Callable[[], tuple[Tried, ...]] | None = None
-        self.ahead: Started | None = None  # a child that was started before the loop, for its first message
+        # a child that was started before the loop, for its first message
+        self.ahead: Started | None = None
         self.request = Request(setup.invocation, "")  # that the last child was started for
         self.report: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
@@ -151,14 +179,18 @@ class Launcher:
         self._schema = AnswerSchema(setup)
         self.keep: Callable[..., str | None] = Keeper(setup, facts.rules.session_id)
 
-    def another(self, vendor: Vendor, environment: Mapping[str, str], known: "Session | None" = None) -> "Launcher":
-        """What starts another vendor in the same conversation; no session of this one's goes on in it but `known`."""
+    def another(
+        self, vendor: Vendor, environment: Mapping[str, str], known: "Session | None" = None
+    ) -> "Launcher":
+        """What starts another vendor in the same conversation; no session of this one's goes on in
+        it but `known`.
+        """
         setup = self.setup._replace(vendor=vendor, environment=environment, flat=True)
         made = Launcher(setup, facts=self.facts, pen=lambda: self.pen, known=known)
         made.relays = self.relays
         return made
 
-    # -- what holds for the whole conversation -------------------------------------------------------------
+    # -- what holds for the whole conversation -----------------------------------------------------
 
     @property
     def vendor(self) -> Vendor:
@@ -176,7 +208,9 @@ class Launcher:
 
     @cached_property
     def pen(self) -> "Pen":
-        """The pen of the conversation, opened when it is first asked for: a child is started without it."""
+        """The pen of the conversation, opened when it is first asked for: a child is started
+        without it.
+        """
         return self._open_pen()
 
     @cached_property
@@ -187,10 +221,12 @@ class Launcher:
         parts = self.setup, self.facts, self.standing, self._schema, self.pen
         return Turns(*parts, keep=self.keep, environment=self.child_environment)
 
-    # -- a child -------------------------------------------------------------------------------------------
+    # -- a child -----------------------------------------------------------------------------------
 
     def find(self) -> None:
-        """Look for the program, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
+        """Look for the program, once. VendorError when it is not there, FrontendError for a mistake
+        in the settings.
+        """
         self.program.find()
 
     @property
@@ -202,10 +238,16 @@ class Launcher:
         """The prompt, with the request for JSON behind it where the answer is read here.
 
         Under a rule about reading, the prompt itself makes the vendor read nothing.
-        System prompts stand before the first one for a child that has no other place for them; a command stays one.
+        System prompts stand before the first one for a child that has no other place for them; a
+        command stays one.
         """
         standing = self.standing
-        if self.vendor.sessions.prefixes and standing.listens and not standing.prefixed and not prompt.startswith("/"):
+        if (
+            self.vendor.sessions.prefixes
+            and standing.listens
+            and not standing.prefixed
+            and not prompt.startswith("/")
+        ):
             standing.prefixed = True
             prompt = self._request(prompt).with_system_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
@@ -213,7 +255,9 @@ class Launcher:
         return self._schema.asked(prompt, listens=standing.listens)
 
     def start(self, prompt: str, *, listens: bool = False) -> Started:
-        """Start a child, or give the one that runs ahead. VendorError or FrontendError when that cannot be."""
+        """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
+        cannot be.
+        """
         if self.ahead is not None:
             ahead, self.ahead = self.ahead, None
             return ahead
@@ -249,14 +293,19 @@ class Launcher:
         self.check_version()
         request = self._request(prompt)
         self._check(request)
-        standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
+        standing.asked, standing.mode = (
+            self.vendor.enforcement.asks(request),
+            request.permission_mode,
+        )
         standing.narrowing = self.policy.narrowing
         request = self.program.probed(request)
         launch, setup = self.vendor.launch(request), self.setup
         added = (*setup.own.args, *extra_arguments(setup.environment))
         environment = launch_environment(self.child_environment, launch, setup.own)
         check_programs(self.vendor, request, environment, setup.cwd)
-        return Plan([*self.program.command, *launch.arguments, *added], environment, launch, request)
+        return Plan(
+            [*self.program.command, *launch.arguments, *added], environment, launch, request
+        )
 
     def _start(self, plan: Plan) -> Started:
         setup, vendor = self.setup, self.vendor
@@ -275,8 +324,18 @@ class Launcher:
             from shim.core.secrets.redactor import redact_argv
 
             settings = {"cwd": setup.cwd, "mode": self.facts.mode, "stays": self.standing.listens}
-            setup.log("command", level="debug", argv=redact_argv(command), **settings, session=self.standing.resume)
-        track = None if setup.recorder is None else setup.recorder.child(command, setup.cwd, vendor.shown)
+            setup.log(
+                "command",
+                level="debug",
+                argv=redact_argv(command),
+                **settings,
+                session=self.standing.resume,
+            )
+        track = (
+            None
+            if setup.recorder is None
+            else setup.recorder.child(command, setup.cwd, vendor.shown)
+        )
         tail = None
         if setup.settings.redaction() == "all":
             from shim.core.secrets.redactor import RedactedTail
@@ -294,7 +353,8 @@ class Launcher:
             effort=facts.effort,
             fallback_model=told_all(invocation.fallback_model, self.setup.told),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
-            append_system_prompt=facts.append_system_prompt or invocation.system.append_system_prompt,
+            append_system_prompt=facts.append_system_prompt
+            or invocation.system.append_system_prompt,
         )
         return Request(
             servers=self._servers(),
@@ -308,14 +368,18 @@ class Launcher:
             listens=standing.listens,
             policy=policy,
             judge=HOOK,
-            session=facts.rules.session_id if invocation.session.session_id or standing.resume else "",
+            session=facts.rules.session_id
+            if invocation.session.session_id or standing.resume
+            else "",
             transcript=facts.transcript,
             mode_file=self._mode_file(),
             environment={**self.child_environment, **self.setup.own.env},
             keep=self.keep,
             files=Files(self.report_folder(), self._attach if self._attaches else None),
             unheard=unheard(
-                self.vendor, self.program.launcher, (self.setup.cwd, self.child_environment.get("HOME", ""))
+                self.vendor,
+                self.program.launcher,
+                (self.setup.cwd, self.child_environment.get("HOME", "")),
             ),
         )
 
@@ -336,13 +400,20 @@ class Launcher:
         return self.attachments.keep(data, suffix)
 
     def _servers(self) -> Servers:
-        """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for their secrets."""
+        """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
+        their secrets.
+        """
         known, later = self.facts.given_servers, self.facts.later_servers
         private = {name: server for name, server in known.items() if name in later}
-        return Servers({name: known[name] for name in known if name not in later}, {**private, **self._relays()})
+        return Servers(
+            {name: known[name] for name in known if name not in later},
+            {**private, **self._relays()},
+        )
 
     def _relays(self) -> "Mapping[str, Mapping[str, Any]]":
-        """What the vendor starts to reach the MCP servers of the frontend's process, where it can reach them."""
+        """What the vendor starts to reach the MCP servers of the frontend's process, where it can
+        reach them.
+        """
         facts, names = self.facts, self.facts.servers.names
         if not names or self.relays is None or not self.vendor.abilities.servers:
             return {}
@@ -350,7 +421,9 @@ class Launcher:
             if not self.vendor.abilities.commands:
                 raise OSError(f"{self.vendor.name} takes no MCP server that is a command")
             if self.program.launcher:
-                raise OSError(f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine")
+                raise OSError(
+                    f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine"
+                )
             relays, facts.unreachable = self.relays.entries(names), ""
         except OSError as error:
             relays, facts.unreachable = {}, str(error)
@@ -384,7 +457,9 @@ class Launcher:
         return self.setup.policy() if self.facts.policy is None else self.facts.policy
 
     def check_version(self) -> None:
-        """Check the version of the installed program, which may have been updated since the last child."""
+        """Check the version of the installed program, which may have been updated since the last
+        child.
+        """
         standing, facts = self.standing, self.facts
         known, standing.version = standing.version, self.program.check_version()
         distrust = standing.version.distrust
@@ -424,7 +499,9 @@ class Launcher:
             raise refuse_promise(self.vendor, promise, check)
 
     def report_broken_promise(self, tool: str) -> None:
-        """Record that the installed version ran a denied call of `tool`, so that it is not trusted any more."""
+        """Record that the installed version ran a denied call of `tool`, so that it is not trusted
+        any more.
+        """
         from shim.state.broken_promises import BrokenPromise, record_broken_promise
 
         standing = self.standing
@@ -432,7 +509,9 @@ class Launcher:
         reason = describe_broken_promise(self.vendor, version, tool)
         if standing.version.distrust == reason:
             return
-        record_broken_promise(BrokenPromise(self.vendor.name, version or "", tool), self.setup.environment)
+        record_broken_promise(
+            BrokenPromise(self.vendor.name, version or "", tool), self.setup.environment
+        )
         standing.version = withdraw_promises(standing.version, reason)
         tell(f"{printable(reason)}\n")
 
@@ -445,7 +524,11 @@ class Launcher:
         from shim.core.vendor.binding import unkept
 
         listens = self.standing.listens or self.facts.serving.asks
-        return unkept(self.vendor, policy, self.request._replace(permission_mode=self.facts.mode, listens=listens))
+        return unkept(
+            self.vendor,
+            policy,
+            self.request._replace(permission_mode=self.facts.mode, listens=listens),
+        )
 
     def report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
@@ -454,7 +537,10 @@ class Launcher:
         from shim.process.usage_file import ReportFile
 
         self.report = ReportFile(
-            self.vendor.surroundings.report, self.setup.environment, self.facts.rules.session_id, self.recorder
+            self.vendor.surroundings.report,
+            self.setup.environment,
+            self.facts.rules.session_id,
+            self.recorder,
         )
         return self.report.folder
 

@@ -1,4 +1,6 @@
-"""`shim translate`: a child's stdout from a file or stdin, said as Claude's stream-json. Plain blocking I/O."""
+"""`shim translate`: a child's stdout from a file or stdin, said as Claude's stream-json. Plain
+blocking I/O.
+"""
 
 import os
 import time
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 256 * 1024
 STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
 
-# With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that two runs over the
-# same bytes print the same bytes.
+# With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that
+# two runs over the same bytes print the same bytes.
 STABLE_VERSION = "2.1.327"
 STABLE_IDENTITY = "00000000-0000-4000-8000-"
 STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
@@ -44,7 +46,8 @@ def open_pen(
 ) -> "Pen":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
 
-    `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it too.
+    `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it
+    too.
     """
     if DIALECTS[dialect].flat:
         from shim.core.yume.pen import YumePen
@@ -52,7 +55,9 @@ def open_pen(
         kept = ClaudePen(fresh_identity()[1], limit=limit, tally=Tally()) if history else None
         return YumePen(identity, limit=limit, shown=shown, history=kept)
     tally = Tally() if history else None
-    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit, tally=tally)
+    return ClaudePen(
+        identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit, tally=tally
+    )
 
 
 def open_translation(
@@ -68,12 +73,15 @@ def open_translation(
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
 
-    `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the output is `stable`.
+    `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
+    output is `stable`.
     """
     vendor = find(vendor_name, flat=DIALECTS[dialect].flat)
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
-    clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
+    clock: Callable[[], int] = (
+        (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
+    )
     terms = Terms(
         vendor=VendorTerms(
             vendor.name,
@@ -94,7 +102,9 @@ def open_translation(
     pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
-    return Translation(vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES))
+    return Translation(
+        vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES)
+    )
 
 
 def _kept(session: str) -> Keep:
@@ -111,7 +121,9 @@ def _kept(session: str) -> Keep:
     return keep
 
 
-def translate(translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str) -> None:
+def translate(
+    translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str
+) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
     while chunk := os.read(source, CHUNK_BYTES):
         if said := translation.feed(chunk):

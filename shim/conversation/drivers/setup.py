@@ -1,4 +1,6 @@
-"""What a vendor is started with, and what is known of its session by now: shared by its launcher and its turns."""
+"""What a vendor is started with, and what is known of its session by now: shared by its launcher
+and its turns.
+"""
 
 import os
 from collections.abc import Mapping
@@ -30,12 +32,18 @@ if TYPE_CHECKING:
 
 
 def model_told(name: str, vendor: Vendor, settings: Settings) -> str | None:
-    """What a vendor is told for a model's name, by the maps of the settings and its own; None: its own default."""
+    """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
+    own default.
+    """
     return name if vendor.passthrough else told(name, _maps(vendor, settings))
 
 
-def models_known(vendor: Vendor, settings: Settings, environment: Mapping[str, str], cwd: str) -> tuple[str, ...]:
-    """The names of models that can be chosen, as far as they are known: of the maps, and of the vendor's own list."""
+def models_known(
+    vendor: Vendor, settings: Settings, environment: Mapping[str, str], cwd: str
+) -> tuple[str, ...]:
+    """The names of models that can be chosen, as far as they are known: of the maps, and of the
+    vendor's own list.
+    """
     if vendor.passthrough:
         return ()
     names = [name for table in _maps(vendor, settings) for name in table]
@@ -96,7 +104,9 @@ class Setup(NamedTuple):
         """The rules of the invocation and of the settings."""
         rules, settled = self.invocation.rules, self.settled
         return Policy(
-            place=Place(self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _real),
+            place=Place(
+                self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _real
+            ),
             only=rules.tools,
             deny=(
                 *read_rules(rules.disallowed_tools, source="--disallowedTools"),
@@ -135,8 +145,10 @@ class Standing:
     mode_file  the file from which a hook of ours learns the mode; "" where there is none
     changes    the mode may change while a message is answered
     tried      the vendors that were asked before this one, of which the next turn tells
-    told       the model that a child of it was told last; None while each had the vendor's own default
-    version    what the version of the installed program means for the promises of the vendor's profile
+    told       the model that a child of it was told last; None while each had the vendor's own
+               default
+    version    what the version of the installed program means for the promises of the vendor's
+               profile
     """
 
     def __init__(self, setup: Setup, known: "Session | None") -> None:
@@ -155,21 +167,28 @@ class Standing:
         self.version = VersionCheck()
 
     def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
-        """The invocation with the id of the session that begins; `fresh` where the frontend chose none.
+        """The invocation with the id of the session that begins; `fresh` where the frontend chose
+        none.
 
         An id is given once: what began under it may be there, though the vendor never said so.
         """
         invocation = invocation.with_flags(fork_session=self.forks)
-        chooses = vendor.passthrough and invocation.session.continue_last  # the session that it goes on with
-        told = (self.listens or vendor.sessions.given_id) and not chooses  # its id is ours then: one less to tell apart
+        # the session that it goes on with
+        chooses = vendor.passthrough and invocation.session.continue_last
+        # its id is ours then: one less to tell apart
+        told = (self.listens or vendor.sessions.given_id) and not chooses
         if self.started:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (self.resume or invocation.session.session_id or self.forks):
             invocation = invocation.with_flags(session_id=fresh)
-        if not vendor.passthrough and invocation.session.session_id:  # vendors compare ids case-sensitively
-            chosen: str | None = parse_uuid(invocation.session.session_id) or invocation.session.session_id
+        # vendors compare ids case-sensitively
+        if not vendor.passthrough and invocation.session.session_id:
+            chosen: str | None = (
+                parse_uuid(invocation.session.session_id) or invocation.session.session_id
+            )
             if self.forks and chosen == parse_uuid(invocation.session.resume or ""):
-                chosen = None  # the vendor already has a session with this id, and creates another id for the copy
+                # the vendor already has a session with this id, and creates another id for the copy
+                chosen = None
             invocation = invocation.with_flags(session_id=chosen)
         if vendor.sessions.given_id:
             self.given = invocation.session.session_id or (self.given if self.resume else None)
@@ -195,7 +214,9 @@ class AnswerSchema:
             self._reader = structured.reader(self._schema)
 
     def reader(self, *, listens: bool) -> "Callable[[str], Structured] | None":
-        """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a conversation."""
+        """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
+        conversation.
+        """
         return self._reader if listens or not self._vendor.abilities.structures else None
 
     def asked(self, prompt: str, *, listens: bool) -> str:

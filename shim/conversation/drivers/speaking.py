@@ -1,4 +1,6 @@
-"""What a child that stays for the conversation is told while a turn runs: messages, another model or mode, to stop."""
+"""What a child that stays for the conversation is told while a turn runs: messages, another model
+or mode, to stop.
+"""
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,7 +24,9 @@ TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing fo
 class SpeakingDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
-    def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
+    def __init__(
+        self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup
+    ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.vendor.speaks
         self._speech: Speech = launcher.vendor.speech()
@@ -54,11 +58,18 @@ class SpeakingDriver(ChildDriver):
     async def steer(self) -> None:
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
         messages = self._questions.messages
-        while (message := next((one for one in messages if one.priority not in (NOW, LATER)), None)) is not None:
+        while (
+            message := next((one for one in messages if one.priority not in (NOW, LATER)), None)
+        ) is not None:
             child, pump, stopped = self._child, self.pump, self._interrupted or self._stalled
             if not message.query:  # this message and all later messages wait for the next turn
                 return
-            if stopped or child is None or pump is None or not (self._turning and self._told and pump.steerable):
+            if (
+                stopped
+                or child is None
+                or pump is None
+                or not (self._turning and self._told and pump.steerable)
+            ):
                 return
             data = self._speech.steer(self._worded(message))
             if data is None:
@@ -70,7 +81,8 @@ class SpeakingDriver(ChildDriver):
     def _untaken(self, pump: Pump) -> list[Message]:
         """The messages that were said into the turn, and that it does not answer.
 
-        A vendor may take one in vain while it is interrupted. The real claude has not said it yet then.
+        A vendor may take one in vain while it is interrupted. The real claude has not said it yet
+        then.
         """
         count = max(self._speech.untaken(), pump.unread if self._interrupted else 0)
         return pump.steered[-count:] if count else []
@@ -80,7 +92,9 @@ class SpeakingDriver(ChildDriver):
         self._questions.messages.extendleft(reversed(messages))
 
     async def _tell(self, child: Child, data: bytes) -> None:
-        """Write to the child's stdin. A child that does not read in time is ended, and the pump comes to its end."""
+        """Write to the child's stdin. A child that does not read in time is ended, and the pump
+        comes to its end.
+        """
         with anyio.move_on_after(TELL_SECONDS) as waiting:
             await child.say(data)
         if waiting.cancelled_caught:
@@ -95,17 +109,26 @@ class SpeakingDriver(ChildDriver):
         from shim.core.vendor.binding import outdated
 
         standing = self.launcher.standing
-        return outdated(self.launcher.vendor, standing.narrowing, self.launcher.policy.narrowing, standing.asked)
+        return outdated(
+            self.launcher.vendor, standing.narrowing, self.launcher.policy.narrowing, standing.asked
+        )
 
     async def change(self, chosen: Chosen) -> None:
         """Tell the child that runs; the next one is started with it."""
         vendor, (what, value), relaunch = self.launcher.vendor, chosen, False
-        if what == "mode":  # one that is judged in only one of the two modes is launched in another way
+        # one that is judged in only one of the two modes is launched in another way
+        if what == "mode":
             mode = str(value)
             relaunch = vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
             # With rules, how a vendor is launched depends on the mode.
-            said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
-        elif what == "rules":  # a child was told those of its start, and asks about what these are about
+            said = (
+                None
+                if self.launcher.policy.ruled and vendor.enforcement.judged
+                else self._speech.mode(mode)
+            )
+        elif (
+            what == "rules"
+        ):  # a child was told those of its start, and asks about what these are about
             said, relaunch = b"", self._outdated_rules()
         elif what == "servers":  # a child is told of them when it starts
             said, relaunch = b"", True

@@ -1,7 +1,7 @@
 """`--json-schema` for vendors that cannot keep to a schema themselves (contract F11, 5.11).
 
-The prompt asks for JSON, the last text of the turn is read as the answer and held against the schema. jsonschema
-costs a tenth of a second to import, so only a turn with the flag imports it.
+The prompt asks for JSON, the last text of the turn is read as the answer and held against the
+schema. jsonschema costs a tenth of a second to import, so only a turn with the flag imports it.
 """
 
 import json
@@ -32,7 +32,9 @@ def parsed(schema: str) -> dict[str, Any]:
     except ValueError as error:
         reason = str(error)
         # The words of the real one's parser for the mistake that people make: a key without quotes.
-        raise ArgumentError(NOT_JSON + ("Expected '}'" if "property name" in reason else reason)) from None
+        raise ArgumentError(
+            NOT_JSON + ("Expected '}'" if "property name" in reason else reason)
+        ) from None
     except RecursionError:
         raise ArgumentError(NOT_JSON + "nested too deeply") from None
     if not isinstance(value, dict):
@@ -53,7 +55,8 @@ def reader(schema: str) -> Callable[[str], Structured]:
         where = error.json_path
         reason = f"{where}: {error.message[:FAULT_CHARACTERS]}"
         raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
-    # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing else.
+    # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing
+    # else.
     validator = kind(table, registry=REGISTRY)
 
     def read(text: str) -> Structured:
@@ -73,7 +76,9 @@ def reader(schema: str) -> Callable[[str], Structured]:
 
 
 def answer(text: str) -> dict[str, Any] | str:
-    """The object that a text is, or that the one code fence in it holds; else what is wrong with it."""
+    """The object that a text is, or that the one code fence in it holds; else what is wrong with
+    it.
+    """
     if not text.strip():
         return "it is empty"
     fences = _FENCE.findall(text)

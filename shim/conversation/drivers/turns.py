@@ -1,4 +1,6 @@
-"""The turns of one vendor in a conversation: on which terms each begins, and what is remembered when it has ended."""
+"""The turns of one vendor in a conversation: on which terms each begins, and what is remembered
+when it has ended.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +33,9 @@ FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
 
 
 class Turns:
-    """`keep` stores a text that is too large for a line; `environment` is that of the vendor's children."""
+    """`keep` stores a text that is too large for a line; `environment` is that of the vendor's
+    children.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class Turns:
         """Whether a stream that broke off is asked for once more (Yume's R11)."""
         return self._setup.dialect.retries
 
-    # -- a turn begins -------------------------------------------------------------------------------------
+    # -- a turn begins -----------------------------------------------------------------------------
 
     def pump(self, previous: Pump | None, reader: "Reader | None" = None) -> Pump:
         """The pump of a new child; `previous` is that of the child before it.
@@ -74,7 +78,8 @@ class Turns:
         """
         setup, vendor = self._setup, self._setup.vendor
         before = None if previous is None else previous.turn
-        if self._standing.resume is None:  # the child begins a session of its own, which was told nothing yet
+        # the child begins a session of its own, which was told nothing yet
+        if self._standing.resume is None:
             self._standing.prefixed = False
             if before is not None:
                 before.conversation.vendor_session = None
@@ -106,7 +111,9 @@ class Turns:
         return Terms(
             vendor=VendorTerms(
                 vendor.shown,
-                version=standing.version.version if standing.version.distrust or standing.version.note else None,
+                version=standing.version.version
+                if standing.version.distrust or standing.version.note
+                else None,
                 version_note=standing.version.note,
                 unattended=vendor.unattended or bool(standing.version.distrust),
                 unattended_reason=standing.version.distrust,
@@ -151,12 +158,18 @@ class Turns:
         )
 
     def _forwards_subagent_text(self) -> bool:
-        """Return whether the frontend wants texts of subagents. Yume has no flag for them and always gets them."""
-        has_flag = any(name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other)
+        """Return whether the frontend wants texts of subagents. Yume has no flag for them and
+        always gets them.
+        """
+        has_flag = any(
+            name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other
+        )
         return has_flag or self._facts.forwards_subagent_text or self._setup.dialect.asks_by_line
 
     def _list_server_names(self, policy: "Policy") -> list[str]:
-        """Return the names of MCP servers in the frontend's configuration, the rules and the vendor's settings."""
+        """Return the names of MCP servers in the frontend's configuration, the rules and the
+        vendor's settings.
+        """
         files = self._setup.vendor.surroundings.servers_in
         names = [*self._facts.given_servers, *self._facts.servers.names, *policy.server_names]
         if files:
@@ -168,13 +181,18 @@ class Turns:
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, standing = self._setup.invocation, self._standing
-        ours = invocation.streams.input_format == "stream-json" or standing.forks or standing.known is not None
-        ours = ours or bool(self._facts.rules.state_events)  # whose first line is said before the vendor's first event
+        ours = (
+            invocation.streams.input_format == "stream-json"
+            or standing.forks
+            or standing.known is not None
+        )
+        # whose first line is said before the vendor's first event
+        ours = ours or bool(self._facts.rules.state_events)
         if ours and not self._setup.vendor.passthrough:
             return self._facts.rules.session_id
         return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
-    # -- a turn has ended ----------------------------------------------------------------------------------
+    # -- a turn has ended --------------------------------------------------------------------------
 
     def again(self, pump: Pump) -> None:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
@@ -183,18 +201,25 @@ class Turns:
             pump.turn.conversation.vendor_session = None
 
     def remember(self, pump: Pump) -> None:
-        """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
+        """What the next child, and a later `--resume`, need to know. A real claude keeps its own
+        sessions.
+        """
         setup, standing, turn = self._setup, self._standing, pump.turn
         vendor, conversation = setup.vendor, turn.conversation
         if pump.finished:
             standing.answered = standing.answered or (turn.replies > 0 and not turn.is_error)
             standing.tried = ()
-            facts: dict[str, Any] = {"cause": turn.cause, "account": pump.translation.account.report()}
+            facts: dict[str, Any] = {
+                "cause": turn.cause,
+                "account": pump.translation.account.report(),
+            }
             setup.log("turn ended", **facts, ms=turn.terms.clock())
             self._tell_redacted(pump)
             self.note_account(pump)
         self._facts.cost = conversation.cost
-        self._facts.context_tokens = sum(turn.reply.last_usage.values()) or self._facts.context_tokens
+        self._facts.context_tokens = (
+            sum(turn.reply.last_usage.values()) or self._facts.context_tokens
+        )
         if turn.opening.terms.model is None and turn.model != "unknown":
             self._facts.known_model = turn.model
         place = vendor.program.place() if vendor.program.place is not None else None
@@ -203,12 +228,15 @@ class Turns:
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return
         if not place and vendor.sessions.saves_late and not standing.resume and not turn.usage:
-            own = ""  # the first reply was cut: there is nothing to resume, but the id is the frontend's
+            # the first reply was cut: there is nothing to resume, but the id is the frontend's
+            own = ""
         standing.resume, standing.forks = own or None, False
         if setup.invocation.session.no_session_persistence:
             return
         created = standing.known.created if standing.known else 0.0
-        session = store.Session(vendor.name, own, setup.cwd, turn.model, created, conversation.used(own))
+        session = store.Session(
+            vendor.name, own, setup.cwd, turn.model, created, conversation.used(own)
+        )
         store.remember(conversation.session_id, session, setup.environment)
 
     def note_account(self, pump: Pump) -> None:
@@ -227,7 +255,9 @@ class Turns:
             tell(f"{self._setup.vendor.name}: {summary(counts)}\n")
 
 
-def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> "tuple[Unhonoured, ...]":
+def _unhonoured(
+    vendor: Vendor, request: Request, unheeded: tuple[str, ...]
+) -> "tuple[Unhonoured, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
     if policy is None or not (policy.allowed or unheeded):
@@ -238,7 +268,8 @@ def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> 
 
 
 def _judge(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
-    """Return the judge of calls that the vendor makes without asking, or None if no rule restricts them.
+    """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
+    them.
 
     A vendor whose promises do not hold is not expected to deny a forbidden call itself.
     """
@@ -251,4 +282,10 @@ def _judge(vendor: Vendor, request: Request, standing: Standing) -> "Judge | Non
     questions = request.listens or bound.own
     if standing.version.distrust:
         return Judge(policy, questions=questions)
-    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first, asked=standing.asked)
+    return Judge(
+        policy,
+        questions=questions,
+        told=bound.told,
+        says_first=bound.says_first,
+        asked=standing.asked,
+    )

@@ -1,4 +1,6 @@
-"""The vendors of a list that may answer in each other's place: the one that is asked now, and the ones behind it."""
+"""The vendors of a list that may answer in each other's place: the one that is asked now, and the
+ones behind it.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +10,9 @@ from shim.core.reading.typed import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A vendor of the list: its launcher, and whether one child of it serves the whole conversation (`listens`)."""
+    """A vendor of the list: its launcher, and whether one child of it serves the whole conversation
+    (`listens`).
+    """
 
     launcher: Launcher
     listens: bool
@@ -17,9 +21,9 @@ class Candidate(NamedTuple):
 class Candidates:
     """The vendors called `names`, in this order; the first one is asked first.
 
-    `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of a name; from then on
-    the frontend's questions are answered for that vendor. `same_vendor`: the names are ways of one vendor, and the next
-    way is only taken where no session began.
+    `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of
+    a name; from then on the frontend's questions are answered for that vendor. `same_vendor`: the
+    names are ways of one vendor, and the next way is only taken where no session began.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Which vendors a conversation is meant for: the first place that names any (surface page, The vendor of a turn)."""
+"""Which vendors a conversation is meant for: the first place that names any (surface page, The
+vendor of a turn).
+"""
 
 from collections.abc import Mapping
 
@@ -35,7 +37,8 @@ def choose(
 ) -> Choice:
     """The vendors of a conversation. FrontendError where no place names any.
 
-    `configured` are those of the settings file, `session` is the vendor of the session that goes on.
+    `configured` are those of the settings file, `session` is the vendor of the session that goes
+    on.
     """
     named, model = routed(invocation.model, VENDORS)
     sayings = (
@@ -47,7 +50,12 @@ def choose(
         ("the settings file", configured),
     )
     place, names = next(
-        ((place, names) for place, said in sayings if (names := tuple(name for name in said if name))), ("", ())
+        (
+            (place, names)
+            for place, said in sayings
+            if (names := tuple(name for name in said if name))
+        ),
+        ("", ()),
     )
     if any(name == REPLAY or name.startswith(PLAYS) for name in names):
         shown = printable(",".join(names))[:60]
@@ -58,12 +66,16 @@ def choose(
     if invocation.session.resume:
         names = names[:1]  # a session has one vendor, also one that is not known here
     if named is not None and (named,) != names:
-        tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
+        tell(
+            f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n"
+        )
         model = None
     if names:
         return Choice(names, model, place)
     there = found_on_path(readable(), environment, cwd)
-    found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+    found = (
+        ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+    )
     raise FrontendError(
         "no vendor was chosen",
         hint=f"set SHIM_VENDOR, `vendor` in {settings_path(invocation, environment)}, "

@@ -1,8 +1,9 @@
 """Several vendors for one conversation: the next of a list is asked where one does not answer.
 
-A vendor that cannot start, is not logged in or is rate-limited before it said a word passes the message on; the
-frontend sees one turn, of the vendor that answered. Once a vendor has answered, the conversation is its own: no other
-one knows what was said in it. While none has, each message is asked of the whole list.
+A vendor that cannot start, is not logged in or is rate-limited before it said a word passes the
+message on; the frontend sees one turn, of the vendor that answered. Once a vendor has answered, the
+conversation is its own: no other one knows what was said in it. While none has, each message is
+asked of the whole list.
 """
 
 import contextlib
@@ -24,16 +25,21 @@ from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, Tried
 from shim.core.vendor.pump import Pump
 
-# After this time the vendor that was asked answers, and no other vendor is asked. A missing login shows in a second or
-# two. Vendors often wait for a rate limit to pass; one that still waits then is given up.
+# After this time the vendor that was asked answers, and no other vendor is asked. A missing login
+# shows in a second or two. Vendors often wait for a rate limit to pass; one that still waits then
+# is given up.
 HOLD_SECONDS = 30.0
 WAY_SECONDS = 90.0  # for a vendor to open its session, until it is driven in another way
 
 
 class Fallback:
-    """The driver of whichever vendor answers. `driver` is the first candidate's, `drive` makes that of another one."""
+    """The driver of whichever vendor answers. `driver` is the first candidate's, `drive` makes that
+    of another one.
+    """
 
-    def __init__(self, driver: ChildDriver, candidates: Candidates, drive: Callable[[Candidate], ChildDriver]) -> None:
+    def __init__(
+        self, driver: ChildDriver, candidates: Candidates, drive: Callable[[Candidate], ChildDriver]
+    ) -> None:
         self._driver = driver
         self._candidates = candidates
         self._drive = drive
@@ -69,8 +75,12 @@ class Fallback:
             await driver.stop()
             self._driver = self._begun(self._candidates.first())
 
-    async def _ask(self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]) -> Tried | None:
-        """Ask one vendor; the reason why another one has to be asked, None where this one has answered."""
+    async def _ask(
+        self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]
+    ) -> Tried | None:
+        """Ask one vendor; the reason why another one has to be asked, None where this one has
+        answered.
+        """
         driver.launcher.standing.tried = before
         if not self._candidates.left:
             await driver.turn(message)
@@ -89,11 +99,14 @@ class Fallback:
             raise failure
         if hold.why is not None:
             self._note(driver, hold.why)
-            driver.pump = driver.launcher.turns.pump(last)  # a signal that comes now finds a turn that has not begun
+            # a signal that comes now finds a turn that has not begun
+            driver.pump = driver.launcher.turns.pump(last)
         return hold.why
 
     async def _expire(self, driver: ChildDriver) -> None:
-        """A vendor that has said nothing for long is the one that answers, unless it only waits for its model."""
+        """A vendor that has said nothing for long is the one that answers, unless it only waits for
+        its model.
+        """
         seconds = WAY_SECONDS if self._candidates.same_vendor else HOLD_SECONDS
         await anyio.sleep(seconds)
         pump = driver.pump
@@ -121,13 +134,17 @@ class Fallback:
         vendor = candidate.launcher.vendor
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
         if self._candidates.same_vendor:
-            tell(f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n")
+            tell(
+                f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n"
+            )
         else:
             tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
         return self._begun(candidate)
 
     def _begun(self, candidate: Candidate) -> ChildDriver:
-        """The driver of another vendor, which goes on where the last turn that the frontend saw has ended."""
+        """The driver of another vendor, which goes on where the last turn that the frontend saw has
+        ended.
+        """
         self._hold_back(candidate.launcher)
         driver = self._drive(candidate)
         driver.pump = self._said
@@ -140,10 +157,14 @@ class Fallback:
         launcher.turns.make_pump = partial(HeldPump, self._hold)
 
     async def never_begin(self, message: Message) -> None:
-        """End the turn of a message that was interrupted before a vendor was asked, or between two vendors."""
+        """End the turn of a message that was interrupted before a vendor was asked, or between two
+        vendors.
+        """
         await self._driver.never_begin(message)
 
-    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
+    async def settle_unsent(
+        self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
+    ) -> None:
         await self._driver.settle_unsent(message, text, notice)
 
     async def interrupt(self) -> None:

@@ -1,7 +1,8 @@
 """The pump of a vendor in a list. Its output is held until no other vendor can take its place.
 
-A driver sees a pump like any other. What the vendor says is held until the turn is certain to be its own; then all of
-it comes at once. Where the vendor does not answer, its turn ends without a line, and the hold has the reason.
+A driver sees a pump like any other. What the vendor says is held until the turn is certain to be
+its own; then all of it comes at once. Where the vendor does not answer, its turn ends without a
+line, and the hold has the reason.
 """
 
 from shim.core.api_errors import Cause
@@ -11,17 +12,21 @@ from shim.core.vendor.commands import NO_COMMANDS, Ask, Commands, Remember, Said
 from shim.core.vendor.pump import Known, Pump
 from shim.core.vendor.translation import Translation
 
-HOLD_BYTES = 1024 * 1024  # of a child's output; a vendor that has printed more is not replaced any more
+# of a child's output; a vendor that has printed more is not replaced any more
+HOLD_BYTES = 1024 * 1024
 
 
 class Hold:
     """What the vendor that is asked has said while another one may still take its place.
 
-    `why` is the reason why another vendor is to be asked, `started` whether a child was started before that.
+    `why` is the reason why another vendor is to be asked, `started` whether a child was started
+    before that.
     """
 
     def __init__(self, *, same_vendor: bool = False) -> None:
-        """`same_vendor`: the next one is another way of the same vendor, which is taken until a session begins."""
+        """`same_vendor`: the next one is another way of the same vendor, which is taken until a
+        session begins.
+        """
         self.holds = False
         self.same_vendor = same_vendor
         self._clear()
@@ -39,7 +44,8 @@ class Hold:
         self._clear()
 
     def keep(self, heard: int, said: bytes, commands: Commands) -> Commands:
-        """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out all the same.
+        """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out
+        all the same.
 
         A session is not remembered while another vendor's may take its place.
         """
@@ -73,7 +79,12 @@ class Hold:
 
 class HeldPump(Pump):
     def __init__(
-        self, hold: Hold, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
+        self,
+        hold: Hold,
+        translation: Translation,
+        *,
+        saves_late: bool = False,
+        known: Known = (None, True),
     ) -> None:
         super().__init__(translation, saves_late=saves_late, known=known)
         self._hold = hold
@@ -89,8 +100,11 @@ class HeldPump(Pump):
         return hold.release(b"", kept) if spoken or hold.full else (b"", kept)
 
     def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
-        # A child that has gone is asked again by another vendor, if there is one; a child that stays by itself first.
-        passed = self._hold.holds and stderr is not None and self._why(child_exit, stderr) is not None
+        # A child that has gone is asked again by another vendor, if there is one; a child that
+        # stays by itself first.
+        passed = (
+            self._hold.holds and stderr is not None and self._why(child_exit, stderr) is not None
+        )
         return not passed and super().retry(child_exit, stderr)
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
@@ -105,7 +119,9 @@ class HeldPump(Pump):
 
     def refuse(self, error: Exception) -> bytes:
         if self._hold.holds and isinstance(error, VendorError | ModeError):
-            self._hold.drop(tried(self.turn.terms.vendor.name, error.cause, str(error)), started=False)
+            self._hold.drop(
+                tried(self.turn.terms.vendor.name, error.cause, str(error)), started=False
+            )
             return b""
         return self._hold.release(super().refuse(error))[0]
 
@@ -129,7 +145,9 @@ class HeldPump(Pump):
         return why is not None
 
     def _why(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
-        """Why the turn is another vendor's, or another way's of the same vendor, where this one opened no session."""
+        """Why the turn is another vendor's, or another way's of the same vendor, where this one
+        opened no session.
+        """
         if self._hold.same_vendor and self._session() is not None:
             return None
         return self.unanswered(child_exit, stderr, whatever=self._hold.same_vendor)

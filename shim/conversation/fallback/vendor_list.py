@@ -1,4 +1,6 @@
-"""The vendors that a person named for a conversation: one vendor, or a list whose first usable vendor begins."""
+"""The vendors that a person named for a conversation: one vendor, or a list whose first usable
+vendor begins.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +17,8 @@ OF_ONE_VENDOR = ("SHIM_BIN", "SHIM_ARGS")
 
 
 class VendorList:
-    """The vendors called `names`, in this order. FrontendError for an unknown name, and for too many names.
+    """The vendors called `names`, in this order. FrontendError for an unknown name, and for too
+    many names.
 
     several      there is more than one vendor
     translated   no line of a real claude passes as it is: another vendor may answer in its place
@@ -33,7 +36,9 @@ class VendorList:
         flat: bool,
         interactive: bool,
     ) -> None:
-        """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the frontend's (Yume)."""
+        """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the
+        frontend's (Yume).
+        """
         self._names = tuple(dict.fromkeys(names))
         self._settings = settings
         self._environment = environment
@@ -44,7 +49,9 @@ class VendorList:
         self.skipped: list[Tried] = []
         self.left = self._names
         if len(self._names) > MOST_VENDORS:
-            raise FrontendError(f"the list has {len(self._names)} vendors; at most {MOST_VENDORS} are allowed")
+            raise FrontendError(
+                f"the list has {len(self._names)} vendors; at most {MOST_VENDORS} are allowed"
+            )
         for name in self._names if self.several else ():
             if name not in VENDORS:
                 find(name)
@@ -52,8 +59,8 @@ class VendorList:
     def first(self, mode: str) -> Vendor:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
-        With mode "" the modes are not compared, because the frontend can still choose one. The turn of the last vendor
-        reports why this vendor cannot start either.
+        With mode "" the modes are not compared, because the frontend can still choose one. The turn
+        of the last vendor reports why this vendor cannot start either.
         """
         while len(self.left) > 1:
             vendor = find(self.left[0], flat=True)
@@ -90,5 +97,7 @@ class VendorList:
         return {key: value for key, value in self._environment.items() if key not in OF_ONE_VENDOR}
 
     def model(self, name: str, model: str | None) -> str | None:
-        """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's for each."""
+        """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's
+        for each.
+        """
         return model if name == self._names[0] or (model and claudes(model)) else None

@@ -1,4 +1,6 @@
-"""The two ways in which one vendor can be driven: the other one answers where the first does not start."""
+"""The two ways in which one vendor can be driven: the other one answers where the first does not
+start.
+"""
 
 from shim.conversation.drivers.launcher import Launcher, serving
 from shim.conversation.fallback.candidates import Candidate, Candidates
@@ -8,20 +10,25 @@ from shim.state.config import ONE_WAY, TWO_WAY
 
 
 def ways(first: Candidate, other: Launcher, *, listens: bool) -> Candidates:
-    """The candidates of a vendor. `listens`: one child of the `other` launcher serves the conversation too."""
+    """The candidates of a vendor. `listens`: one child of the `other` launcher serves the
+    conversation too.
+    """
     made = {TWO_WAY: first, ONE_WAY: Candidate(other, listens)}
 
     def prepare(name: str) -> Candidate:
         candidate = made[name]
         facts, vendor = candidate.launcher.facts, candidate.launcher.vendor
-        wider = vendor.unattended and facts.mode != BYPASS  # the mode may have changed since the start
+        # the mode may have changed since the start
+        wider = vendor.unattended and facts.mode != BYPASS
         if name == ONE_WAY and (wider or facts.hooks or facts.mode not in vendor.modes):
             candidate.launcher.refusal = FrontendError(
                 f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",
                 hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
             )
             return Candidate(candidate.launcher, listens=False)
-        candidate.launcher.facts.serve(serving(candidate.launcher.vendor, listens=candidate.listens))
+        candidate.launcher.facts.serve(
+            serving(candidate.launcher.vendor, listens=candidate.listens)
+        )
         return candidate
 
     return Candidates((TWO_WAY, ONE_WAY), (), prepare, same_vendor=True)

@@ -1,7 +1,7 @@
 """The clients of a hub: what is said to all of them, at each one's own pace.
 
-A client reads the log until it has come to its end; from then on it is told what is said as it is said. One that reads
-too slowly goes back to the log, and is told so.
+A client reads the log until it has come to its end; from then on it is told what is said as it is
+said. One that reads too slowly goes back to the log, and is told so.
 """
 
 from collections import deque
@@ -18,7 +18,8 @@ from shim.core.bridge.questions import Outcome, Question, Questions
 
 BATCH_LINES = 256  # that are read from the log at once for a client
 BATCH_BYTES = 512 * 1024
-RECENT_BYTES = 1024 * 1024  # of the last lines, kept for those who fall behind a little: many of them cost no reading
+# of the last lines, kept for those who fall behind a little: many of them cost no reading
+RECENT_BYTES = 1024 * 1024
 CLIENTS = 256  # at once; more are no persons
 HELLO_SECONDS = 10.0  # that a client has for its first frame
 
@@ -32,10 +33,17 @@ class Spoken(NamedTuple):
 
 
 class Audience:
-    """`number` is that of the last line in the log. `facts` gives the frames of what is true now: state and driver."""
+    """`number` is that of the last line in the log. `facts` gives the frames of what is true now:
+    state and driver.
+    """
 
     def __init__(
-        self, commands: list[Command], questions: Questions, generation: int, number: int, facts: Callable[[], bytes]
+        self,
+        commands: list[Command],
+        questions: Questions,
+        generation: int,
+        number: int,
+        facts: Callable[[], bytes],
     ) -> None:
         self.clients: dict[int, Client] = {}
         self.block = OpenBlock()
@@ -51,9 +59,13 @@ class Audience:
 
     def __iter__(self) -> Iterator[Client]:
         """Those who have said hello."""
-        return (client for client in self.clients.values() if client.hello is not None and not client.dropped)
+        return (
+            client
+            for client in self.clients.values()
+            if client.hello is not None and not client.dropped
+        )
 
-    # -- coming and going ---------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------
 
     def join(self, number: int, now: float) -> Client:
         client = self.clients[number] = Client(number, now)
@@ -82,17 +94,21 @@ class Audience:
     def _is_known(self, cursor: Cursor) -> bool:
         """Return whether the log contains the line of a cursor.
 
-        The log may have lost the last lines of a former generation in a crash of the machine. This generation has used
-        the numbers of these lines again.
+        The log may have lost the last lines of a former generation in a crash of the machine. This
+        generation has used the numbers of these lines again.
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.number
         return 0 < cursor.generation < self.generation and 0 <= cursor.number <= self._inherited
 
     def _name(self, said: str) -> str:
-        """A name that nobody has, and that nobody had who settled a question: a client knows its own answer by it."""
+        """A name that nobody has, and that nobody had who settled a question: a client knows its
+        own answer by it.
+        """
         taken = {client.name for client in self.clients.values()} | self._questions.settlers
-        count = next(count for count in range(1, len(taken) + 2) if self._numbered(said, count) not in taken)
+        count = next(
+            count for count in range(1, len(taken) + 2) if self._numbered(said, count) not in taken
+        )
         return self._numbered(said, count)
 
     @staticmethod
@@ -117,7 +133,7 @@ class Audience:
         self._ready.pop(number, None)
         return self.clients.pop(number, None)
 
-    # -- what is said -------------------------------------------------------------------------------------------------
+    # -- what is said ------------------------------------------------------------------------------
 
     def say(self, client: Client, data: bytes) -> None:
         """An answer to a client's own frame."""
@@ -195,7 +211,7 @@ class Audience:
             client.stale = True
             self._ready[client.number] = None
 
-    # -- what is written ----------------------------------------------------------------------------------------------
+    # -- what is written ---------------------------------------------------------------------------
 
     def ready(self) -> list[int]:
         return list(self._ready)
@@ -283,7 +299,9 @@ class Audience:
     def _level(self, client: Client) -> None:
         """Tell a client what it does not know of the questions, as far as there is room."""
         missed = [(question, False) for question in client.told - self._questions.open.keys()]
-        missed += [(question, True) for question in self._questions.open if question not in client.told]
+        missed += [
+            (question, True) for question in self._questions.open if question not in client.told
+        ]
         for question, is_open in missed:
             if client.full:
                 break

@@ -7,7 +7,8 @@ from shim.core.bridge.frames import Hello, RefusedError, frame
 
 QUEUE_LINES = 256  # that wait for a client; one who is further behind goes on from the log
 QUEUE_BYTES = 2 * 1024 * 1024
-REPLIES = 1024  # to frames of its own, which stand in no log; a client that does not read so many is a flood
+# to frames of its own, which stand in no log; a client that does not read so many is a flood
+REPLIES = 1024
 REPLY_BYTES = 4 * 1024 * 1024
 
 
@@ -31,12 +32,13 @@ class Item(NamedTuple):
 
 
 class Client:
-    """`cursor` is the number of the last line that was queued, `mark` that of the last one before it came.
+    """`cursor` is the number of the last line that was queued, `mark` that of the last one before
+    it came.
 
-    `live`: it is told what is said as it is said; otherwise it reads the log. `reading` is the number behind which a
-    read was asked for. `told` are the questions that it believes to be open; `level`: they are. `deaf`: it answers
-    none. `muted`: it came in the middle of a block whose beginning it cannot be told. `stale`: the state, or who
-    drives, changed since it was told.
+    `live`: it is told what is said as it is said; otherwise it reads the log. `reading` is the
+    number behind which a read was asked for. `told` are the questions that it believes to be open;
+    `level`: they are. `deaf`: it answers none. `muted`: it came in the middle of a block whose
+    beginning it cannot be told. `stale`: the state, or who drives, changed since it was told.
     """
 
     __slots__ = (
@@ -147,7 +149,8 @@ class Client:
 class Roles:
     """Who may do what: one client drives, the others watch.
 
-    `driver` is the client that drives. `owner`: only who drives, or drove last, may answer questions.
+    `driver` is the client that drives. `owner`: only who drives, or drove last, may answer
+    questions.
     """
 
     def __init__(self, *, owner: bool) -> None:
@@ -163,19 +166,26 @@ class Roles:
     def may_drive(self, client: Client) -> None:
         """RefusedError for a client that only watches."""
         if not client.drives:
-            raise RefusedError("watch-only", 'this client said hello with the role "watch"; connect with "drive"')
+            raise RefusedError(
+                "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
+            )
 
     def drives(self, client: Client) -> None:
         """RefusedError for who may not drive now: a watcher, or one beside the driver."""
         self.may_drive(client)
         if self.driver is not None and self.driver is not client:
-            raise RefusedError("not-driver", f"{self.driver.name} drives this session; `take` drives instead of it")
+            raise RefusedError(
+                "not-driver", f"{self.driver.name} drives this session; `take` drives instead of it"
+            )
 
     def answers(self, client: Client) -> None:
         """RefusedError for who may not answer a question."""
         self.may_drive(client)
         if self._owner and client is not (self._last if self.driver is None else self.driver):
-            raise RefusedError("not-owner", "only who drives this session answers here (bridge_answers); `take` drives")
+            raise RefusedError(
+                "not-owner",
+                "only who drives this session answers here (bridge_answers); `take` drives",
+            )
 
     def may_answer(self, client: Client) -> bool:
         """Whether it may answer a question, and can."""

@@ -19,7 +19,9 @@ class Tell(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read the lines behind a number for a client, as `Log.read` does, and hand them to `Hub.replayed`."""
+    """Read the lines behind a number for a client, as `Log.read` does, and hand them to
+    `Hub.replayed`.
+    """
 
     client: int
     after: int
@@ -28,7 +30,9 @@ class Read(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Write what waits for a client, then close its connection. The hub has forgotten it with `Hub.left`."""
+    """Write what waits for a client, then close its connection. The hub has forgotten it with
+    `Hub.left`.
+    """
 
     client: int
     reason: str
@@ -41,7 +45,9 @@ class Changed(NamedTuple):
 
 
 class End(NamedTuple):
-    """End the session: a client asked for it. The host calls `Hub.close` when the conversation is over."""
+    """End the session: a client asked for it. The host calls `Hub.close` when the conversation is
+    over.
+    """
 
     by: str
 

@@ -1,4 +1,6 @@
-"""The hub's side of the conversation: what it is told, what of that is logged, and what follows from it."""
+"""The hub's side of the conversation: what it is told, what of that is logged, and what follows
+from it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -29,16 +31,20 @@ def taken(entries: Iterable[Entry]) -> Iterator[str]:
     for entry in entries:
         if b'"isReplay":true' in entry.line:
             line = read_line(entry.line)
-            if isinstance(line, dict) and line.get("isReplay") is True and isinstance(line.get("uuid"), str):
+            if (
+                isinstance(line, dict)
+                and line.get("isReplay") is True
+                and isinstance(line.get("uuid"), str)
+            ):
                 yield line["uuid"]
 
 
 class Conversation:
     """What the hub knows of the session, and how it talks to it.
 
-    `waiting` are the messages that were told and not yet taken: their uuid and their size; `senders` are the clients
-    that said them, and under which id. `messages` are the ids of
-    those that were told; `done` are other frames by client and id, with what each was answered.
+    `waiting` are the messages that were told and not yet taken: their uuid and their size;
+    `senders` are the clients that said them, and under which id. `messages` are the ids of those
+    that were told; `done` are other frames by client and id, with what each was answered.
     """
 
     def __init__(
@@ -67,14 +73,15 @@ class Conversation:
         self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
         self.senders: dict[str, tuple[Client, str]] = {}
-        self.turn_of: int | None = None  # whose message the turn answers: 0 for nobody's here, None where it names none
+        # whose message the turn answers: 0 for nobody's here, None where it names none
+        self.turn_of: int | None = None
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
         self._facts: Mapping[str, Any] = {}
         for message in known:
             self.messages["", message] = True
 
-    # -- what is told to it -------------------------------------------------------------------------------------------
+    # -- what is told to it ------------------------------------------------------------------------
 
     def tell(self, line: Mapping[str, Any]) -> bytes:
         """A line of its stdin; gives back the line, without its newline."""
@@ -88,13 +95,23 @@ class Conversation:
 
     def message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
         """A person's message. RefusedError if too many wait."""
-        line: dict[str, Any] = {"type": "user", "message": message, "parent_tool_use_id": None, "uuid": uuid}
+        line: dict[str, Any] = {
+            "type": "user",
+            "message": message,
+            "parent_tool_use_id": None,
+            "uuid": uuid,
+        }
         if priority in PRIORITIES:
             line["priority"] = priority
         data = dump(line)
         most = self.session.frame_bytes
-        if len(self.waiting) >= WAITING or (self.waiting and sum(self.waiting.values()) + len(data) > most):
-            raise RefusedError("too-many", f"{len(self.waiting)} messages wait for their turn already; send it later")
+        if len(self.waiting) >= WAITING or (
+            self.waiting and sum(self.waiting.values()) + len(data) > most
+        ):
+            raise RefusedError(
+                "too-many",
+                f"{len(self.waiting)} messages wait for their turn already; send it later",
+            )
         if not self.session.name:
             self.session = self.session._replace(name=name_of(message))
         self.waiting[uuid] = len(data)
@@ -111,12 +128,18 @@ class Conversation:
 
     def respond(self, identity: str, response: Mapping[str, Any]) -> bytes:
         """Answer a request of the session's; gives back the line."""
-        return self.tell({"type": "control_response", "response": {**response, "request_id": identity}})
+        return self.tell(
+            {"type": "control_response", "response": {**response, "request_id": identity}}
+        )
 
-    # -- questions and asks -------------------------------------------------------------------------------------------
+    # -- questions and asks ------------------------------------------------------------------------
 
-    def settle(self, identity: str, by: str | None, how: str, body: Mapping[str, Any] | None = None) -> None:
-        """Settle an open question, with an answer of ours or a client's, or because the session wants none."""
+    def settle(
+        self, identity: str, by: str | None, how: str, body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Settle an open question, with an answer of ours or a client's, or because the session
+        wants none.
+        """
         outcome = self.questions.settle(identity, by, how)
         if outcome is None:
             return
@@ -136,7 +159,8 @@ class Conversation:
             self.settle(question.question, by, how, denial(question, message) if message else None)
 
     def deny_unheard(self) -> None:
-        """Deny what nobody who is here can answer, if who drives cannot: a run of its own would have denied it.
+        """Deny what nobody who is here can answer, if who drives cannot: a run of its own would
+        have denied it.
 
         A question of a turn that answers somebody else waits: it is none of the driver's.
         """
@@ -150,7 +174,9 @@ class Conversation:
             self.settle(question.question, None, "deny", denial(question, message))
 
     def release(self) -> None:
-        """What clients forbade that have gone holds no longer, once no turn runs or waits that began under it."""
+        """What clients forbade that have gone holds no longer, once no turn runs or waits that
+        began under it.
+        """
         if not self.situation.active and not self.waiting and self.ceilings.released():
             self.keep()
 
@@ -162,12 +188,18 @@ class Conversation:
             self.tell_rules({}, Request(None, "", "apply_flag_settings"))
 
     def tell_mode(self, request: Request, body: Mapping[str, Any] = NO_BODY) -> None:
-        """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError as `request`."""
-        self.request({**body, "subtype": "set_permission_mode", "mode": self.ceilings.mode}, request)
+        """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError
+        as `request`.
+        """
+        self.request(
+            {**body, "subtype": "set_permission_mode", "mode": self.ceilings.mode}, request
+        )
         self.ceilings.told_mode = self.ceilings.mode
 
     def tell_rules(self, settings: Mapping[str, Any], request: Request) -> None:
-        """The rules of all clients, if there ever were any, beside other settings. RefusedError as `request`."""
+        """The rules of all clients, if there ever were any, beside other settings. RefusedError as
+        `request`.
+        """
         told, (deny, ask) = dict(settings), self.ceilings.rules
         if deny or ask or self.ceilings.told_rules != ((), ()):
             told["permissions"] = {"deny": deny, "ask": ask}
@@ -175,7 +207,9 @@ class Conversation:
         self.ceilings.told_rules = deny, ask
 
     def reported(self, mode: str) -> None:
-        """The conversation says which mode it is in. Where nobody told it that, its agent has chosen it."""
+        """The conversation says which mode it is in. Where nobody told it that, its agent has
+        chosen it.
+        """
         self.session = self.session._replace(mode=mode)
         if mode != self.ceilings.told_mode and not self.requests.pending("set_permission_mode"):
             self.ceilings.choose(mode)
@@ -189,18 +223,22 @@ class Conversation:
         else:
             self.audience.say(ask.client, frame("ask", id=ask.identity, request=ask.request))
 
-    # -- what is true now ---------------------------------------------------------------------------------------------
+    # -- what is true now --------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """The keys of a `state` frame."""
-        return self.situation.facts([question.request for question in self.questions.open.values()], bool(self.waiting))
+        return self.situation.facts(
+            [question.request for question in self.questions.open.values()], bool(self.waiting)
+        )
 
     def _now(self) -> bytes:
         chosen = {"model": self.session.model, "mode": self.session.mode}
         return frame("state", **self.facts(), **chosen) + frame("driver", client=self.roles.name)
 
     def changed(self) -> None:
-        """Tell whoever wants to know, if the state or the driver is another one; of the detail alone `later`."""
+        """Tell whoever wants to know, if the state or the driver is another one; of the detail
+        alone `later`.
+        """
         facts = self._kept()
         if {**facts, "detail": self._facts.get("detail")} != self._facts:
             self._tell_facts(facts)
@@ -228,39 +266,56 @@ class Conversation:
             self.deny_unheard()
 
     def taken(self, uuid: object) -> int | None:
-        """A message that the session has taken, or given back, is no longer waiting; the client whose it is."""
+        """A message that the session has taken, or given back, is no longer waiting; the client
+        whose it is.
+        """
         known = self.waiting.pop(str(uuid), None) is not None
         sender = self.senders.pop(str(uuid), None)
         return sender[0].number if sender else 0 if known else None
 
     def unanswered(self) -> None:
-        """The session ends: whoever said a message that waits is told that nobody answers it, and so is the log."""
+        """The session ends: whoever said a message that waits is told that nobody answers it, and
+        so is the log.
+        """
         if not self.waiting:
             return
         for uuid in self.waiting:
             self.record(NOTED, dump({"kind": "unanswered", "message": uuid}))
             client, mark = self.senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.audience.clients:
-                self.audience.say(client, frame("refused", id=mark, reason="ended", text=UNANSWERED))
+                self.audience.say(
+                    client, frame("refused", id=mark, reason="ended", text=UNANSWERED)
+                )
         self.commands.append(Changed({**self._facts, "unanswered": len(self.waiting)}))
 
     def begun(self, uuid: object) -> None:
-        """The session answers a message, also one that is said into its turn: a turn is whose it was first."""
+        """The session answers a message, also one that is said into its turn: a turn is whose it
+        was first.
+        """
         asker = self.taken(uuid)
         self.turn_of = asker if self.turn_of is None else self.turn_of
 
-    # -- what a client is answered ------------------------------------------------------------------------------------
+    # -- what a client is answered -----------------------------------------------------------------
 
     def accept(self, client: Client, identity: str) -> None:
         """What a frame asked for was done."""
         if identity:
-            self.finish(client, identity, frame("accepted", id=identity) if client.knows("accepted") else b"")
+            self.finish(
+                client,
+                identity,
+                frame("accepted", id=identity) if client.knows("accepted") else b"",
+            )
 
     def finish(self, client: Client, identity: str, answer: bytes) -> None:
         """The answer to a frame, which is the answer to the same frame again too."""
         kept = answer
         if len(answer) > ANSWER_BYTES:
-            kept = frame("refused", id=identity, reason="bad-frame", text="this was answered already; use another id")
+            kept = frame(
+                "refused",
+                id=identity,
+                reason="bad-frame",
+                text="this was answered already; use another id",
+            )
         self.done[client.number, identity] = kept
         self.audience.say(client, answer)
 

@@ -1,49 +1,72 @@
-"""The frames between a host and its clients: one JSON object a line, both ways (design page "bridge", Frames).
+"""The frames between a host and its clients: one JSON object a line, both ways (design page
+"bridge", Frames).
 
-A frame has its `kind`; unknown keys are ignored, and so is an unknown kind of the host's. Times are milliseconds since
+A frame has its `kind`; unknown keys are ignored, and so is an unknown kind of the host's. Times are
+milliseconds since
 1970. What a frame of each kind has:
 
 From a client (every one may have an `id`; the same id twice is one frame):
 
-    hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null), replay (false: no
-               history), partial (false: no partial lines), knows (the optional kinds that it understands)
-    message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes that of the line
+    hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null),
+               replay (false: no
+               history), partial (false: no partial lines), knows (the optional kinds that it
+                   understands)
+    message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes that of
+               the line
     answer     question, decision (the body of an answer to can_use_tool)
     interrupt  nothing
     model      model (a name, or null for the first one)
-    mode       mode (a permission mode). It holds as far as the ceilings of others let it; its client's own is lifted
-    narrow     id, and either mode (no wider one is to hold) or deny and ask (rules), for as long as this client is here
+    mode       mode (a permission mode). It holds as far as the ceilings of others let it; its
+               client's own is lifted
+    narrow     id, and either mode (no wider one is to hold) or deny and ask (rules), for as long as
+               this client is here
                and for what was asked for meanwhile                                            optional
     take       nothing: this client drives from now on
     release    nothing: nobody drives
     end        nothing: the session ends; the answer is `bye`
-    request    id, request (any other control request of Claude's)                             optional
-    reply      id (of an `ask`), response (the body of Claude's control_response)              optional
-    deaf       nothing: this client answers no question (any more); one that only it could answer, because it drives
+    request    id, request (any other control request of Claude's)
+               optional
+    reply      id (of an `ask`), response (the body of Claude's control_response)
+               optional
+    deaf       nothing: this client answers no question (any more); one that only it could answer,
+               because it drives
                and nobody else may, is denied                                                  optional
 
 From the host:
 
-    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, bypass (whether
-               bypassPermissions may be chosen), pid, version, generation, number (of the last line), state (an object
-               as in `state`), driver, questions (the ids of those that are open; each follows as a frame when the
-               client is in sync), settled (question, by, how of the last question that was settled, or null), chosen
-               (the mode without what clients forbid), initialize, init, knows, differs (only where the client's
+    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model,
+               mode, bypass (whether
+               bypassPermissions may be chosen), pid, version, generation, number (of the last
+                   line), state (an object
+               as in `state`), driver, questions (the ids of those that are open; each follows as a
+                   frame when the
+               client is in sync), settled (question, by, how of the last question that was settled,
+                   or null), chosen
+               (the mode without what clients forbid), initialize, init, knows, differs (only where
+                   the client's
                protocol is another one: a sentence)
-    line       number, generation, at, line; without `number` it is a partial line. `line` is always the last key
+    line       number, generation, at, line; without `number` it is a partial line. `line` is always
+               the last key
     synced     number: what was said before the client came is told. Once
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
-    question   question (its id), at, until (when it is denied if nobody answers; left out if it never is), request
+    question   question (its id), at, until (when it is denied if nobody answers; left out if it
+               never is), request
                (the body of Claude's request)
-    settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt, cancelled, ended)
+    settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt,
+               cancelled, ended)
     state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
     driver     client (its name, or null)
-    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives). A message
-               that was accepted and still waits when the session ends is refused so, with the reason "ended"
+    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one
+               drives). A message
+               that was accepted and still waits when the session ends is refused so, with the
+                   reason "ended"
     bye        reason
-    accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)  optional
-    response   id, response (the body of Claude's control_response)                            optional
-    ask        id, request (a hook's or a server's, which this client brought)                 optional
+    accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)
+               optional
+    response   id, response (the body of Claude's control_response)
+               optional
+    ask        id, request (a hook's or a server's, which this client brought)
+               optional
 """
 
 from collections.abc import Mapping
@@ -61,11 +84,14 @@ DRIVE, WATCH = "drive", "watch"
 ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
 NAME_CHARACTERS = 64  # of a client's name
 LINE = b',"line":'
-FULL = " clients are connected already"  # how the reason of a `bye` ends that lets nobody else in, behind how many
+# how the reason of a `bye` ends that lets nobody else in, behind how many
+FULL = " clients are connected already"
 
 
 class Cursor(NamedTuple):
-    """A place in a session's log: a life of its host, and the number of the last line that was seen."""
+    """A place in a session's log: a life of its host, and the number of the last line that was
+    seen.
+    """
 
     generation: int
     number: int
@@ -88,7 +114,8 @@ class FrameError(ValueError):
 
 
 class RefusedError(Exception):
-    """A frame that is not obeyed. `reason` is a word for programs, `str(error)` a sentence for persons.
+    """A frame that is not obeyed. `reason` is a word for programs, `str(error)` a sentence for
+    persons.
 
     bad-frame     it cannot be read, or stands where it has no place
     bad-decision  an answer that cannot be given
@@ -116,7 +143,12 @@ def frame(kind: str, **keys: object) -> bytes:
 
 def line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
     """The frame of a whole line, which is copied as it is."""
-    return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (number, generation, at, line)
+    return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (
+        number,
+        generation,
+        at,
+        line,
+    )
 
 
 def partial_frame(at: int, line: bytes) -> bytes:
@@ -155,7 +187,9 @@ def identity(said: Mapping[str, Any]) -> str:
 
 
 def read_hello(said: Mapping[str, Any]) -> Hello:
-    """A client's first frame. A cursor that cannot be read is one that is not there: the whole log is said again."""
+    """A client's first frame. A cursor that cannot be read is one that is not there: the whole log
+    is said again.
+    """
     protocol, role, knows = said.get("protocol"), said.get("role"), said.get("knows")
     if protocol.__class__ is not int or protocol < 1:
         raise FrameError("hello has `protocol`, a number from 1")

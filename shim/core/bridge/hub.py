@@ -1,10 +1,12 @@
 """The hub of a session: the conversation on one side, any number of clients on the other.
 
-Sans-IO. The host tells it what came (`joined`, `heard`, `left`, `said`, `tick`, `replayed`, `close`), carries out what
-`take` gives back, in its order, and only then writes what `outgoing` gives for each client of `ready`: so nothing is
-told to anybody that is not in the log. `outgoing` may leave commands too.
+Sans-IO. The host tells it what came (`joined`, `heard`, `left`, `said`, `tick`, `replayed`,
+`close`), carries out what `take` gives back, in its order, and only then writes what `outgoing`
+gives for each client of `ready`: so nothing is told to anybody that is not in the log. `outgoing`
+may leave commands too.
 
-    hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds, clock=time.monotonic)
+    hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds,
+        clock=time.monotonic)
     hub.open()                                  # asks the conversation for its `initialize`
     hub.joined(1); hub.heard(1, b'{"kind":"hello",…}')
     for command in hub.take(): …                # Append, Tell, Read, Drop, Changed, End
@@ -21,7 +23,15 @@ from shim.core.bridge.audience import Spoken
 from shim.core.bridge.client import Client
 from shim.core.bridge.commands import Append, Command
 from shim.core.bridge.conversation import Conversation
-from shim.core.bridge.frames import FrameError, RefusedError, frame, identity, line_frame, partial_frame, read_frame
+from shim.core.bridge.frames import (
+    FrameError,
+    RefusedError,
+    frame,
+    identity,
+    line_frame,
+    partial_frame,
+    read_frame,
+)
 from shim.core.bridge.log import SAID, Entry, Record
 from shim.core.bridge.obedience import Obedience
 from shim.core.bridge.questions import ASKING, LEFT, TOO_MANY, Question, denial, late
@@ -38,8 +48,8 @@ CONTROL = ("control_request", "control_response", "control_cancel_request")
 class Hub:
     """`generation` is this life of the host, `number` that of the last line in the log.
 
-    `mint` gives a fresh UUID, `wall` milliseconds since 1970, `clock` seconds that never go back. `known` are the ids
-    of messages that former lives have taken.
+    `mint` gives a fresh UUID, `wall` milliseconds since 1970, `clock` seconds that never go back.
+    `known` are the ids of messages that former lives have taken.
     """
 
     def __init__(
@@ -58,7 +68,7 @@ class Hub:
         self._clock = clock
         self._lines = LineSplitter(INBOUND_BYTES)
 
-    # -- what the host tells ------------------------------------------------------------------------------------------
+    # -- what the host tells -----------------------------------------------------------------------
 
     def open(self) -> None:
         """The conversation can hear us: it is asked for its `initialize`."""
@@ -66,7 +76,9 @@ class Hub:
         self._it.changed()
 
     def prompt(self, message: Mapping[str, Any], uuid: str) -> None:
-        """The message that the session was started with. RefusedError as for a client's; it is said once, as those."""
+        """The message that the session was started with. RefusedError as for a client's; it is said
+        once, as those.
+        """
         if ("", uuid) not in self._it.messages:
             self._it.message(message, uuid)
             self._it.messages["", uuid] = True
@@ -89,7 +101,9 @@ class Hub:
         said: Mapping[str, Any] = {}
         try:
             if len(raw) > self._it.session.frame_bytes:
-                raise FrameError(f"a frame has at most {self._it.session.frame_bytes} bytes (max_inbound_bytes)")
+                raise FrameError(
+                    f"a frame has at most {self._it.session.frame_bytes} bytes (max_inbound_bytes)"
+                )
             said = read_frame(raw)
             if (said["kind"] == "hello") != (heard.hello is None):
                 raise FrameError("hello is the first frame, and comes once")
@@ -179,8 +193,8 @@ class Hub:
             it.settle(overdue, None, "timeout", late(question))
 
     def close(self, reason: str, failed: str = "") -> None:
-        """The session is over: open questions are denied, and everybody is told. `failed` says why, where nobody
-        stopped it."""
+        """The session is over: open questions are denied, and everybody is told. `failed` says why,
+        where nobody stopped it."""
         it = self._it
         if it.ended:
             return
@@ -193,10 +207,12 @@ class Hub:
             it.audience.drop(client, reason)
 
     def count_unanswered(self) -> int:
-        """Return the number of messages without a result: waiting messages, and the message of the current turn."""
+        """Return the number of messages without a result: waiting messages, and the message of the
+        current turn.
+        """
         return len(self._it.waiting) + self._it.situation.active
 
-    # -- what the host has to do --------------------------------------------------------------------------------------
+    # -- what the host has to do -------------------------------------------------------------------
 
     def take(self) -> list[Command]:
         """The commands since the last call."""
@@ -209,7 +225,9 @@ class Hub:
         return [] if self._it.commands else self._it.audience.ready()
 
     def outgoing(self, client: int, most: int = OUTGOING_BYTES) -> bytes:
-        """The next frames for a client, about `most` bytes: at least one frame, and never a part of one."""
+        """The next frames for a client, about `most` bytes: at least one frame, and never a part of
+        one.
+        """
         return self._it.audience.outgoing(client, most)
 
     @property
@@ -232,7 +250,7 @@ class Hub:
         """The state, as in a `state` frame."""
         return self._it.facts()
 
-    # -- what a line says ---------------------------------------------------------------------------------------------
+    # -- what a line says --------------------------------------------------------------------------
 
     def _whole(self, line: Mapping[str, Any]) -> None:
         it, kind = self._it, line.get("type")
@@ -250,7 +268,9 @@ class Hub:
         if line.get("subtype") == "init":
             it.init = line
             model = line.get("model")
-            it.session = it.session._replace(model=model if isinstance(model, str) else it.session.model)
+            it.session = it.session._replace(
+                model=model if isinstance(model, str) else it.session.model
+            )
         mode = line.get("permissionMode")
         if isinstance(mode, str) and mode:
             it.reported(mode)
@@ -306,10 +326,16 @@ class Hub:
         if client is None:
             return
         if request.body:
-            answer = frame("response", id=request.identity, response={**response, "request_id": request.identity})
+            answer = frame(
+                "response",
+                id=request.identity,
+                response={**response, "request_id": request.identity},
+            )
             it.finish(client, request.identity, answer if client.knows("response") else b"")
         elif failed:
-            self._refuse(client, {"id": request.identity or None}, "failed", str(response.get("error")))
+            self._refuse(
+                client, {"id": request.identity or None}, "failed", str(response.get("error"))
+            )
         else:
             it.accept(client, request.identity)
 

@@ -1,4 +1,5 @@
-"""The durable log of a session, as the hub and the host see it: a small port with many possible backends.
+"""The durable log of a session, as the hub and the host see it: a small port with many possible
+backends.
 
 The cast of a session is the first one. A suite of tests tries every backend (tests/bridge).
 """
@@ -12,7 +13,8 @@ NOTED = "n"  # a fact, as JSON: a question that was settled, another driver
 
 
 class Record(NamedTuple):
-    """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its newline.
+    """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its
+    newline.
 
     Only whole lines of the conversation have a number; the number of others is 0.
     """
@@ -44,10 +46,13 @@ class Log(Protocol):
         """The number of the last line, 0 before there is one."""
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write them so that they survive the death of this process. OSError: none of them may be told."""
+        """Write them so that they survive the death of this process. OSError: none of them may be
+        told.
+        """
 
     def read(self, after: int, most: int, size: int) -> Sequence[Entry]:
-        """The lines behind a number, at most `most`, and no further one from `size` bytes on; none at the end.
+        """The lines behind a number, at most `most`, and no further one from `size` bytes on; none
+        at the end.
 
         The first has a higher number than `after` + 1 where older lines were dropped.
         """

@@ -16,7 +16,13 @@ from shim.core.bridge.frames import (
     identity,
     read_hello,
 )
-from shim.core.bridge.questions import changes_mode, check_updates, hook_grant, read_answer, without_grant
+from shim.core.bridge.questions import (
+    changes_mode,
+    check_updates,
+    hook_grant,
+    read_answer,
+    without_grant,
+)
 from shim.core.bridge.requests import Ask, Request
 from shim.core.bridge.session import Ceiling
 from shim.core.policy.policy import BYPASS
@@ -31,8 +37,8 @@ RULES = 1000  # of one client
 SETTINGS = ("effortLevel", "permissions")  # that a client may change in a session that others share
 FLAGS, SAID = "narrow", "apply_flag_settings"  # the doors by which a client brings what it forbids
 MODE = "set_permission_mode"
-# Requests by which a frontend of a real claude runs a tool that nobody judges, chooses the folder that rules and trust
-# are about, writes settings files, or lets others in.
+# Requests by which a frontend of a real claude runs a tool that nobody judges, chooses the folder
+# that rules and trust are about, writes settings files, or lets others in.
 UNSHARED = (
     *("mcp_call", "set_cwd", "add_directory", "register_repo_root"),
     *("update_settings", "remote_control", "channel_enable"),
@@ -93,12 +99,16 @@ class Obedience:
         it.audience.begin(client)
 
     def obey(self, client: Client, said: Said) -> None:
-        """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited for."""
+        """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
+        for.
+        """
         mark, it = identity(said), self._it
         does = self._kinds.get(said["kind"])
         if does is None:
             if mark:
-                raise RefusedError("unknown-kind", f"this host knows protocol {PROTOCOL}, and no such frame in it")
+                raise RefusedError(
+                    "unknown-kind", f"this host knows protocol {PROTOCOL}, and no such frame in it"
+                )
             return
         if said["kind"] != "reply" and mark:
             if it.requests.waits(client, mark):
@@ -109,7 +119,7 @@ class Obedience:
         if does(client, said, mark):
             it.accept(client, mark)
 
-    # -- one method a kind: whether the frame is done with it ---------------------------------------------------------
+    # -- one method a kind: whether the frame is done with it --------------------------------------
 
     def _message(self, client: Client, said: Said, mark: str) -> bool:
         it, message = self._it, said.get("message")
@@ -143,22 +153,30 @@ class Obedience:
             it.audience.say(client, outcome.frame)
             return False
         how, body = read_answer(question, said.get("decision"), bypass=it.session.bypass)
-        if how == "allow" and self._changes_mode(client, question.request.get("tool_name"), body, client.number):
+        if how == "allow" and self._changes_mode(
+            client, question.request.get("tool_name"), body, client.number
+        ):
             self._lift(client)
         it.settle(named, client.name, how, body)
         return True
 
     def _changes_mode(self, client: Client, tool: object, body: Said, lifted: int | None) -> bool:
-        """Whether allowing a call changes the mode. RefusedError where that is not the client's to do, or where a
-        ceiling of another than `lifted` is in the way."""
+        """Whether allowing a call changes the mode. RefusedError where that is not the client's to
+        do, or where a ceiling of another than `lifted` is in the way."""
         it, modes = self._it, [UNPLANNED] if tool == PLANNED else []
         if changes_mode(body):
-            it.roles.drives(client)  # as for a frame `mode`: whoever drives is not surprised by a wider session
-            updates = body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
-            modes += [str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one]
+            # as for a frame `mode`: whoever drives is not surprised by a wider session
+            it.roles.drives(client)
+            updates = (
+                body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
+            )
+            modes += [
+                str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one
+            ]
         if not all(it.ceilings.allow(lifted, mode) for mode in modes):
             raise RefusedError(
-                "wider", f"another frontend lets this session be in no wider mode than {it.ceilings.mode}"
+                "wider",
+                f"another frontend lets this session be in no wider mode than {it.ceilings.mode}",
             )
         return tool == PLANNED or changes_mode(body)
 
@@ -174,7 +192,9 @@ class Obedience:
         if not isinstance(model, str | None):
             raise FrameError("model has `model`, a name or null")
         self._it.roles.drives(client)
-        self._it.request({"subtype": "set_model", "model": model}, Request(client, mark, "set_model"))
+        self._it.request(
+            {"subtype": "set_model", "model": model}, Request(client, mark, "set_model")
+        )
         return False
 
     def _mode(self, client: Client, said: Said, mark: str) -> bool:
@@ -183,12 +203,16 @@ class Obedience:
         return False
 
     def _choose(self, said: Said, request: Request, body: Said = NO_BODY) -> None:
-        """The mode that a driver chooses holds as far as others let it; its own ceiling is its own to lift."""
+        """The mode that a driver chooses holds as far as others let it; its own ceiling is its own
+        to lift.
+        """
         mode, client = said.get("mode"), request.client
         assert client is not None
         self._allowed(mode)
         lifted = self._it.ceilings.of(client.number, FLAGS)._replace(mode="")
-        undo = self._change(client, FLAGS, "told_mode", lifted, "default" if mode == "manual" else str(mode))
+        undo = self._change(
+            client, FLAGS, "told_mode", lifted, "default" if mode == "manual" else str(mode)
+        )
         self._told(undo, lambda: self._it.tell_mode(request._replace(undo=undo), body))
 
     def _lift(self, client: Client) -> None:
@@ -198,8 +222,8 @@ class Obedience:
     def _change(
         self, client: Client, door: str, told: str, ceiling: Ceiling, chosen: str | None = None
     ) -> Callable[[], None]:
-        """Change what a client forbids, and what is chosen. Gives back what undoes it where the conversation was not
-        told; what was changed again meanwhile stays."""
+        """Change what a client forbids, and what is chosen. Gives back what undoes it where the
+        conversation was not told; what was changed again meanwhile stays."""
         ceilings, audience = self._it.ceilings, self._it.audience
         before, brought = ceilings.chosen, ceilings.of(client.number, door)
         if chosen is not None:
@@ -225,7 +249,9 @@ class Obedience:
             raise
 
     def _narrow(self, client: Client, said: Said, mark: str) -> bool:
-        """What a client forbids beside the others. It asks for no driver: nobody's rights become more by it."""
+        """What a client forbids beside the others. It asks for no driver: nobody's rights become
+        more by it.
+        """
         it, mode = self._it, said.get("mode")
         it.roles.may_drive(client)
         if mode is not None and mode not in NARROWEST_FIRST:
@@ -234,10 +260,14 @@ class Obedience:
         whole = it.ceilings.of(client.number, FLAGS).and_also(more)
         undo = self._change(client, FLAGS, "told_rules" if mode is None else "told_mode", whole)
         # What was told and is not answered yet may still be refused.
-        if mode is not None and (it.ceilings.mode != it.ceilings.told_mode or it.requests.pending(MODE)):
+        if mode is not None and (
+            it.ceilings.mode != it.ceilings.told_mode or it.requests.pending(MODE)
+        ):
             request = Request(client, mark, MODE, undo=undo)
             self._told(undo, lambda: it.tell_mode(request))
-        elif mode is None and (it.ceilings.rules != it.ceilings.told_rules or it.requests.pending(SAID)):
+        elif mode is None and (
+            it.ceilings.rules != it.ceilings.told_rules or it.requests.pending(SAID)
+        ):
             request = Request(client, mark, SAID, undo=undo)
             self._told(undo, lambda: it.tell_rules({}, request))
         else:
@@ -245,17 +275,23 @@ class Obedience:
         return False
 
     def _settings(self, client: Client, settings: object, request: Request) -> None:
-        """Of a client's settings what narrows, and the effort; all clients' rules are told beside each other."""
+        """Of a client's settings what narrows, and the effort; all clients' rules are told beside
+        each other.
+        """
         it = self._it
         if not isinstance(settings, dict):
             raise FrameError("apply_flag_settings has `settings`, an object")
         permissions = settings.get("permissions")
         given = permissions if isinstance(permissions, dict) else {}
         others = [key for key in settings if settings[key] and key not in SETTINGS]
-        others += [f"permissions.{key}" for key in given if given[key] and key not in ("deny", "ask")]
+        others += [
+            f"permissions.{key}" for key in given if given[key] and key not in ("deny", "ask")
+        ]
         if others or (permissions and not given):
             what = ", ".join(map(printable, others)) or "permissions"
-            raise RefusedError("wider", f"a session that lives takes no settings but deny, ask and effort: {what}")
+            raise RefusedError(
+                "wider", f"a session that lives takes no settings but deny, ask and effort: {what}"
+            )
         passed = {key: settings[key] for key in settings if key == "effortLevel"}
         brought = Ceiling("", *_rules(given)) if given else it.ceilings.of(client.number, SAID)
         undo = self._change(client, SAID, "told_rules", brought)
@@ -265,7 +301,9 @@ class Obedience:
         if not isinstance(mode, str) or not mode:
             raise FrameError("mode has `mode`, the name of a permission mode")
         if mode == BYPASS and not self._it.session.bypass:
-            raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")
+            raise RefusedError(
+                "bypass", f"{BYPASS} can be chosen only if the session began with it"
+            )
 
     def _take(self, client: Client, said: Said, mark: str) -> bool:
         self._it.roles.may_drive(client)
@@ -291,9 +329,13 @@ class Obedience:
             it.roles.may_drive(client)
         else:
             it.roles.drives(client)
-        brings = body["subtype"] == "initialize" and (body.get("hooks") or body.get("sdkMcpServers"))
+        brings = body["subtype"] == "initialize" and (
+            body.get("hooks") or body.get("sdkMcpServers")
+        )
         if brings and not client.knows("ask"):
-            raise RefusedError("bad-frame", "hooks and servers of a client need `ask` in what it knows")
+            raise RefusedError(
+                "bad-frame", "hooks and servers of a client need `ask` in what it knows"
+            )
         request = Request(client, mark, body["subtype"], body=True)
         if body["subtype"] == MODE:
             self._choose(body, request, body)
@@ -308,7 +350,8 @@ class Obedience:
     def _pass_on(self, client: Client, body: Said, request: Request) -> None:
         if body["subtype"] in UNSHARED:
             raise RefusedError(
-                "wider", f"a session that lives takes no {body['subtype']}: it is not one frontend's own"
+                "wider",
+                f"a session that lives takes no {body['subtype']}: it is not one frontend's own",
             )
         if body["subtype"] != "initialize":
             self._it.request(body, request)
@@ -327,7 +370,8 @@ class Obedience:
         return False
 
     def _within_rights(self, client: Client, ask: Ask, response: Said) -> Said:
-        """A hook's answer. What it allows is left out where the client may not, so that the call is asked about.
+        """A hook's answer. What it allows is left out where the client may not, so that the call is
+        asked about.
 
         A hook lifts no ceiling, not even its own client's: another hook may deny what it allows.
         """
@@ -338,7 +382,9 @@ class Obedience:
         try:
             it.roles.answers(client)
             check_updates(body, bypass=it.session.bypass)
-            self._changes_mode(client, about.get("tool_name") if isinstance(about, dict) else None, body, None)
+            self._changes_mode(
+                client, about.get("tool_name") if isinstance(about, dict) else None, body, None
+            )
         except RefusedError:
             return {**response, "response": without_grant(answer)}
         return response
@@ -352,7 +398,10 @@ class Obedience:
 def _rules(said: Said) -> list[tuple[str, ...]]:
     """The rules that deny, and those that ask. FrameError for what is no list of rules."""
     found = [said.get(key) or () for key in ("deny", "ask")]
-    if not all(isinstance(rules, list | tuple) and all(isinstance(rule, str) for rule in rules) for rules in found):
+    if not all(
+        isinstance(rules, list | tuple) and all(isinstance(rule, str) for rule in rules)
+        for rules in found
+    ):
         raise FrameError("`deny` and `ask` are lists of rules")
     if sum(map(len, found)) > RULES:
         raise RefusedError("too-many", f"a client brings at most {RULES} rules")

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-OPEN_BYTES = 1024 * 1024  # of a block that is open; of a longer one newcomers get the whole line alone
+# of a block that is open; of a longer one newcomers get the whole line alone
+OPEN_BYTES = 1024 * 1024
 
 
 class OpenBlock:

@@ -17,13 +17,16 @@ PASSED = {  # the keys of an answer that are passed on; all others are left out
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
 }
-NAMING = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")  # what may not be another's in an answer
+# what may not be another's in an answer
+NAMING = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
 
 
 class Question(NamedTuple):
-    """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the steady clock.
+    """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the
+    steady clock.
 
-    `until` is when the question is denied if it is not answered, in milliseconds since 1970, or None.
+    `until` is when the question is denied if it is not answered, in milliseconds since 1970, or
+    None.
     """
 
     question: str
@@ -86,10 +89,14 @@ class Questions:
         return [each.question for each in self.open.values() if now - each.since >= seconds]
 
 
-def read_answer(question: Question, decision: object, *, bypass: bool) -> tuple[str, dict[str, Any]]:
-    """How a decision settles a question, and the body of Claude's answer. RefusedError for one that cannot be read.
+def read_answer(
+    question: Question, decision: object, *, bypass: bool
+) -> tuple[str, dict[str, Any]]:
+    """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
+    cannot be read.
 
-    The call that it allows is the question's own; `bypass`: it may choose the mode bypassPermissions.
+    The call that it allows is the question's own; `bypass`: it may choose the mode
+    bypassPermissions.
     """
     if not isinstance(decision, dict):
         raise RefusedError("bad-decision", "a decision is an object")
@@ -97,7 +104,11 @@ def read_answer(question: Question, decision: object, *, bypass: bool) -> tuple[
     if request.get("subtype") == ELICITATION:
         return _elicited(decision)
     named = {"toolUseID": request.get("tool_use_id"), "tool_use_id": request.get("tool_use_id")}
-    named |= {"tool_name": request.get("tool_name"), "request_id": question.question, "question": question.question}
+    named |= {
+        "tool_name": request.get("tool_name"),
+        "request_id": question.question,
+        "question": question.question,
+    }
     for key in NAMING:
         if key in decision and decision[key] != named[key]:
             raise RefusedError("bad-decision", f"`{key}` names another call than the question's")
@@ -124,7 +135,9 @@ def _elicited(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if decision.get("behavior") == "deny":
         action = "decline"
     if action not in ("accept", "decline", "cancel"):
-        raise RefusedError("bad-decision", 'a decision has `action`, "accept", "decline" or "cancel"')
+        raise RefusedError(
+            "bad-decision", 'a decision has `action`, "accept", "decline" or "cancel"'
+        )
     body = {"action": action}
     if action == "accept" and isinstance(decision.get("content"), dict):
         body["content"] = decision["content"]
@@ -135,7 +148,11 @@ def denial(question: Question, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
     if question.request.get("subtype") == ELICITATION:
         return {"action": "cancel"}
-    return {"behavior": "deny", "message": message, "toolUseID": question.request.get("tool_use_id")}
+    return {
+        "behavior": "deny",
+        "message": message,
+        "toolUseID": question.request.get("tool_use_id"),
+    }
 
 
 def late(question: Question) -> dict[str, Any]:
@@ -148,7 +165,10 @@ def changes_mode(body: Mapping[str, Any]) -> bool:
     updates = body.get("updatedPermissions")
     return updates is not None and (
         not isinstance(updates, list)
-        or any(not isinstance(one, dict) or one.get("type") == "setMode" or "mode" in one for one in updates)
+        or any(
+            not isinstance(one, dict) or one.get("type") == "setMode" or "mode" in one
+            for one in updates
+        )
     )
 
 
@@ -157,25 +177,40 @@ def check_updates(body: Mapping[str, Any], *, bypass: bool) -> None:
     updates = body.get("updatedPermissions")
     if not bypass and _widens(updates):
         raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")
-    if isinstance(updates, list) and any(isinstance(update, dict) and _takes_back(update) for update in updates):
-        raise RefusedError("wider", "no answer takes back a rule that denies or asks but one of this session's answers")
+    if isinstance(updates, list) and any(
+        isinstance(update, dict) and _takes_back(update) for update in updates
+    ):
+        raise RefusedError(
+            "wider",
+            "no answer takes back a rule that denies or asks but one of this session's answers",
+        )
 
 
 def hook_grant(answer: object) -> Mapping[str, Any] | None:
-    """What a hook allows, as the body of an answer to a question about its call; None where it allows nothing."""
+    """What a hook allows, as the body of an answer to a question about its call; None where it
+    allows nothing.
+    """
     said = _table(answer)
     specific = _table(said.get("hookSpecificOutput"))
     decision = specific.get("decision")  # of the event PermissionRequest
     if _allows(decision):
         return _table(decision)
-    return {} if _allows(specific.get("permissionDecision")) or said.get("decision") == "approve" else None
+    return (
+        {}
+        if _allows(specific.get("permissionDecision")) or said.get("decision") == "approve"
+        else None
+    )
 
 
 def without_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
     said = {key: value for key, value in answer.items() if key != "decision" or value != "approve"}
     if specific := _table(said.get("hookSpecificOutput")):
-        kept = (key for key in specific if key not in ("decision", "permissionDecision") or not _allows(specific[key]))
+        kept = (
+            key
+            for key in specific
+            if key not in ("decision", "permissionDecision") or not _allows(specific[key])
+        )
         said["hookSpecificOutput"] = {key: specific[key] for key in kept}
     return said
 
@@ -198,6 +233,8 @@ def _widens(updates: object) -> bool:
 
 
 def _takes_back(update: Mapping[str, Any]) -> bool:
-    """Whether a change of the permissions may remove a rule that narrows, which a flag or a settings file has said."""
+    """Whether a change of the permissions may remove a rule that narrows, which a flag or a
+    settings file has said.
+    """
     removes = update.get("type") in ("removeRules", "replaceRules")
     return removes and update.get("behavior") != "allow" and update.get("destination") != "session"

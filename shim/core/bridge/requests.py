@@ -1,8 +1,8 @@
 """Control requests between the conversation and the clients, in both directions.
 
-`Requests` were put to the conversation. `Asks` are what the session asks of a client's own program: its hooks, and the
-MCP servers that live in it. Nothing ever runs unjudged because somebody left: without the client whose hook judges a
-call, the call is denied.
+`Requests` were put to the conversation. `Asks` are what the session asks of a client's own program:
+its hooks, and the MCP servers that live in it. Nothing ever runs unjudged because somebody left:
+without the client whose hook judges a call, the call is denied.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,8 @@ TOO_MANY = "too many requests wait for the frontend already"
 
 
 class Request(NamedTuple):
-    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the whole answer.
+    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the
+    whole answer.
 
     `undo` is to be called where the conversation refuses it.
     """
@@ -48,12 +49,16 @@ class Requests:
             request.client is not None
             and sum(each.client is request.client for each in self._open.values()) >= REQUESTS
         ):
-            raise RefusedError("too-many", f"{REQUESTS} requests of this client wait for their answer already")
+            raise RefusedError(
+                "too-many", f"{REQUESTS} requests of this client wait for their answer already"
+            )
         self._open[identity] = request
 
     def waits(self, client: Client, identity: str) -> bool:
         """Whether a frame of a client waits for its answer."""
-        return any(each.client is client and each.identity == identity for each in self._open.values())
+        return any(
+            each.client is client and each.identity == identity for each in self._open.values()
+        )
 
     def pending(self, subtype: str) -> bool:
         """Whether a request of this kind has no answer yet."""
@@ -87,11 +92,15 @@ class Asks:
         self._servers: dict[str, Client] = {}
         self._open: dict[str, Ask] = {}
 
-    def brought(self, client: Client, request: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
-        """A client's `initialize`: what the conversation is to be told instead, and what undoes it. RefusedError.
+    def brought(
+        self, client: Client, request: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """A client's `initialize`: what the conversation is to be told instead, and what undoes it.
+        RefusedError.
 
-        The hooks of all clients are registered together. Those of a client that has gone go on denying the calls that
-        they judge, until another client brings hooks that judge these; who brings none changes nothing.
+        The hooks of all clients are registered together. Those of a client that has gone go on
+        denying the calls that they judge, until another client brings hooks that judge these; who
+        brings none changes nothing.
         """
         before, own = dict(self._hooks), _named(client, request.get("hooks"))
 
@@ -112,10 +121,16 @@ class Asks:
         for hooks in self._hooks.values():
             for event, groups in hooks.items():
                 whole[event] = [*whole.get(event, ()), *groups]
-        most = max((sum(len(group["hookCallbackIds"]) for group in groups) for groups in whole.values()), default=0)
+        most = max(
+            (sum(len(group["hookCallbackIds"]) for group in groups) for groups in whole.values()),
+            default=0,
+        )
         if own and len(self._hooks) > 1 and most > CALLBACKS:
             undo()
-            raise RefusedError("too-many", f"the frontends of this session have {CALLBACKS} hooks of an event already")
+            raise RefusedError(
+                "too-many",
+                f"the frontends of this session have {CALLBACKS} hooks of an event already",
+            )
         servers = request.get("sdkMcpServers")
         for name in servers if isinstance(servers, list) else ():
             if isinstance(name, str) and (name in self._servers or len(self._servers) < SERVERS):
@@ -156,7 +171,9 @@ class Asks:
             judging = self._hooks.pop(client.number, {}).get(JUDGES)
             if judging:
                 self._hooks[client.number] = {JUDGES: judging}
-        self._servers = {name: owner for name, owner in self._servers.items() if owner is not client}
+        self._servers = {
+            name: owner for name, owner in self._servers.items() if owner is not client
+        }
         orphans = [ask for ask in self._open.values() if ask.client is client]
         for ask in orphans:
             del self._open[ask.identity]
@@ -166,16 +183,29 @@ class Asks:
         """Our own answer, where no client can be asked: the body of a control_response."""
         kind = ask.request.get("subtype")
         if kind != "hook_callback":
-            text = NO_SERVER if kind == "mcp_message" else f"Unsupported control request subtype: {kind}"
+            text = (
+                NO_SERVER
+                if kind == "mcp_message"
+                else f"Unsupported control request subtype: {kind}"
+            )
             return {"subtype": "error", "error": text}
         said = ask.request.get("input")
         event = said.get("hook_event_name") if isinstance(said, dict) else None
-        denied = {"hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": GONE}
-        return {"subtype": "success", "response": {"hookSpecificOutput": denied} if event == JUDGES else {}}
+        denied = {
+            "hookEventName": event,
+            "permissionDecision": "deny",
+            "permissionDecisionReason": GONE,
+        }
+        return {
+            "subtype": "success",
+            "response": {"hookSpecificOutput": denied} if event == JUDGES else {},
+        }
 
 
 def _unjudged(hooks: Hooks, judging: Sequence[Mapping[str, Any]]) -> Hooks:
-    """Of the hooks of a client that has gone those about calls that no others judge: of all tools, or of the same."""
+    """Of the hooks of a client that has gone those about calls that no others judge: of all tools,
+    or of the same.
+    """
     matchers = {_matcher(group) for group in judging}
     left = [group for group in hooks.get(JUDGES, ()) if matchers.isdisjoint(("", _matcher(group)))]
     return {JUDGES: left} if left else {}

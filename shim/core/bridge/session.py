@@ -26,8 +26,10 @@ class Session(NamedTuple):
     session           its UUID; its short id is how that begins
     model, mode       what the session began with; both change as the conversation says so
     bypass            it began with bypassPermissions, so that this mode may be chosen
-    answers           who may answer questions: "any" who may drive, or the "owner", who drives or drove last
-    question_seconds  a question that waits for longer is denied. The conversation has to wait a little longer than
+    answers           who may answer questions: "any" who may drive, or the "owner", who drives or
+                      drove last
+    question_seconds  a question that waits for longer is denied. The conversation has to wait a
+    little longer than
                       that: of two clocks only one may settle a question
     frame_bytes       no frame of a client is longer
     """
@@ -62,7 +64,9 @@ class Session(NamedTuple):
 
 
 class Ceiling(NamedTuple):
-    """What somebody forbids beyond the session: all modes wider than `mode` ("": none), and calls by rules."""
+    """What somebody forbids beyond the session: all modes wider than `mode` ("": none), and calls
+    by rules.
+    """
 
     mode: str = ""
     deny: tuple[str, ...] = ()
@@ -87,12 +91,15 @@ def narrowest(modes: Iterable[str]) -> str:
 
 
 class Ceilings:
-    """What the clients of a session forbid, each for as long as it is here, and what is chosen below that.
+    """What the clients of a session forbid, each for as long as it is here, and what is chosen
+    below that.
 
-    A client brings ceilings by several doors, and those of all doors and all clients hold at once. What one has brought
-    that went holds until it is `released`: its turn, or its message in the queue, was accepted under it.
+    A client brings ceilings by several doors, and those of all doors and all clients hold at once.
+    What one has brought that went holds until it is `released`: its turn, or its message in the
+    queue, was accepted under it.
 
-    `chosen` is the mode without anybody's ceiling. `told` is what the conversation was told last; None: nobody knows.
+    `chosen` is the mode without anybody's ceiling. `told` is what the conversation was told last;
+    None: nobody knows.
     """
 
     def __init__(self, mode: str) -> None:
@@ -123,7 +130,11 @@ class Ceilings:
 
     def allow(self, lifted: int | None, mode: str) -> bool:
         """Whether the ceilings of everybody but the client `lifted` let a mode be."""
-        others = [brought.mode for (owner, _), brought in self._here.items() if owner != lifted and brought.mode]
+        others = [
+            brought.mode
+            for (owner, _), brought in self._here.items()
+            if owner != lifted and brought.mode
+        ]
         return narrowest([mode, *others, *filter(None, [self._gone.mode])]) == mode
 
     def choose(self, mode: str) -> None:
@@ -132,7 +143,9 @@ class Ceilings:
         self.chosen = mode
 
     def choose_again(self, before: str, refused: str) -> None:
-        """A choice was refused: where it still stands, the last one before it that was not refused stands again."""
+        """A choice was refused: where it still stands, the last one before it that was not refused
+        stands again.
+        """
         self._refused[refused] = before
         while self.chosen in self._refused:
             self.chosen = self._refused.pop(self.chosen)
@@ -147,7 +160,9 @@ class Ceilings:
             self._gone = self._gone.and_also(self._here.pop(key))
 
     def released(self) -> bool:
-        """Nothing runs or waits any more that was asked for under what is gone; whether that changes anything."""
+        """Nothing runs or waits any more that was asked for under what is gone; whether that
+        changes anything.
+        """
         gone, self._gone = self._gone, NOTHING
         return gone != NOTHING
 
@@ -156,7 +171,9 @@ def name_of(message: Mapping[str, Any]) -> str:
     """The name of a session that was given none, by its first message."""
     content = message.get("content")
     if isinstance(content, list):
-        content = next((one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None)
+        content = next(
+            (one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None
+        )
     return " ".join(content.split())[:NAME_CHARACTERS] if isinstance(content, str) else ""
 
 
@@ -170,7 +187,11 @@ def brief(text: object) -> str:
 def of_call(tool: object, arguments: object) -> str:
     """A call in a line: its tool, and what it is about."""
     said = arguments if isinstance(arguments, dict) else {}
-    named = (said[key] for key in ("command", *DESCRIBING) if isinstance(said.get(key), str) and said[key])
+    named = (
+        said[key]
+        for key in ("command", *DESCRIBING)
+        if isinstance(said.get(key), str) and said[key]
+    )
     about = next(named, "")
     return brief(f"{tool}: {about}" if about else tool)
 
@@ -185,13 +206,19 @@ def needed(request: Mapping[str, Any]) -> str:
     asked = said.get("questions") if isinstance(said, dict) else None
     first = asked[0] if isinstance(asked, list) and asked and isinstance(asked[0], dict) else {}
     options = first.get("options")
-    labels = [str(each.get("label")) for each in options if isinstance(each, dict)] if isinstance(options, list) else []
-    return brief(f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else ""))
+    labels = (
+        [str(each.get("label")) for each in options if isinstance(each, dict)]
+        if isinstance(options, list)
+        else []
+    )
+    return brief(
+        f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
+    )
 
 
 def _was_stopped(result: Mapping[str, Any]) -> bool:
-    """Whether the session was told to end in the middle of this turn. A child that another signal ended has its name
-    there: that is a failure, which nobody of ours wanted."""
+    """Whether the session was told to end in the middle of this turn. A child that another signal
+    ended has its name there: that is a failure, which nobody of ours wanted."""
     said = result.get("shim")
     return isinstance(said, dict) and said.get("cause") == "signal" and not said.get("signal")
 
@@ -207,22 +234,29 @@ class Situation:
         self._detail = ""
         self._timed_out = ""  # the first question of this turn that nobody answered in time
 
-    def facts(self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False) -> dict[str, Any]:
+    def facts(
+        self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False
+    ) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
 
-        `waiting` are the requests of the questions that are open, in their order; `messages` wait for their turn.
+        `waiting` are the requests of the questions that are open, in their order; `messages` wait
+        for their turn.
         """
         if self._ended:
             return self._said(None, None, self._ended, "")
         if waiting:
             first = waiting[0]
             asks = first.get("tool_name") == QUESTION or first.get("subtype") == ELICITATION
-            return self._said("waiting", "input needed" if asks else "permission prompt", "blocked", needed(first))
+            return self._said(
+                "waiting", "input needed" if asks else "permission prompt", "blocked", needed(first)
+            )
         if self.active or messages:
             return self._said("busy", None, "working", "")
         return self._said("idle", None, self._state, self._needs)
 
-    def _said(self, status: str | None, waiting: str | None, state: str, needs: str) -> dict[str, Any]:
+    def _said(
+        self, status: str | None, waiting: str | None, state: str, needs: str
+    ) -> dict[str, Any]:
         return {
             "state": state,
             "status": status,
@@ -278,7 +312,9 @@ class Situation:
         self._timed_out = ""
 
     def end(self, failed: str = "", *, messages: bool = False) -> None:
-        """The session is over; `failed` says why, where nobody stopped it. `messages` waited for their turn."""
+        """The session is over; `failed` says why, where nobody stopped it. `messages` waited for
+        their turn.
+        """
         if failed:
             self._ended, self._detail = "failed", brief(failed)
         elif self.active or messages or self._state == "blocked":

@@ -1,1 +1,3 @@
-"""Casts, the recording format: writing, reading, checking and cleaning records; replaying one side. Pure."""
+"""Casts, the recording format: writing, reading, checking and cleaning records; replaying one side.
+Pure.
+"""

@@ -1,8 +1,10 @@
-"""Blanks the secrets of a cast: those of a line before it is written, those that are split over lines afterwards.
+"""Blanks the secrets of a cast: those of a line before it is written, those that are split over
+lines afterwards.
 
-Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path of keys in one
-stream form one text, and so do plain lines. When a secret turns out to be split, the lines that are already written
-get an edit: the record's number, the string's number in it, and its new text. `edited` applies edits to a record.
+Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path
+of keys in one stream form one text, and so do plain lines. When a secret turns out to be split, the
+lines that are already written get an edit: the record's number, the string's number in it, and its
+new text. `edited` applies edits to a record.
 """
 
 import itertools
@@ -17,10 +19,11 @@ from shim.core.secrets.mcp_servers import has_servers, without_values
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
 
-# Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there are more, one that is
-# not in the middle of a secret is dropped.
+# Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there
+# are more, one that is not in the middle of a secret is dropped.
 SEAMS = 128
-WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024  # of a text that may be a secret; a key has half of it
+# of a text that may be a secret; a key has half of it
+WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024
 SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
 EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
 OWN_CHARACTERS = 512  # the longest match of a user's own pattern that is found across strings
@@ -41,7 +44,8 @@ Edit = tuple[int, str]  # the number of a string in its line, and its new text
 class Cleaner:
     """Cleans the records of one cast. `search` finds secrets besides the known kinds.
 
-    `counts` are the secrets by kind. `lost`: more secrets were split over lines than `edits` can hold.
+    `counts` are the secrets by kind. `lost`: more secrets were split over lines than `edits` can
+    hold.
     """
 
     def __init__(self, search: Search | None = None) -> None:
@@ -51,7 +55,8 @@ class Cleaner:
         self._search = search
         self._redactor = Redactor(self.counts)
         self._again = Redactor()  # for second looks, which do not count again
-        self._places: dict[str, KeyPath] = {}  # by the letter of a stream; and a blank for lines that are no JSON
+        # by the letter of a stream; and a blank for lines that are no JSON
+        self._places: dict[str, KeyPath] = {}
         self._told_apart = 0
         self._seams: dict[KeyPath, Seam] = {}
         self._harmless: set[int] = set()
@@ -62,7 +67,8 @@ class Cleaner:
         self._room = [EDITS, EDIT_CHARACTERS]
 
     def clean(self, letter: str, data: bytes, whole: bool = True) -> bytes:
-        """The cleaned data of the next record, without its newline; the same object if nothing was found.
+        """The cleaned data of the next record, without its newline; the same object if nothing was
+        found.
 
         `whole`: a newline follows the data.
         """
@@ -72,18 +78,24 @@ class Cleaner:
             try:
                 value = orjson.loads(data)
                 told = without_values(value) if has_servers(data) else value
-                clean = self._value(value if told == value else told, self._places.get(letter) or self._top(letter))
+                clean = self._value(
+                    value if told == value else told, self._places.get(letter) or self._top(letter)
+                )
             except (ValueError, RecursionError):
                 pass
             else:
                 return self._written(data, value, clean)
         text = data.decode("utf-8", "surrogateescape")
-        said = self._leaf(text + "\n" * whole, self._places.get(letter + " ") or self._top(letter + " "))
+        said = self._leaf(
+            text + "\n" * whole, self._places.get(letter + " ") or self._top(letter + " ")
+        )
         said = said[:-1] if whole and said.endswith("\n") else said
         return data if said == text else said.encode("utf-8", "surrogateescape")
 
     def _written(self, data: bytes, value: Any, clean: Any) -> bytes:
-        """The line as it came, unless its bytes hold more than its strings: a key that stands twice hides a value."""
+        """The line as it came, unless its bytes hold more than its strings: a key that stands twice
+        hides a value.
+        """
         if clean is value:
             again = orjson.dumps(value)
             if len(again) == len(data) or not (found := self._find(data.decode())):
@@ -112,7 +124,7 @@ class Cleaner:
             self._end(seam)
         self._seams.clear()
 
-    # -- strings ------------------------------------------------------------------------------------------
+    # -- strings -----------------------------------------------------------------------------------
 
     def _top(self, name: str) -> KeyPath:
         place = self._places[name] = KeyPath(None, named=False, whole=False)
@@ -129,12 +141,18 @@ class Cleaner:
         return place
 
     def _value(self, value: Any, place: KeyPath) -> Any:
-        """A value of JSON without secrets; the same object if there are none. Strings are numbered in their order."""
+        """A value of JSON without secrets; the same object if there are none. Strings are numbered
+        in their order.
+        """
         if value.__class__ is dict:
             return self._table(value, place)
         if value.__class__ is list:
             cleaned = [self._value(item, place) for item in value]
-            return cleaned if any(one is not other for one, other in zip(cleaned, value, strict=True)) else value
+            return (
+                cleaned
+                if any(one is not other for one, other in zip(cleaned, value, strict=True))
+                else value
+            )
         if value.__class__ is str:
             self._number += 1
             return self._string(value, place)
@@ -166,7 +184,11 @@ class Cleaner:
             if said is not item or place.own is not None:
                 changed = {} if changed is None else changed
                 changed[key] = key if place.own is None else place.own, said
-        return table if changed is None else dict(changed.get(key, (key, item)) for key, item in table.items())
+        return (
+            table
+            if changed is None
+            else dict(changed.get(key, (key, item)) for key, item in table.items())
+        )
 
     def _named(self, key: str, item: str) -> str:
         """The value of a key that names a secret."""
@@ -210,7 +232,9 @@ class Cleaner:
         """A new seam; if there are too many, an idle one is closed."""
         seams = self._seams
         if len(seams) >= SEAMS:
-            idle = next((known for known, seam in seams.items() if not seam.entries), next(iter(seams)))
+            idle = next(
+                (known for known, seam in seams.items() if not seam.entries), next(iter(seams))
+            )
             self._end(seams.pop(idle))
             idle.seam = None
         seam = seams[place] = place.seam = Seam()
@@ -223,7 +247,9 @@ class Cleaner:
 
     def _enter(self, seam: Seam, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current = entry = Fragment(self._record, self._number, text, self._own(text, self.counts))
+        self._current = entry = Fragment(
+            self._record, self._number, text, self._own(text, self.counts)
+        )
         seam.size += len(text) if seam.entries else 0
         seam.entries.append(entry)
         self._grow(seam, entry)
@@ -232,7 +258,9 @@ class Cleaner:
         if self._search is None:
             if not seam.stream.busy:
                 self._resolve(seam)
-        elif full or (not seam.stream.busy and len(seam.entries[0].text) + seam.size > 2 * OWN_CHARACTERS):
+        elif full or (
+            not seam.stream.busy and len(seam.entries[0].text) + seam.size > 2 * OWN_CHARACTERS
+        ):
             self._resolve(seam, keep=OWN_CHARACTERS)
         self._current = None
         return text if entry.written == text else entry.written
@@ -250,14 +278,16 @@ class Cleaner:
             found += self._search(text)
         return found
 
-    # -- texts --------------------------------------------------------------------------------------------
+    # -- texts -------------------------------------------------------------------------------------
 
     def _resolve(self, seam: Seam, keep: int = 0) -> None:
         """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
         entries = seam.entries
         before = "".join(seam.before)[-BEFORE_CHARACTERS:]
         found = self._find(before + "".join([entry.text for entry in entries]))
-        self._distribute(entries, [(start - len(before), end - len(before), mark) for start, end, mark in found])
+        self._distribute(
+            entries, [(start - len(before), end - len(before), mark) for start, end, mark in found]
+        )
         for entry in entries:
             self._edit(entry)
         kept, size = len(entries), 0
@@ -272,8 +302,8 @@ class Cleaner:
     def _distribute(self, entries: list[Fragment], found: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
-        Places that a string's own secrets cover are skipped. Each string is passed once: one of a megabyte may have a
-        hundred thousand secrets.
+        Places that a string's own secrets cover are skipped. Each string is passed once: one of a
+        megabyte may have a hundred thousand secrets.
         """
         begin, begins, covers = 0, 0, dict[int, Covered]()
         for start, end, mark in sorted(found):

@@ -33,7 +33,8 @@ LEFT_OUT: Mapping[str, str] = {
     "version_note": "a replay asks no program for its version",
     "replay": "said of a replay alone",
 }
-# Keys of other programs' values, in which a key means something else: a tool may have an argument `id`, or `pid`.
+# Keys of other programs' values, in which a key means something else: a tool may have an argument
+# `id`, or `pid`.
 OTHERS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
 SPILLED = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of this run
 SHOWN_CHARACTERS = 300
@@ -72,15 +73,27 @@ class Side:
 
     def called(self, number: str) -> str:
         """The id that has this shared name, "" if there is none."""
-        return next((identity for identity, name in self._ids.items() if name == number), "") if number else ""
+        return (
+            next((identity for identity, name in self._ids.items() if name == number), "")
+            if number
+            else ""
+        )
 
     def _value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: self._member(name, inner) for name, inner in value.items() if name not in LEFT_OUT}
+            return {
+                name: self._member(name, inner)
+                for name, inner in value.items()
+                if name not in LEFT_OUT
+            }
         if isinstance(value, list):
             return [self._value(key, inner) for inner in value]
         if isinstance(value, str):
-            return self._ids.setdefault(value, f"<id {len(self._ids) + 1}>") if key in IDS else self._text(value)
+            return (
+                self._ids.setdefault(value, f"<id {len(self._ids) + 1}>")
+                if key in IDS
+                else self._text(value)
+            )
         return 0 if key.endswith("_ms") and value is not None else value
 
     def _member(self, name: str, value: Any) -> Any:
@@ -114,7 +127,9 @@ def split(said: bytes) -> list[bytes]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def compare(number: int, then: Side, was: bytes | None, now: Side, said: bytes | None) -> Difference | None:
+def compare(
+    number: int, then: Side, was: bytes | None, now: Side, said: bytes | None
+) -> Difference | None:
     """The difference between two lines; None on one side is a line that is not there."""
     if was is None or said is None:
         missing = "no such line"
@@ -123,7 +138,12 @@ def compare(number: int, then: Side, was: bytes | None, now: Side, said: bytes |
     if _same(one, other):
         return None
     where, was_value, is_value = _first(one, other, "")
-    return Difference(number, where or "line", _value_shown(was_value, is_value), _value_shown(is_value, was_value))
+    return Difference(
+        number,
+        where or "line",
+        _value_shown(was_value, is_value),
+        _value_shown(is_value, was_value),
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -137,7 +157,11 @@ def _first(one: Any, other: Any, where: str) -> tuple[str, Any, Any]:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(key for key in other if key not in one)]:
             if key not in one or key not in other or not _same(one[key], other[key]):
-                return _first(one.get(key, _Absent), other.get(key, _Absent), f"{where}.{key}" if where else key)
+                return _first(
+                    one.get(key, _Absent),
+                    other.get(key, _Absent),
+                    f"{where}.{key}" if where else key,
+                )
     if isinstance(one, list) and isinstance(other, list):
         for position in range(max(len(one), len(other))):
             pair = [side[position] if position < len(side) else _Absent for side in (one, other)]
@@ -154,11 +178,21 @@ def _value_shown(value: Any, against: Any) -> str:
     if value is _Absent:
         return "not there"
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    other = against if isinstance(against, str) else text if against is _Absent else orjson.dumps(against).decode()
+    other = (
+        against
+        if isinstance(against, str)
+        else text
+        if against is _Absent
+        else orjson.dumps(against).decode()
+    )
     at = next((place for place, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
     begin = max(0, at - BEFORE)
-    return ("…" if begin else "") + printable(text[begin : begin + SHOWN_CHARACTERS].replace("\n", "\\n"))
+    return ("…" if begin else "") + printable(
+        text[begin : begin + SHOWN_CHARACTERS].replace("\n", "\\n")
+    )
 
 
 def _shown(line: bytes | None, missing: str) -> str:
-    return missing if line is None else printable(line[:SHOWN_CHARACTERS].decode("utf-8", "replace"))
+    return (
+        missing if line is None else printable(line[:SHOWN_CHARACTERS].decode("utf-8", "replace"))
+    )

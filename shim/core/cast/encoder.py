@@ -13,20 +13,22 @@ from shim.core.reading.json_text import dump
 PIECE_BYTES = 1024 * 1024  # of one record; a longer line is several records
 CHECKPOINT_LINES = 64  # from one checkpoint to the next
 DIGITS = 4  # of a time in seconds
-BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text with it is encoded line by line
-# Hashed at once. For more bytes `hashlib` releases the interpreter, and the recording thread would wait for it again
-# after each block.
+# needs no escape in JSON, and is rare; a text with it is encoded line by line
+BETWEEN, _BETWEEN = "\x7f", b"\x7f"
+# Hashed at once. For more bytes `hashlib` releases the interpreter, and the recording thread would
+# wait for it again after each block.
 HASH_BYTES = 2047
 
-# Takes a stream's letter, a line without its newline or a piece of one, and whether the newline follows.
+# Takes a stream's letter, a line without its newline or a piece of one, and whether the newline
+# follows.
 Clean = Callable[[str, bytes, bool], bytes]
 
 
 class Encoder:
     """Makes the lines of a cast. `at` is in seconds since the recording began, and never goes back.
 
-    Bytes of a stream are held until their line is whole, or PIECE_BYTES long. `clean` is called once for each record
-    of a stream, in order; what it returns is recorded.
+    Bytes of a stream are held until their line is whole, or PIECE_BYTES long. `clean` is called
+    once for each record of a stream, in order; what it returns is recorded.
     """
 
     def __init__(self, clean: Clean | None = None) -> None:
@@ -57,7 +59,8 @@ class Encoder:
             said = self._whole(letter, at, whole)
         if end < len(chunk):
             parts.append(chunk[end:] if end else chunk)
-            while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):  # a child may write byte by byte
+            # a child may write byte by byte
+            while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= PIECE_BYTES:
             rest, records = b"".join(parts), []
@@ -74,9 +77,13 @@ class Encoder:
         return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
 
     def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
-        """The record of a child's start, a note, or a child's end with its unfinished lines before it."""
+        """The record of a child's start, a note, or a child's end with its unfinished lines before
+        it.
+        """
         rests = b"".join(self.flush(stream, at) for stream in "Ioe") if letter == "x" else b""
-        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))])
+        return rests + self._chain.add(
+            [b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))]
+        )
 
     def rests(self, at: float) -> bytes:
         """The records of all unfinished lines."""
@@ -87,9 +94,13 @@ class Encoder:
         return self.rests(at) + self._chain.end()
 
     def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
-        lines = whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
+        lines = (
+            whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
+        )
         if lines and max(map(len, lines)) > PIECE_BYTES:
-            return self._chain.add([record for line in lines for record in self._cut(letter, at, line)])
+            return self._chain.add(
+                [record for line in lines for record in self._cut(letter, at, line)]
+            )
         if self._clean is not None:
             clean = [self._clean(letter, line, True) for line in lines]
             if any(one is not other for one, other in zip(clean, lines, strict=True)):
@@ -98,7 +109,11 @@ class Encoder:
             text = whole.decode()
         except UnicodeDecodeError:
             text = BETWEEN
-        return self._one_by_one(letter, at, whole) if BETWEEN in text else self._at_once(letter, at, text)
+        return (
+            self._one_by_one(letter, at, whole)
+            if BETWEEN in text
+            else self._at_once(letter, at, text)
+        )
 
     def _at_once(self, letter: str, at: float, text: str) -> bytes:
         """The records of valid text: dumped as one string, with BETWEEN for the ends of lines."""
@@ -108,13 +123,17 @@ class Encoder:
         while done < len(records):
             part = records[done : done + self._chain.room]
             done += len(part)
-            self._chain.block(b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said)
+            self._chain.block(
+                b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said
+            )
             begin = b"[0"
         return b"".join(said)
 
     def _one_by_one(self, letter: str, at: float, whole: bytes) -> bytes:
         lines = whole[:-1].split(b"\n")
-        return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
+        return self._chain.add(
+            [b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines]
+        )
 
     def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
         records = []

@@ -1,8 +1,9 @@
 """The recording format, and its reader: what happened in one run of the drop-in, as lines of JSON.
 
-The first line says who ran what. Then every line is a record: `[seconds since the one before, code, data]`. A code is
-the letter of a stream or of a fact, then `-` if no newline follows the bytes, then `b` if they are base64.
-A checkpoint has the hash of all bytes before it: it proves damage, not who wrote the file (surface page, Recording).
+The first line says who ran what. Then every line is a record: `[seconds since the one before, code,
+data]`. A code is the letter of a stream or of a fact, then `-` if no newline follows the bytes,
+then `b` if they are base64. A checkpoint has the hash of all bytes before it: it proves damage, not
+who wrote the file (surface page, Recording).
 """
 
 import binascii
@@ -21,7 +22,8 @@ SUFFIX = ".cast"  # of a file in a folder of recordings
 STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
 FACTS = "sxn"  # a child starts, it has ended, a note of ours
 CHECKPOINT = "h"
-LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
+# of a line of a cast: a piece of control characters is six times as long in JSON
+LINE_BYTES = 8 * 1024 * 1024
 LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
 ODD_SECONDS = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
 SHOWN_CHARACTERS = 60  # of a quotation from a cast, in a finding
@@ -60,7 +62,8 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record. `at` is in seconds since the recording began; `line` is its line in the file, from 1.
+    """One record. `at` is in seconds since the recording began; `line` is its line in the file,
+    from 1.
 
     `data` are the original bytes of a stream with their newline; `fact` is the object of a fact.
     """
@@ -86,9 +89,9 @@ class Fault(NamedTuple):
 class CastLine(NamedTuple):
     """What a line after the first says, and its faults.
 
-    `letter` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay` is in seconds. `data`
-    are the bytes of a stream without a newline; `whole` says that one follows. `fact` is the object of a fact, and of
-    a checkpoint `{"end": …}`.
+    `letter` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay` is
+    in seconds. `data` are the bytes of a stream without a newline; `whole` says that one follows.
+    `fact` is the object of a fact, and of a checkpoint `{"end": …}`.
     """
 
     letter: str = ""
@@ -124,7 +127,9 @@ def read_line(raw: bytes) -> CastLine:
     delay, code, data = moment[:3]
     faults = list[Fault]()
     if len(moment) > 3:
-        faults.append(Fault(NOTE, "more", "a record of more than three entries, of which readers take three"))
+        faults.append(
+            Fault(NOTE, "more", "a record of more than three entries, of which readers take three")
+        )
     if delay.__class__ is not float and delay.__class__ is not int:
         faults.append(Fault(DAMAGE, "time", f"{shown(delay)} is no time"))
         delay = 0
@@ -149,7 +154,9 @@ def read_line(raw: bytes) -> CastLine:
     elif isinstance(data, dict):
         return CastLine(code, delay, fact=data, faults=faults)
     else:
-        faults.append(Fault(DAMAGE, "no_record", f"a record of {code} that is no object: {shown(data)}"))
+        faults.append(
+            Fault(DAMAGE, "no_record", f"a record of {code} that is no object: {shown(data)}")
+        )
     return CastLine(faults=faults)
 
 
@@ -163,7 +170,8 @@ def shown(value: object) -> str:
 
 
 class Reader:
-    """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped and counted.
+    """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped
+    and counted.
 
     CastError if the first line is not that of a cast, or of a newer version.
     """
@@ -234,13 +242,18 @@ def read_header(raw: bytes) -> Header:
     argv, environment = facts.get("argv"), facts.get("env")
     return Header(
         version=version,
-        argv=tuple(word for word in argv if isinstance(word, str)) if isinstance(argv, list) else (),
+        argv=tuple(word for word in argv if isinstance(word, str))
+        if isinstance(argv, list)
+        else (),
         environment=environment if isinstance(environment, dict) else {},
         vendor_version=_text(facts, "vendor_version") or None,
         dialect=_text(facts, "dialect") or "claude",
         swept=facts.get("swept") is True,
         facts=facts,
-        **{key: _text(facts, key) for key in ("started", "shim", "vendor", "cwd", "redact", "platform")},
+        **{
+            key: _text(facts, key)
+            for key in ("started", "shim", "vendor", "cwd", "redact", "platform")
+        },
     )
 
 

@@ -1,7 +1,8 @@
 """Replays one side of a recording: what it says next, what it waits for, how it ends. Sans-IO.
 
-The other side is live. Its lines are paired with the recorded ones: the script waits where the recording has a line of
-the other side, and replaces recorded ids of its requests and messages by today's.
+The other side is live. Its lines are paired with the recorded ones: the script waits where the
+recording has a line of the other side, and replaces recorded ids of its requests and messages by
+today's.
 """
 
 import re
@@ -19,9 +20,11 @@ NEVER_ENDED = "the recording ends here: how the session went on is not known"
 
 
 class ScriptStep(NamedTuple):
-    """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail` with a reason.
+    """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
+    with a reason.
 
-    `letter` is the stream of the data, or REPORT for the child's file. `pause` is the recorded one, in seconds.
+    `letter` is the stream of the data, or REPORT for the child's file. `pause` is the recorded one,
+    in seconds.
     """
 
     kind: str
@@ -36,9 +39,9 @@ class ScriptStep(NamedTuple):
 class Script:
     """Replays the records of one side: `said` are its output streams, `told` is its input stream.
 
-    `signals`: wait for a signal where the recording has one. `session` is today's id of the session.
-    `choose` takes today's first message, and returns the records from the same message on, perhaps of another
-    recording; None if no recording has it.
+    `signals`: wait for a signal where the recording has one. `session` is today's id of the
+    session. `choose` takes today's first message, and returns the records from the same message on,
+    perhaps of another recording; None if no recording has it.
     """
 
     def __init__(
@@ -60,7 +63,8 @@ class Script:
         self._waiting: Word | None = None  # the recorded line that the script waits for
         self._unasked: set[bytes] = set()  # recorded requests that nobody made today
         self._protocol = self._busy = False
-        self._overdue = False  # the recorded child was ended for its silence; no frontend repeats that signal
+        # the recorded child was ended for its silence; no frontend repeats that signal
+        self._overdue = False
         self._settled = False  # the turn is over once the last step is said
         self._whole = True  # the last piece ended a line
         self._dropping = False
@@ -68,7 +72,7 @@ class Script:
         self._end: ScriptStep | None = None
         self.jumps = 0  # how often the script went on at another place
 
-    # -- what the other side does ---------------------------------------------------------------------------
+    # -- what the other side does ------------------------------------------------------------------
 
     def hear(self, line: bytes) -> None:
         word = read_word(line)
@@ -101,7 +105,9 @@ class Script:
         self._settled = False
 
     def _interrupt(self, word: Word) -> None:
-        """Go on after the recorded interrupt of this turn, or end the turn if the recording has none."""
+        """Go on after the recorded interrupt of this turn, or end the turn if the recording has
+        none.
+        """
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.kind in INTERRUPTS:
             self._meet(waiting, word)
@@ -124,16 +130,25 @@ class Script:
         self._live.grant(word)
         self._end = ScriptStep("end", signal="SIGINT")
 
-    # -- what comes next ------------------------------------------------------------------------------------
+    # -- what comes next ---------------------------------------------------------------------------
 
     def step(self) -> ScriptStep:
-        """What comes next. After a `wait`, ask again when something happened; other steps are returned once."""
-        if self._waiting is not None and self._waiting.kind == "user" and self._first and not self._chosen():
+        """What comes next. After a `wait`, ask again when something happened; other steps are
+        returned once.
+        """
+        if (
+            self._waiting is not None
+            and self._waiting.kind == "user"
+            and self._first
+            and not self._chosen()
+        ):
             return self._end or ScriptStep("fail")
         if self._settled:
             self._busy = self._settled = False
         if self._live.answers:
-            return ScriptStep("say", letter=self._records.said[0], data=self._live.answers.popleft())
+            return ScriptStep(
+                "say", letter=self._records.said[0], data=self._live.answers.popleft()
+            )
         if self._end is not None:
             return self._end
         while True:
@@ -186,7 +201,11 @@ class Script:
             self._settled = True
             self._failed = b'"is_error":true' in data
         self._whole = data.endswith(b"\n")
-        return None if self._dropping else ScriptStep("say", pause, record.letter, self._ids.as_now(data))
+        return (
+            None
+            if self._dropping
+            else ScriptStep("say", pause, record.letter, self._ids.as_now(data))
+        )
 
     def _listen(self) -> ScriptStep | None:
         """The recorded side read something here."""
@@ -215,7 +234,9 @@ class Script:
         if (found := self._live.find(told)) is not None:
             self._waiting = None
             return self._meet(told, found)
-        if self._live.closed or (told.kind.startswith("control_request/") and self._live.has_message):
+        if self._live.closed or (
+            told.kind.startswith("control_request/") and self._live.has_message
+        ):
             if len(self._unasked) < IDS:
                 self._unasked.add(quoted(told.identity))
             self._busy = self._busy or told.kind == "user"
@@ -223,7 +244,9 @@ class Script:
             return None
         self._live.grant_requests()
         if self._live.answers:
-            return ScriptStep("say", letter=self._records.said[0], data=self._live.answers.popleft())
+            return ScriptStep(
+                "say", letter=self._records.said[0], data=self._live.answers.popleft()
+            )
         return ScriptStep("wait", reason=told.kind)
 
     def _meet(self, told: Word, word: Word) -> ScriptStep | None:
@@ -231,7 +254,9 @@ class Script:
         if told.kind == "user":
             self._busy = True
         if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
-            reason = f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
+            reason = (
+                f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
+            )
             self._end = ScriptStep("fail", reason=reason)
             return self._end
         self._ids.pair(told, word)
@@ -240,7 +265,9 @@ class Script:
     def _note(self, record: Record) -> ScriptStep | None:
         kind = record.fact.get("kind")
         if kind == REPORT and self._records.said[0] != "O":
-            return ScriptStep("say", self._records.take(), REPORT, orjson.dumps(record.fact.get("report")))
+            return ScriptStep(
+                "say", self._records.take(), REPORT, orjson.dumps(record.fact.get("report"))
+            )
         self._overdue = self._overdue or kind == "timeout"
         if self._signals and kind == SIGNAL and not self._overdue:
             return ScriptStep("wait", reason="signal")
@@ -248,14 +275,18 @@ class Script:
         return None
 
     def _ending(self, record: Record | None) -> ScriptStep:
-        """How it ended. A recorded program that ended with its input waits for the end of its input."""
+        """How it ended. A recorded program that ended with its input waits for the end of its
+        input.
+        """
         if self._protocol and not self._busy and not self._live.closed:
             if self._live.has_message:
                 return ScriptStep("fail", reason="the recording has no further message")
             self._live.grant_requests()
             self._live.words.clear()
             if self._live.answers:
-                return ScriptStep("say", letter=self._records.said[0], data=self._live.answers.popleft())
+                return ScriptStep(
+                    "say", letter=self._records.said[0], data=self._live.answers.popleft()
+                )
             return ScriptStep("wait", reason="the end of stdin")
         if record is None and self._records.said[0] == "O":
             return ScriptStep("end", code=int(self._failed))

@@ -1,4 +1,6 @@
-"""The two sides of a script: the records of the one, the lines of the live one, and the ids that are paired."""
+"""The two sides of a script: the records of the one, the lines of the live one, and the ids that
+are paired.
+"""
 
 import re
 from collections import deque
@@ -10,19 +12,22 @@ from shim.core.cast.records import Record
 from shim.core.cast.words import ANSWERS, Word, read_word
 from shim.core.reading.bounded import Bounded
 
-HEARD_LINES = 1000  # of the other side that are kept until the script waits for them; more are dropped
+# of the other side that are kept until the script waits for them; more are dropped
+HEARD_LINES = 1000
 IDS = 1000  # that are replaced
 IDENTITY_CHARACTERS = 200  # of one id; a longer one is not replaced
 
 SESSION = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
-# The places of the other side's ids in a line: in an answer, and in its repeated message. The same text in any other
-# place is not an id: a frontend may number its requests, with ids like "2".
+# The places of the other side's ids in a line: in an answer, and in its repeated message. The same
+# text in any other place is not an id: a frontend may number its requests, with ids like "2".
 ANSWERED = re.compile(rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
 SAID_BACK = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
 
 
 class ScriptRecords:
-    """The records of one side, one ahead: `said` are its output streams, `told` is its input stream."""
+    """The records of one side, one ahead: `said` are its output streams, `told` is its input
+    stream.
+    """
 
     def __init__(self, records: Iterator[Record], said: str, told: str) -> None:
         self.said = said
@@ -42,7 +47,11 @@ class ScriptRecords:
             record = next(self._records, None)
             if record is not None and record.letter == "s":
                 self.at = record.at
-            elif record is None or record.letter in self.said or record.letter in (self.told, "x", "n"):
+            elif (
+                record is None
+                or record.letter in self.said
+                or record.letter in (self.told, "x", "n")
+            ):
                 self._next = record
                 break
         return self._next
@@ -65,7 +74,11 @@ class ScriptRecords:
         self.take()
         self._pair += record.data
         following = self.peek()
-        if not self._pair.endswith(b"\n") and following is not None and following.letter == self.told:
+        if (
+            not self._pair.endswith(b"\n")
+            and following is not None
+            and following.letter == self.told
+        ):
             return None
         line, self._pair = self._pair, b""
         return read_word(line)
@@ -96,7 +109,9 @@ class LiveSide:
     def find(self, told: Word) -> Word | None:
         """Take out the line that a recorded one stands for, if it has come."""
         for word in self.words:
-            if word.kind == told.kind and (told.kind not in ANSWERS or word.identity == told.identity):
+            if word.kind == told.kind and (
+                told.kind not in ANSWERS or word.identity == told.identity
+            ):
                 self.words.remove(word)
                 return word
         return None
@@ -109,7 +124,9 @@ class LiveSide:
         """Grant a request that the recording does not have: a replay does nothing real."""
         if word.kind.startswith("control_request/") and len(self.answers) < HEARD_LINES:
             response = {"subtype": "success", "request_id": word.identity, "response": {}}
-            self.answers.append(orjson.dumps({"type": "control_response", "response": response}) + b"\n")
+            self.answers.append(
+                orjson.dumps({"type": "control_response", "response": response}) + b"\n"
+            )
 
     def grant_requests(self) -> None:
         """Grant all requests that wait."""
@@ -119,7 +136,9 @@ class LiveSide:
 
 
 class TodaysIds:
-    """The ids of today for those of the recording. `session` is today's id of the session, or empty."""
+    """The ids of today for those of the recording. `session` is today's id of the session, or
+    empty.
+    """
 
     def __init__(self, session: str) -> None:
         self._session = quoted(session) if session else b""
@@ -128,7 +147,11 @@ class TodaysIds:
 
     def pair(self, told: Word, word: Word) -> None:
         """`word` stands today for the recorded line `told`."""
-        if told.identity and word.identity != told.identity and 0 < len(word.identity) <= IDENTITY_CHARACTERS:
+        if (
+            told.identity
+            and word.identity != told.identity
+            and 0 < len(word.identity) <= IDENTITY_CHARACTERS
+        ):
             self._ids[quoted(told.identity)] = quoted(word.identity)
 
     def as_now(self, data: bytes) -> bytes:

@@ -1,4 +1,6 @@
-"""Finds secrets in texts that come as several strings: the places of the secrets, and the seams between strings."""
+"""Finds secrets in texts that come as several strings: the places of the secrets, and the seams
+between strings.
+"""
 
 import re
 from collections import deque
@@ -34,7 +36,9 @@ def spans(text: str) -> list[SecretSpan]:
 
 
 class Fragment:
-    """A string that may hold a piece of a secret: its record, its number there, its text, and what is written."""
+    """A string that may hold a piece of a secret: its record, its number there, its text, and what
+    is written.
+    """
 
     __slots__ = ("number", "record", "spans", "text", "written")
 
@@ -44,7 +48,9 @@ class Fragment:
 
 
 class Covered:
-    """What a string's own secrets cover. Ask for places in ascending order; `reach` is the end of the last cover."""
+    """What a string's own secrets cover. Ask for places in ascending order; `reach` is the end of
+    the last cover.
+    """
 
     __slots__ = ("_at", "_spans", "reach")
 
@@ -75,7 +81,8 @@ def cut_out(text: str, found: list[SecretSpan]) -> str:
 class KeyPath:
     """A path of keys.
 
-    `own` replaces the last key if that holds a secret. `named`: it names one. `whole`: its strings are whole words.
+    `own` replaces the last key if that holds a secret. `named`: it names one. `whole`: its strings
+    are whole words.
     """
 
     __slots__ = ("below", "named", "own", "seam", "whole")
@@ -97,7 +104,8 @@ class Seam:
         self.before: deque[str] = deque(maxlen=BEFORE_CHARACTERS)
         self.entries: list[Fragment] = []  # the strings that are still undecided
         self.size = 0
-        self.held: list[Fragment] = []  # a growing text's shorter forms, whose ends may be parts of a secret
+        # a growing text's shorter forms, whose ends may be parts of a secret
+        self.held: list[Fragment] = []
 
     def grows(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""
@@ -105,7 +113,9 @@ class Seam:
         return SNAPSHOT_LEAST <= len(last) < len(text) and text.startswith(last)
 
     def pass_by(self, text: str) -> None:
-        """A string in which no secret begins came, while the seam was idle; it precedes the next one."""
+        """A string in which no secret begins came, while the seam was idle; it precedes the next
+        one.
+        """
         if text:  # an empty id may have marked "" as harmless
             text = text[-BEFORE_CHARACTERS:]
             self.stream.passed(text)

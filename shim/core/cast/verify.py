@@ -1,7 +1,8 @@
 """The strict reader of a cast: finds what is damaged and where, and what is only unusual.
 
-A checkpoint is the hash of all bytes before its line. The first one that does not match shows that the damage lies
-between it and the one before; after it nothing can be proved. The chain proves damage, not who wrote the file.
+A checkpoint is the hash of all bytes before its line. The first one that does not match shows that
+the damage lies between it and the one before; after it nothing can be proved. The chain proves
+damage, not who wrote the file.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ from shim.core.cast.records import (
     strip_bom,
 )
 
-FINDINGS_KEPT = 100  # of each severity; the rest is counted, since one damaged line may affect all later ones
+# of each severity; the rest is counted, since one damaged line may affect all later ones
+FINDINGS_KEPT = 100
 
 # The keys of a header. `vendor_version` may be null; a cast without `dialect` is in Claude's.
 HEADER: dict[str, type | tuple[type, ...]] = {
@@ -52,8 +54,8 @@ class CastFinding(NamedTuple):
 class Verifier:
     """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
 
-    `proved` is the last line that a checkpoint covers, `count` the number of lines, `left_out` of further findings.
-    `cut`: the last checkpoint is missing.
+    `proved` is the last line that a checkpoint covers, `count` the number of lines, `left_out` of
+    further findings. `cut`: the last checkpoint is missing.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,8 @@ class Verifier:
         self._broken = False  # a checkpoint did not match, or lines follow the last one
         self._ended = 0  # the line of the last checkpoint
         self._children: set[int] = set()
-        self._child: tuple[object, int] | None = None  # the running child, and the line of its start
+        # the running child, and the line of its start
+        self._child: tuple[object, int] | None = None
         self._unfinished: dict[str, int] = {}  # streams with an unfinished line → where it begins
 
     @property
@@ -85,7 +88,9 @@ class Verifier:
 
     @property
     def state(self) -> str:
-        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or of a newer version."""
+        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or of
+        a newer version.
+        """
         if self.intact or not self._readable:
             return "intact" if self.intact else "unreadable"
         return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
@@ -106,7 +111,13 @@ class Verifier:
             return
         if not self._ended:
             self.cut = True
-            self._found(min(self.proved + 1, max(last, 1)), max(last, 1), DAMAGE, "cut", self._cut_text(last))
+            self._found(
+                min(self.proved + 1, max(last, 1)),
+                max(last, 1),
+                DAMAGE,
+                "cut",
+                self._cut_text(last),
+            )
         else:
             if last > self._ended:
                 self._broken = True
@@ -117,7 +128,11 @@ class Verifier:
 
     def _cut_text(self, last: int) -> str:
         if not self.count:
-            return "cut off in the first line" if last else "empty: not even its first line was written"
+            return (
+                "cut off in the first line"
+                if last
+                else "empty: not even its first line was written"
+            )
         where = f"cut off behind line {self.count}: the last checkpoint is missing"
         if self._broken:
             return where
@@ -139,11 +154,17 @@ class Verifier:
         """Check a whole line, then add its bytes to the hash."""
         self.count += 1
         if self._long or len(raw) > LINE_BYTES:
-            self._found_here(DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it")
+            self._found_here(
+                DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it"
+            )
             self._readable = self._readable and self.count > 1
         elif self.count == 1:
             if raw != (raw := strip_bom(raw)):
-                self._found_here(NOTE, "bom", "the file begins with a byte order mark, which the shim does not write")
+                self._found_here(
+                    NOTE,
+                    "bom",
+                    "the file begins with a byte order mark, which the shim does not write",
+                )
             self._header(raw)
         elif self._readable and not self._ended:
             line = read_line(raw)
@@ -158,7 +179,7 @@ class Verifier:
         self._hash.update(b"\n" if self._long else raw + b"\n")
         self._parts, self._size, self._long = [], 0, False
 
-    # -- the chain ----------------------------------------------------------------------------------------
+    # -- the chain ---------------------------------------------------------------------------------
 
     def _checkpoint(self, raw: bytes, *, end: bool) -> None:
         digest = self._hash.hexdigest().encode()
@@ -172,7 +193,7 @@ class Verifier:
         if end:
             self._ended = self.count
 
-    # -- what the lines say ---------------------------------------------------------------------------------
+    # -- what the lines say ------------------------------------------------------------------------
 
     def _header(self, raw: bytes) -> None:
         try:
@@ -188,7 +209,9 @@ class Verifier:
                     self._found_here(NOTE, "header", f"the header has no {key}")
             elif not isinstance(facts[key], kind) or (kind is list and not _texts(facts[key])):
                 wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
-                self._found_here(DAMAGE, "header", f"{key} of the header is not {wanted}: {shown(facts[key])}")
+                self._found_here(
+                    DAMAGE, "header", f"{key} of the header is not {wanted}: {shown(facts[key])}"
+                )
 
     def _bytes(self, line: CastLine) -> None:
         letter = line.letter
@@ -222,7 +245,9 @@ class Verifier:
     def _ended_child(self, fact: Mapping[str, Any]) -> None:
         child = fact.get("child")
         if self._child is None or self._child[0] != child:
-            self._found_here(DAMAGE, "order", f"the end of child {shown(child)}, which was not running")
+            self._found_here(
+                DAMAGE, "order", f"the end of child {shown(child)}, which was not running"
+            )
             return
         self._child = None
         for letter in "oe":  # a child may end without a newline
@@ -232,11 +257,15 @@ class Verifier:
         """Note what is unfinished at the end of a complete file."""
         if self._child is not None:
             child, since = self._child
-            self._found(since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended")
+            self._found(
+                since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended"
+            )
         if since := self._unfinished.get("O", 0):
-            self._found(since, self.count, NOTE, "unfinished", "a line of ours in pieces that has no end")
+            self._found(
+                since, self.count, NOTE, "unfinished", "a line of ours in pieces that has no end"
+            )
 
-    # -- findings -----------------------------------------------------------------------------------------
+    # -- findings ----------------------------------------------------------------------------------
 
     def _found_here(self, severity: str, kind: str, text: str) -> None:
         self._found(self.count, self.count, severity, kind, text)
@@ -250,7 +279,9 @@ class Verifier:
 
 
 def verify(read: Callable[[], bytes]) -> Verifier:
-    """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are raised."""
+    """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are
+    raised.
+    """
     verifier = Verifier()
     while chunk := read():
         verifier.feed(chunk)

@@ -15,13 +15,15 @@ VERDICTS = {"approve": "allow"}  # the Qwen RFC's word
 HEARTBEAT = "heartbeat_request"  # sent by the clock, so a replay waits for none
 RESULT = "result"  # the kind of a note with what was decided at the end of a turn
 SIGNAL = "signal"  # the kind of a note that we sent a child a signal
-REPORT = "report"  # the kind of a note with the file that a child wrote about its run; also a letter of steps
+# the kind of a note with the file that a child wrote about its run; also a letter of steps
+REPORT = "report"
 
 
 class Word(NamedTuple):
     """What a line of one side means to the other. `kind` is "" if it is no line of the protocol.
 
-    `identity` is the id of a request, of the request that is answered, or of a message; `verdict` is an answer's.
+    `identity` is the id of a request, of the request that is answered, or of a message; `verdict`
+    is an answer's.
     """
 
     kind: str = ""
@@ -43,12 +45,16 @@ def read_word(line: bytes) -> Word:
     if kind == "control_response":
         response = said.get("response")
         verdict = _of(response, "subtype") if _of(response, "subtype") == "error" else ""
-        body = response.get("response", response.get("result")) if isinstance(response, dict) else None
+        body = (
+            response.get("response", response.get("result")) if isinstance(response, dict) else None
+        )
         behavior = _of(body, "behavior")
         identity = _of(response, "request_id") or _of(said, "request_id")
         return Word(kind, identity, verdict or VERDICTS.get(behavior, behavior))
     if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
-        return Word("control_response", _of(said, "id"), "allow" if _allows(_of(said, "value")) else "deny")
+        return Word(
+            "control_response", _of(said, "id"), "allow" if _allows(_of(said, "value")) else "deny"
+        )
     if kind == "prompt":
         return Word("user")
     if kind == "tool_approval":
@@ -89,7 +95,8 @@ def by_child(records: Iterable[Record]) -> Iterator[Iterator[Record]]:
 def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
     """The records of a recording's n-th child, from its start to its end.
 
-    The file that it wrote about its run was recorded after its end; here it comes before the end, as it was written.
+    The file that it wrote about its run was recorded after its end; here it comes before the end,
+    as it was written.
     """
     count, ended = 0, None
     for record in records:
@@ -99,7 +106,9 @@ def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
             break
         if count == number and record.letter == "x":
             ended = record
-        elif count == number and (ended is None or (record.letter == "n" and record.fact.get("kind") == REPORT)):
+        elif count == number and (
+            ended is None or (record.letter == "n" and record.fact.get("kind") == REPORT)
+        ):
             yield record if ended is None else record._replace(at=ended.at)
     if ended is not None:
         yield ended

@@ -1,7 +1,9 @@
-"""What a passed line must have, because clients end without it: completed, cut or left out, and counted.
+"""What a passed line must have, because clients end without it: completed, cut or left out, and
+counted.
 
-A real claude's line is passed as it came. One that lacks a member that the SDKs insist on would end the frontend's
-turn with an exception (contract S3 to S9, hostile-input section 2), and so would one that is longer than its buffer.
+A real claude's line is passed as it came. One that lacks a member that the SDKs insist on would end
+the frontend's turn with an exception (contract S3 to S9, hostile-input section 2), and so would one
+that is longer than its buffer.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +15,8 @@ from shim.core.reading.limits import Keep, fit, pieces, shorten
 
 Event = dict[str, Any]
 
-# What the members of a block must be; a thinking block's signature is made up, since clients only carry it.
+# What the members of a block must be; a thinking block's signature is made up, since clients only
+# carry it.
 BLOCKS: dict[str, dict[str, tuple[type, ...]]] = {
     "text": {"text": (str,)},
     "thinking": {"thinking": (str,)},
@@ -41,7 +44,9 @@ DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta"
 class Passing:
     """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
 
-    def __init__(self, account: Account, mint: Callable[[], str], room: int, keep: Keep | None) -> None:
+    def __init__(
+        self, account: Account, mint: Callable[[], str], room: int, keep: Keep | None
+    ) -> None:
         self._account = account
         self._mint = mint
         self._room = room
@@ -56,7 +61,9 @@ class Passing:
         }
 
     def whole(self, event: Event, session: str, model: str) -> Event | None:
-        """`event` itself where it has what it needs, a completed copy, or None when it says nothing at all."""
+        """`event` itself where it has what it needs, a completed copy, or None when it says nothing
+        at all.
+        """
         kind = event["type"]
         check = self._checks.get(kind)
         if check is None:

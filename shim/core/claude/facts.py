@@ -1,4 +1,6 @@
-"""What a frontend may ask and change in the middle of a conversation: the vendor's name, models, mode, prompts."""
+"""What a frontend may ask and change in the middle of a conversation: the vendor's name, models,
+mode, prompts.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -24,8 +26,10 @@ class SessionRules(NamedTuple):
     state_events  "", "visible" or "host" (contract 5.13)
     replays       a message of the frontend's is said back (C15)
     line_bytes    no line of ours is longer: a question that would be is not put
-    checked       gives a model's name without its prefix; ValueError for a model that is not the vendor's to be told
-    told          gives the name that the vendor is told for such a name; None is the vendor's own default
+    checked       gives a model's name without its prefix; ValueError for a model that is not the
+                  vendor's to be told
+    told          gives the name that the vendor is told for such a name; None is the vendor's own
+                  default
     choosable     gives the names of the models that can be chosen from the vendor that serves
     """
 
@@ -49,7 +53,8 @@ class Serving(NamedTuple):
     always        it asks in the mode bypassPermissions too
     unattended    it runs its tools and never asks
     takes_effort  it can be told how hard its model is to try
-    asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
+    asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules,
+                  or did so once, in a
                   recording
     servers       it takes MCP servers
     auto_mode     its models can decide what may run (the mode auto)
@@ -67,7 +72,9 @@ class Serving(NamedTuple):
 
 
 class NoServers(tuple[()]):
-    """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs is imported."""
+    """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs
+    is imported.
+    """
 
     __slots__ = ()
 
@@ -96,19 +103,23 @@ class NoServers(tuple[()]):
 
 
 class Facts:
-    """What the answers are made of, and what the requests change: the conversation reads it when a turn begins.
+    """What the answers are made of, and what the requests change: the conversation reads it when a
+    turn begins.
 
     prompts       whether the frontend answers permission requests
-    asked_model   the model that the frontend asked for, in its own words; `model` is what the vendor is told
+    asked_model   the model that the frontend asked for, in its own words; `model` is what the
+                  vendor is told
     first_model   what the command line asked for
     effort        how hard the model is to try; None is the vendor's own
     known_model   what the vendor used by itself, as far as it has said so
     transcript    the path of the session's transcript, "" when none is written
     hooks         what the frontend's `initialize` registered
     servers       the MCP servers that live in the frontend's process
-    given_servers the other MCP servers: name → configuration; `later_servers` are those that `initialize` named
+    given_servers the other MCP servers: name → configuration; `later_servers` are those that
+    `initialize` named
     unreachable   why the vendor cannot reach a server in the frontend's process
-    unkept        each says why a vendor would not keep a policy before a call runs; "" where it would
+    unkept        each says why a vendor would not keep a policy before a call runs; "" where it
+                  would
     """
 
     def __init__(
@@ -139,11 +150,13 @@ class Facts:
         self.known_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
-        self.forwards_subagent_text = False  # the frontend's `initialize` asked for texts of subagents
+        # the frontend's `initialize` asked for texts of subagents
+        self.forwards_subagent_text = False
         self.cost = 0.0
         self.output_style = "default"  # from Claude's settings; only the real claude applies it
         self.context_tokens = 0  # input and output of the latest reply; 0 before the first
-        self._models: dict[str, tuple[str | None, str | None]] = {}  # of the vendors that served before
+        # of the vendors that served before
+        self._models: dict[str, tuple[str | None, str | None]] = {}
 
     @property
     def asked(self) -> bool:
@@ -170,7 +183,9 @@ class Facts:
         none = "" if self.serving.servers else f"{self.vendor} takes no MCP servers"
         given = [name for name in self.given_servers if name not in self.servers.names]
         inside = [server.facts if whole else server.fact for server in self.servers]
-        others: list[dict[str, Any]] = [{"name": name, "status": "pending", "source": "dynamic"} for name in given]
+        others: list[dict[str, Any]] = [
+            {"name": name, "status": "pending", "source": "dynamic"} for name in given
+        ]
 
         def failed(servers: list[dict[str, Any]], why_not: str) -> list[dict[str, Any]]:
             refused = {"status": "failed", **({"error": why_not} if whole else {})}
@@ -183,7 +198,9 @@ class Facts:
         return self.servers.tools if self.serving.servers and not self.unreachable else []
 
     def serve(self, serving: Serving) -> None:
-        """Another vendor serves from now on. Of the models that were asked for, those in Claude's words are its too."""
+        """Another vendor serves from now on. Of the models that were asked for, those in Claude's
+        words are its too.
+        """
         asked = self._models[self.vendor] = self.asked_model, self.first_model
         everyones = [name if name and claudes(name) else None for name in asked]
         self.serving = serving
@@ -195,7 +212,9 @@ class Facts:
         """The model that the vendor is told; None is its own default."""
         return self.rules.told(self.asked_model) if self.asked_model else None
 
-    def verdict(self, tool: str, arguments: Mapping[str, Any], hook: "HookVerdict | None" = None) -> Verdict:
+    def verdict(
+        self, tool: str, arguments: Mapping[str, Any], hook: "HookVerdict | None" = None
+    ) -> Verdict:
         """What becomes of a call that the vendor asks about, under the verdict of its hooks.
 
         Without a policy, and without a hook that allows it, the call is a question.
@@ -230,7 +249,8 @@ class Facts:
     def narrow(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
 
-        ValueError for rules that a vendor would not keep, with the reason; then nothing has changed.
+        ValueError for rules that a vendor would not keep, with the reason; then nothing has
+        changed.
         """
         if self.policy is None:
             if any((*deny, *ask)):
@@ -261,10 +281,19 @@ class Facts:
         """At least one: some clients take the first without looking (C3)."""
         own = f"The model that {self.vendor} uses by itself"
         listed = [{"value": DEFAULT, "displayName": f"Default ({self.vendor})", "description": own}]
-        names = (*self.rules.choosable(), *(() if self.first_model is None else (self.first_model,)))
+        names = (
+            *self.rules.choosable(),
+            *(() if self.first_model is None else (self.first_model,)),
+        )
         for name in dict.fromkeys(names):
             if name != DEFAULT and (model := self.rules.told(name)):
-                listed.append({"value": name, "displayName": name, "description": f"{model} through {self.vendor}"})
+                listed.append(
+                    {
+                        "value": name,
+                        "displayName": name,
+                        "description": f"{model} through {self.vendor}",
+                    }
+                )
         abilities: dict[str, Any] = {"supportsAutoMode": self.serving.auto_mode}
         if self.serving.takes_effort:
             abilities |= {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)}

@@ -16,10 +16,11 @@ from shim.core.reading.json_text import dump
 FOLD_LINES = 64
 
 Arguments = Mapping[str, Any]
-Outcome = tuple[bytes, bytes, bytes]  # of a line's `tool_use_result`: its key, its value, and what the value ends with
+# of a line's `tool_use_result`: its key, its value, and what the value ends with
+Outcome = tuple[bytes, bytes, bytes]
 
-# Every line is joined of its pieces at once: pieces that live until the next write cost five times as much, they leave
-# the processor's cache. It ends with the counter of its uuid.
+# Every line is joined of its pieces at once: pieces that live until the next write cost five times
+# as much, they leave the processor's cache. It ends with the counter of its uuid.
 _DIGITS = [b"%02x" % number for number in range(256)]
 _ENDS = [digits + b'"}\n' for digits in _DIGITS]
 UNUSED = dump(NO_USAGE)
@@ -47,9 +48,15 @@ OUTCOME = b',"tool_use_result":'
 _STDOUT = OUTCOME + b'{"stdout":'
 _STDERR = b',"stderr":"","interrupted":false,"isImage":false}'
 
-# How a block of a kind begins and ends in its own line, how it begins in its first event, and what its deltas are.
+# How a block of a kind begins and ends in its own line, how it begins in its first event, and what
+# its deltas are.
 BLOCKS = {
-    "text": (b'{"type":"text","text":', b"}", b'{"type":"text","text":""}}', b'"text_delta","text":'),
+    "text": (
+        b'{"type":"text","text":',
+        b"}",
+        b'{"type":"text","text":""}}',
+        b'"text_delta","text":',
+    ),
     "thinking": (
         b'{"type":"thinking","thinking":',
         b',"signature":""}',
@@ -74,7 +81,9 @@ class Lines(list[bytes]):
         return data
 
     def fold(self) -> None:
-        """Join what came since the last fold: many long lines are gentler to the memory as one piece."""
+        """Join what came since the last fold: many long lines are gentler to the memory as one
+        piece.
+        """
         if len(self) - self._folded >= FOLD_LINES:
             self[self._folded :] = [b"".join(self[self._folded :])]
             self._folded += 1
@@ -89,7 +98,9 @@ def line_ends() -> Iterator[bytes]:
 
 
 def message_ids(prefix: bytes) -> Iterator[bytes]:
-    """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are used up."""
+    """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are
+    used up.
+    """
     for high in count():
         digits = prefix + b"%04x" % high
         for low in _DIGITS if high else _DIGITS[1:]:
@@ -105,7 +116,9 @@ def name_json(name: str | None) -> bytes:
 @lru_cache(maxsize=256)
 def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     """Of a block's events: the first one, what stands before a delta's content, and the last one."""
-    block, delta = BLOCKS[kind][2:] if kind in BLOCKS else (b"", b'"input_json_delta","partial_json":')
+    block, delta = (
+        BLOCKS[kind][2:] if kind in BLOCKS else (b"", b'"input_json_delta","partial_json":')
+    )
     start = b'%b"content_block_start","index":%d,"content_block":%b' % (EVENT, index, block)
     return (
         start + MAIN if block else start,
@@ -154,9 +167,9 @@ def _edit(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
     return OUTCOME, dump(said), b""
 
 
-# Read has none: its member holds the file's own text and length, and vendors print the file with their own headings.
-# Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
-# is not dumped twice.
+# Read has none: its member holds the file's own text and length, and vendors print the file with
+# their own headings. Tool → its member for a success, made of the call's arguments, the content,
+# and the content as JSON: a large output is not dumped twice.
 OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
     "Bash": _bash,
     "Write": _write,
@@ -166,7 +179,9 @@ OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
 
 
 def build_tool_response(name: str, arguments: Arguments, content: object) -> object:
-    """Return `tool_response` for a hook: the structured outcome if the tool has one, else the result's content."""
+    """Return `tool_response` for a hook: the structured outcome if the tool has one, else the
+    result's content.
+    """
     make = OUTCOMES.get(name)
     if make is None or not isinstance(content, str):
         return content

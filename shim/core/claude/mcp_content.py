@@ -1,20 +1,31 @@
 """Results of MCP calls, converted to the form of the real claude. Measured with claude 2.1.330.
 
-A server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A vendor passes on the complete
-result or only its blocks. The content of Claude's tool result is a text or a list of Claude's own blocks:
+A server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A vendor
+passes on the complete
+result or only its blocks. The content of Claude's tool result is a text or a list of Claude's own
+blocks:
 
-| MCP                                | Claude                                                                          |
+| MCP                                | Claude
+                                     |
 |------------------------------------|---------------------------------------------------------------------------------|
-| text                               | text, without `annotations` and `_meta`                                         |
-| image, or a blob that is an image  | image with `source`; its type comes from the bytes, else from the declaration   |
+| text                               | text, without `annotations` and `_meta`
+                                     |
+| image, or a blob that is an image  | image with `source`; its type comes from the bytes, else from
+                                     the declaration   |
 | audio, another image, another blob | `[Audio from SERVER] Binary content (TYPE, N bytes), not saved`                 |
-| resource_link                      | `[Resource link: NAME] URI (DESCRIPTION)`                                       |
-| resource                           | `[Resource from SERVER at URI] TEXT`                                            |
-| structuredContent                  | its JSON in place of the texts, after all other blocks                          |
-| nothing, or only empty texts       | `(TOOL completed with no output)`                                               |
-| a failed call                      | its texts, one a line, without images                                           |
+| resource_link                      | `[Resource link: NAME] URI (DESCRIPTION)`
+                                     |
+| resource                           | `[Resource from SERVER at URI] TEXT`
+                                     |
+| structuredContent                  | its JSON in place of the texts, after all other blocks
+                                     |
+| nothing, or only empty texts       | `(TOOL completed with no output)`
+                                     |
+| a failed call                      | its texts, one a line, without images
+                                     |
 
-The real claude saves binary content in a file and names the file. The shim does not save it, and writes "not saved".
+The real claude saves binary content in a file and names the file. The shim does not save it, and
+writes "not saved".
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -36,14 +47,23 @@ RESULT_KEYS = frozenset(("content", *STRUCTURED_KEYS, *ERROR_KEYS, "_meta", "met
 MEDIA_TYPE_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
 PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # keys of a block that are not for the model
 # Types of blocks that Claude accepts in a tool result.
-CLAUDE_BLOCKS = frozenset(("text", "document", "search_result", "tool_reference", "web_search_result"))
-# The first bytes of the images that a frontend can show. A WebP is not listed, because its length is in the middle.
-SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+CLAUDE_BLOCKS = frozenset(
+    ("text", "document", "search_result", "tool_reference", "web_search_result")
+)
+# The first bytes of the images that a frontend can show. A WebP is not listed, because its length
+# is in the middle.
+SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
 SHOWABLE = (*SIGNATURES.values(), "image/webp")
 
 
 def is_mcp_result(value: object) -> bool:
-    """Return whether a value is the complete result of an MCP call: its blocks and MCP's other keys."""
+    """Return whether a value is the complete result of an MCP call: its blocks and MCP's other
+    keys.
+    """
     if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
         return False
     content = value.get("content")
@@ -54,14 +74,19 @@ def is_mcp_result(value: object) -> bool:
 
 def is_failed_result(value: object) -> bool:
     """Return whether a value is the complete result of an MCP call that failed."""
-    return isinstance(value, dict) and is_mcp_result(value) and any(value.get(key) is True for key in ERROR_KEYS)
+    return (
+        isinstance(value, dict)
+        and is_mcp_result(value)
+        and any(value.get(key) is True for key in ERROR_KEYS)
+    )
 
 
 def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
     """Return the content of Claude's tool result for what a call returned.
 
-    `value` is a complete MCP result, a list of blocks, or a text; anything else is returned unchanged. `tool` is
-    Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a server.
+    `value` is a complete MCP result, a list of blocks, or a text; anything else is returned
+    unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a
+    server.
     """
     is_mcp = tool.startswith(MCP)
     structured: Mapping[str, Any] | None = None
@@ -82,7 +107,10 @@ def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
     if not is_mcp:
         return blocks
     if failed:
-        return "\n".join(block["text"] for block in blocks if block["type"] == "text").rstrip() or NO_MESSAGE
+        return (
+            "\n".join(block["text"] for block in blocks if block["type"] == "text").rstrip()
+            or NO_MESSAGE
+        )
     is_empty = all(block["type"] == "text" and not block["text"].strip() for block in blocks)
     return NO_OUTPUT.format(tool=tool) if is_empty else blocks
 
@@ -95,7 +123,9 @@ def convert_blocks(blocks: list[Block], tool: str) -> list[Block]:
 
 
 def _convert_block(block: Block, origin: str) -> list[Block]:
-    """Return one MCP block as blocks of Claude. `origin` is " from SERVER", or "" if the server is not known."""
+    """Return one MCP block as blocks of Claude. `origin` is " from SERVER", or "" if the server is
+    not known.
+    """
     kind = block["type"]
     if kind == "text":
         return [_convert_text(block)]
@@ -103,7 +133,11 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
         return [block]
     if isinstance(block.get("data"), str):
         heading = f"[{kind.capitalize()}{origin}] "
-        return [_convert_binary(block["data"], _read_media_type(block), heading, is_image=kind == "image")]
+        return [
+            _convert_binary(
+                block["data"], _read_media_type(block), heading, is_image=kind == "image"
+            )
+        ]
     if kind == "resource_link":
         return [_text(_describe_link(block))]
     resource = block.get("resource")
@@ -116,7 +150,9 @@ def _convert_text(block: Block) -> Block:
     """Return a text block without the keys that are not for the model."""
     if isinstance(block.get("text"), str) and PRIVATE_KEYS.isdisjoint(block):
         return block
-    return {key: value for key, value in block.items() if key not in PRIVATE_KEYS} | _text(as_text(block.get("text")))
+    return {key: value for key, value in block.items() if key not in PRIVATE_KEYS} | _text(
+        as_text(block.get("text"))
+    )
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
@@ -130,23 +166,32 @@ def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
-    """Return an image that can be shown as an image block, and other data as a text block that describes it.
+    """Return an image that can be shown as an image block, and other data as a text block that
+    describes it.
 
     `is_image`: the server declared the data as an image.
     """
     content, data = _decode(data)
     if content is None:
-        return _text(NOT_READABLE if is_image else f"{heading}Binary content ({declared or 'unknown type'})")
+        return _text(
+            NOT_READABLE if is_image else f"{heading}Binary content ({declared or 'unknown type'})"
+        )
     if is_image and not content:
         return _text(EMPTY_IMAGE)
     media_type = _recognize_image(content) or (declared if declared in SHOWABLE and content else "")
     if media_type:
-        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-    return _text(f"{heading}Binary content ({declared or 'unknown type'}, {len(content)} bytes), not saved")
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": media_type, "data": data},
+        }
+    return _text(
+        f"{heading}Binary content ({declared or 'unknown type'}, {len(content)} bytes), not saved"
+    )
 
 
 def _decode(data: str) -> tuple[bytes | None, str]:
-    """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text is not base64.
+    """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text
+    is not base64.
 
     Servers also send line breaks, data URLs, the alphabet for URLs, and base64 without padding.
     """
@@ -165,10 +210,14 @@ def _decode(data: str) -> tuple[bytes | None, str]:
 
 
 def _recognize_image(content: bytes) -> str:
-    """Return the media type of an image by its first bytes, or "" if the bytes are not a known image."""
+    """Return the media type of an image by its first bytes, or "" if the bytes are not a known
+    image.
+    """
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
-    return next((media_type for start, media_type in SIGNATURES.items() if content.startswith(start)), "")
+    return next(
+        (media_type for start, media_type in SIGNATURES.items() if content.startswith(start)), ""
+    )
 
 
 def _read_media_type(block: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ from shim.core.reading.typed import Any, NamedTuple
 
 ROLE_CHARACTERS = 60  # of a message's role, in a complaint about it
 TYPE_CHARACTERS = 60  # of a media type, in the line about a part that is left out
-PART_BYTES = 20_000_000  # of one image or document, as the file that it is; a larger one is given to no vendor
+# of one image or document, as the file that it is; a larger one is given to no vendor
+PART_BYTES = 20_000_000
 # What a file may be, by the kind of its block: what the models behind most agents read.
 TYPES: Mapping[str, tuple[str, ...]] = {
     "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
@@ -20,7 +21,8 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOW, LATER = "now", "later"  # priorities of a message
 
-Kinds = frozenset[str]  # what can be given beside text: "image", "document", and "url" for either by its address
+# what can be given beside text: "image", "document", and "url" for either by its address
+Kinds = frozenset[str]
 TEXT_ONLY: Kinds = frozenset()
 EVERYTHING: Kinds = frozenset(("image", "document", "url"))
 
@@ -46,7 +48,9 @@ class Part(NamedTuple):
 
     def fits(self, takes: Kinds) -> bool:
         """Whether a vendor that takes these kinds can be given it."""
-        return not self.fault and (self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes)))
+        return not self.fault and (
+            self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes))
+        )
 
     def block(self) -> dict[str, Any]:
         """The part as Claude's own block."""
@@ -62,11 +66,13 @@ class Part(NamedTuple):
 class Message(NamedTuple):
     """One user message.
 
-    `text` is what every vendor can be given; `parts` are its blocks in order, none where the text is all. `message` is
-    the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
-    `priority` says what happens to it while a turn runs: NOW ends the turn, LATER waits for its end; any other is told
-    to the vendor in the turn, if it can be. A message with `query` False (`shouldQuery`) is context for the next one
-    and is not answered by a model. `origin` is the frontend's description of the sender; the result repeats it.
+    `text` is what every vendor can be given; `parts` are its blocks in order, none where the text
+    is all. `message` is the frontend's own object, for the echo that it may ask for (C15);
+    `timestamp` is when it came, `size` its bytes. `priority` says what happens to it while a turn
+    runs: NOW ends the turn, LATER waits for its end; any other is told to the vendor in the turn,
+    if it can be. A message with `query` False (`shouldQuery`) is context for the next one and is
+    not answered by a model. `origin` is the frontend's description of the sender; the result
+    repeats it.
     """
 
     text: str
@@ -80,14 +86,20 @@ class Message(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
     def given(self, takes: Kinds) -> tuple[Part, ...]:
-        """What a vendor that takes these kinds is given, in order; one text where texts are all of it."""
+        """What a vendor that takes these kinds is given, in order; one text where texts are all of
+        it.
+        """
         kept = tuple(part for part in self.parts if part.fits(takes))
         return kept if any(part.kind != "text" for part in kept) else (Part("text", self.text),)
 
     def worded(self, text: str) -> "Message":
         """The message with another text; what stands around the old one gets parts of its own."""
         before, found, after = text.partition(self.text) if self.text else (text, "", "")
-        kept = self.parts if found else tuple(part for part in self.parts if part.kind != "text" or part.fault)
+        kept = (
+            self.parts
+            if found
+            else tuple(part for part in self.parts if part.kind != "text" or part.fault)
+        )
         around = [(Part("text", words),) if words else () for words in (before, after)]
         return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
 
@@ -99,17 +111,25 @@ class Message(NamedTuple):
         text = "\n".join(message.text for message in messages)
         parts: tuple[Part, ...] = ()
         if any(message.parts for message in messages):
-            parts = tuple(part for message in messages for part in message.parts or (Part("text", message.text),))
+            parts = tuple(
+                part
+                for message in messages
+                for part in message.parts or (Part("text", message.text),)
+            )
         return self._replace(text=text, parts=parts, size=sum(message.size for message in messages))
 
     def notice(self, vendor: str, takes: Kinds = TEXT_ONLY) -> str:
-        """Lines for the user about parts that the vendor is not given, one a reason; "" if none was left out."""
+        """Lines for the user about parts that the vendor is not given, one a reason; "" if none was
+        left out.
+        """
         reasons: dict[str, dict[str, int]] = {}
         for part in self.parts:
             if not part.fits(takes):
                 kinds = reasons.setdefault(_why(part, vendor, takes), {})
                 kinds[part.kind] = kinds.get(part.kind, 0) + 1
-        return "\n".join(f"[{_counted(kinds)} left out of this message: {why}]" for why, kinds in reasons.items())
+        return "\n".join(
+            f"[{_counted(kinds)} left out of this message: {why}]" for why, kinds in reasons.items()
+        )
 
 
 def _why(part: Part, vendor: str, takes: Kinds) -> str:
@@ -121,7 +141,9 @@ def _why(part: Part, vendor: str, takes: Kinds) -> str:
 
 
 def _counted(kinds: Mapping[str, int]) -> str:
-    return " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items())
+    return " and ".join(
+        f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()
+    )
 
 
 def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
@@ -155,7 +177,11 @@ def _part(block: object) -> Part:
         return Part("unknown block", fault="it is no block")
     if kind not in TYPES:
         text = block.get("text")
-        return Part(kind, text) if kind == "text" and isinstance(text, str) else Part(kind, fault="it is not known")
+        return (
+            Part(kind, text)
+            if kind == "text" and isinstance(text, str)
+            else Part(kind, fault="it is not known")
+        )
     source, title = block.get("source"), block.get("title")
     source = source if isinstance(source, dict) else {}
     data = source.get("data")
@@ -169,7 +195,9 @@ def _part(block: object) -> Part:
     media_type = source.get("media_type")
     if media_type not in TYPES[kind]:
         found = str(media_type)[:TYPE_CHARACTERS]
-        return part._replace(fault=f"its media type is {found!r}, and it can be {', '.join(TYPES[kind])}")
+        return part._replace(
+            fault=f"its media type is {found!r}, and it can be {', '.join(TYPES[kind])}"
+        )
     return part._replace(media_type=str(media_type), data=data, fault=_fault(data))
 
 
@@ -183,7 +211,8 @@ def _fault(data: str) -> str:
 
 
 def read_line(raw: bytes) -> object:
-    """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line is not JSON.
+    """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line
+    is not JSON.
 
     A byte order mark is skipped: editors and PowerShell write it before the first line.
     """

@@ -1,7 +1,8 @@
 """Claude's pen: the only place that knows what a line of Claude's stream-json looks like.
 
-Shapes are those of contract section 5. The constant parts of a line are dumped once (per turn, per model, per
-block); what remains per line is one dump of the content and one number, so that a line costs about a microsecond.
+Shapes are those of contract section 5. The constant parts of a line are dumped once (per turn, per
+model, per block); what remains per line is one dump of the content and one number, so that a line
+costs about a microsecond.
 """
 
 from collections.abc import Mapping
@@ -52,10 +53,10 @@ OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
 class ClaudePen:
     """Writes Claude's lines into a buffer; `take` hands the bytes over.
 
-    `identity` is the first 24 characters of every line's uuid and makes message ids unique; the rest is a
-    counter, so an id costs no randomness. Every method appends whole lines. `limit` is the length in bytes that no
-    line of ours passes (0: none); texts and tools are kept below `room` by the Turn, all else is cut here. `tally`
-    counts what the messages use, for a transcript.
+    `identity` is the first 24 characters of every line's uuid and makes message ids unique; the
+    rest is a counter, so an id costs no randomness. Every method appends whole lines. `limit` is
+    the length in bytes that no line of ours passes (0: none); texts and tools are kept below `room`
+    by the Turn, all else is cut here. `tally` counts what the messages use, for a transcript.
     """
 
     def __init__(
@@ -128,10 +129,12 @@ class ClaudePen:
             line = escape(line)
         self._lines.append(line + b"\n")
 
-    # -- the frame ----------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------
 
     def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
-        """`system/init` (contract 5.1); `facts` has cwd, tools, model, mode, shim and what else is known."""
+        """`system/init` (contract 5.1); `facts` has cwd, tools, model, mode, shim and what else is
+        known.
+        """
         self.adopt_session(session_id)
         line = {
             "type": "system",
@@ -194,14 +197,16 @@ class ClaudePen:
         if self._terminator:
             self._lines.append(self._terminator)
 
-    # -- a reply ------------------------------------------------------------------------------------------
+    # -- a reply -----------------------------------------------------------------------------------
 
     def message_start(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
         self._index = 0
         named, middle = self._model
         if model is not named:
-            middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
+            middle = (
+                b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
+            )
             self._model = model, middle
         if usage is not self._usage[0]:
             self.message_usage(usage)
@@ -210,7 +215,15 @@ class ClaudePen:
         if self.tally is not None:
             self.tally.begin(identity)
         if self.partial:
-            pieces = (MESSAGE_START, identity, middle, STOP_FACTS, self._usage[1], self._event_end, next(self._end))
+            pieces = (
+                MESSAGE_START,
+                identity,
+                middle,
+                STOP_FACTS,
+                self._usage[1],
+                self._event_end,
+                next(self._end),
+            )
             self._lines.append(b"".join(pieces))
 
     def message_usage(self, usage: Usage) -> None:
@@ -232,7 +245,8 @@ class ClaudePen:
         self._lines.append(b"".join((self._delta_head, dumped, self._event_end, next(self._end))))
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
-        """The assistant line of a block of `text` or `thinking`, its content already dumped, and the block's end.
+        """The assistant line of a block of `text` or `thinking`, its content already dumped, and
+        the block's end.
 
         `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
@@ -250,20 +264,28 @@ class ClaudePen:
             self._index += 1
 
     def block_stop(self) -> None:
-        """The open block is over (only said with partial messages); the next one has the next index."""
+        """The open block is over (only said with partial messages); the next one has the next
+        index.
+        """
         if self.partial:
-            self._lines.append(b"".join((block_events("text", self._index)[2], self._tail, next(self._end))))
+            self._lines.append(
+                b"".join((block_events("text", self._index)[2], self._tail, next(self._end)))
+            )
         self._index += 1
 
     def whole(self, kind: str, dumped: bytes) -> None:
-        """A whole block that was never streamed, its content already dumped; with partial messages it is one delta."""
+        """A whole block that was never streamed, its content already dumped; with partial messages
+        it is one delta.
+        """
         if not dumped.isascii():
             dumped = escape(dumped)
         head, behind, _, _ = BLOCKS[kind]
         end, tail, index = self._end, self._tail, self._index
         self._index = index + 1
         if not self.partial:
-            self._lines.append(b"".join((self._head, head, dumped, behind, self._reply_tail, next(end))))
+            self._lines.append(
+                b"".join((self._head, head, dumped, behind, self._reply_tail, next(end)))
+            )
             return
         start, delta, stop = block_events(kind, index)
         event_end = self._event_end
@@ -273,8 +295,11 @@ class ClaudePen:
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """A whole call: its assistant line, with partial messages between the block's events, its input one delta.
+    def tool_use(
+        self, identity: str, name: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """A whole call: its assistant line, with partial messages between the block's events, its
+        input one delta.
 
         Gives back other arguments where these had to be cut.
         """
@@ -292,7 +317,18 @@ class ClaudePen:
         end, tail, index = self._end, self._tail, self._index
         self._index = index + 1
         if not self.partial:
-            line = (self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end))
+            line = (
+                self._head,
+                CALL,
+                called,
+                NAME,
+                named,
+                INPUT,
+                dumped,
+                b"}",
+                self._reply_tail,
+                next(end),
+            )
             self._lines.append(b"".join(line))
             return cut
         start, delta, stop = block_events("tool_use", index)
@@ -319,12 +355,14 @@ class ClaudePen:
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
-    # -- what comes back ----------------------------------------------------------------------------------
+    # -- what comes back ---------------------------------------------------------------------------
 
     def tool_result(
         self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
     ) -> None:
-        """A call's result as a user line (contract S7); identity, name and arguments are the call's."""
+        """A call's result as a user line (contract S7); identity, name and arguments are the
+        call's.
+        """
         dumped = dump(content)
         known, called = self._called
         if identity is not known:
@@ -335,7 +373,18 @@ class ClaudePen:
             (key, value, behind), verdict = failure(dumped), FAILED
         elif name in OUTCOMES and content.__class__ is str:
             key, value, behind = OUTCOMES[name](arguments, content, dumped)
-        pieces = (RESULT, called, CONTENT, dumped, verdict, key, value, behind, self._tail, next(self._end))
+        pieces = (
+            RESULT,
+            called,
+            CONTENT,
+            dumped,
+            verdict,
+            key,
+            value,
+            behind,
+            self._tail,
+            next(self._end),
+        )
         self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
@@ -369,7 +418,9 @@ class ClaudePen:
             "usage": NO_USAGE,
         }
 
-    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
+    def api_error(
+        self, text: str, error: str, status: int | None, error_type: str | None = None
+    ) -> None:
         """The assistant line of a failed API request (contract S10, 5.8)."""
         line: dict[str, object] = {
             "type": "assistant",

@@ -7,16 +7,20 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.policy import Decided
 
-QUESTION = "AskUserQuestion"  # a call that is a question to the person: no rule and no mode answers it
+# a call that is a question to the person: no rule and no mode answers it
+QUESTION = "AskUserQuestion"
 ELICITATION = "elicitation"  # the control request of an MCP server that asks the person
-UNANSWERED = "Nobody answered the question about this call in time (permission_timeout), so it was not run."
+UNANSWERED = (
+    "Nobody answered the question about this call in time (permission_timeout), so it was not run."
+)
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."
 FAILED = "Tool permission request failed: Error: {error}"
 UPDATED_INPUT = "updatedInput is {found}; it must be an object or be left out"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
-DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")  # what a dialog says of a call in a line
+# what a dialog says of a call in a line
+DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")
 STOPPED = (  # what a call says that a question was open about when the turn was stopped (6.3)
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -26,8 +30,9 @@ STOPPED = (  # what a call says that a question was open about when the turn was
 class Permission(NamedTuple):
     """A vendor asks whether it may run a call.
 
-    `request` is the vendor's own id of the question, `call` the id of the call as the frontend knows it, `tool` and
-    `arguments` are Claude's; `own_tool` and `own_arguments` are the vendor's. `refusal` says why nobody is asked.
+    `request` is the vendor's own id of the question, `call` the id of the call as the frontend
+    knows it, `tool` and `arguments` are Claude's; `own_tool` and `own_arguments` are the vendor's.
+    `refusal` says why nobody is asked.
     """
 
     request: str
@@ -40,9 +45,11 @@ class Permission(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """An answer. `changed` are other arguments in Claude's words (None: as asked); `message` is why it was denied.
+    """An answer. `changed` are other arguments in Claude's words (None: as asked); `message` is why
+    it was denied.
 
-    `interrupt`: the turn ends with it. `announced`: the frontend gave the answer itself and need not be told.
+    `interrupt`: the turn ends with it. `announced`: the frontend gave the answer itself and need
+    not be told.
     """
 
     allow: bool
@@ -73,7 +80,9 @@ def asked_about(
 
 
 class RuleChange(NamedTuple):
-    """Rules that an answer adds, replaces or removes: `how` is "add", "replace" or "remove", `kind` as in a policy."""
+    """Rules that an answer adds, replaces or removes: `how` is "add", "replace" or "remove", `kind`
+    as in a policy.
+    """
 
     how: str
     kind: "Decided"
@@ -97,7 +106,9 @@ def changes(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]
             yield RuleChange(how, kind, tuple(rule for rule in rules if rule))
         elif said == f"{how}Directories" and how != "replace":
             named = (
-                one for one in _list(update.get("directories")) if isinstance(one, str) and one and "\0" not in one
+                one
+                for one in _list(update.get("directories"))
+                if isinstance(one, str) and one and "\0" not in one
             )
             yield FolderChange(how, tuple(named))
 
@@ -107,14 +118,20 @@ def _list(value: object) -> list[Any]:
 
 
 def chosen_mode(response: Mapping[str, Any]) -> object:
-    """The permission mode that an answer asks for from the next call on, as it was said; None for none."""
+    """The permission mode that an answer asks for from the next call on, as it was said; None for
+    none.
+    """
     modes = [update.get("mode") for update in _updates(response) if update.get("type") == "setMode"]
     return modes[-1] if modes else None
 
 
 def _updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answer = response.get("response")
-    said = answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
+    said = (
+        answer.get("updatedPermissions")
+        if isinstance(answer, dict) and answer.get("behavior") == "allow"
+        else None
+    )
     return [update for update in _list(said) if isinstance(update, dict)]
 
 
@@ -127,14 +144,17 @@ def _rule(rule: Mapping[str, Any]) -> str:
 
 
 def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
-    """The decision in the `response` of a control_response. One that cannot be read is a denial (never wider)."""
+    """The decision in the `response` of a control_response. One that cannot be read is a denial
+    (never wider).
+    """
     if response.get("subtype") == "error":
         return Decision(False, message=FAILED.format(error=response.get("error")))
     answer = response.get("response")
     if not isinstance(answer, dict):
         return Decision(False, message=FAILED.format(error="the answer is no object"))
     if answer.get("behavior") == "allow":
-        # Several clients send an empty object with every answer: it changes nothing. `null` is an error.
+        # Several clients send an empty object with every answer: it changes nothing. `null` is an
+        # error.
         changed = answer.get("updatedInput", {})
         if not isinstance(changed, dict):
             found = "null" if changed is None else f"a {type(changed).__name__}"

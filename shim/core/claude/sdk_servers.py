@@ -1,8 +1,10 @@
-"""MCP servers of type `sdk`: they live in the frontend's process and are reached by `mcp_message` (contract 6.6).
+"""MCP servers of type `sdk`: they live in the frontend's process and are reached by `mcp_message`
+(contract 6.6).
 
-Sans-IO. A vendor's MCP client reaches such a server through a relay of ours, which is a caller here: what the client
-says becomes a control request of ours, and the frontend's answer goes back under the client's own id. Each server is
-greeted by us too, as the real claude greets it, so that `init` and `mcp_status` can say what it has.
+Sans-IO. A vendor's MCP client reaches such a server through a relay of ours, which is a caller
+here: what the client says becomes a control request of ours, and the frontend's answer goes back
+under the client's own id. Each server is greeted by us too, as the real claude greets it, so that
+`init` and `mcp_status` can say what it has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +23,8 @@ VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL = "tools/call"
 INITIALIZE = "initialize"
-# gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but an object there.
+# gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but
+# an object there.
 JSON_READERS = frozenset(("gemini-cli-mcp-client",))
 # JSON-RPC's own codes.
 INVALID, FAILED = -32600, -32603
@@ -71,7 +74,9 @@ class SdkServer:
 
 
 class Waiting(NamedTuple):
-    """A request that waits for the frontend. `caller` is None for one of ours; `identity` is the caller's own id."""
+    """A request that waits for the frontend. `caller` is None for one of ours; `identity` is the
+    caller's own id.
+    """
 
     caller: Caller | None
     server: str
@@ -109,7 +114,11 @@ class SdkServers:
     @property
     def tools(self) -> list[str]:
         """Claude's names of all tools that are known."""
-        return [tool_name(it.name, str(tool.get("name"))) for it in self._servers.values() for tool in it.tools]
+        return [
+            tool_name(it.name, str(tool.get("name")))
+            for it in self._servers.values()
+            for tool in it.tools
+        ]
 
     def add(self, names: Iterable[object]) -> None:
         """Servers that the frontend has; one that is known stays as it is."""
@@ -122,7 +131,7 @@ class SdkServers:
         lines, self._lines = self._lines, []
         return lines
 
-    # -- our own questions ---------------------------------------------------------------------------------
+    # -- our own questions -------------------------------------------------------------------------
 
     def greet(self) -> None:
         """Ask each new server what it has."""
@@ -149,7 +158,11 @@ class SdkServers:
                 server.status = "connected"
         else:
             listed = result.get("tools")
-            found = [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
+            found = (
+                [tool for tool in listed if isinstance(tool, dict)]
+                if isinstance(listed, list)
+                else []
+            )
             server.tools = [*server.tools, *found][:TOOLS]
             server.pages += 1
             cursor = result.get("nextCursor")
@@ -162,7 +175,7 @@ class SdkServers:
         server.tools, server.pages = [], 0
         self._ask(server, "tools/list")
 
-    # -- what an agent's client says -----------------------------------------------------------------------
+    # -- what an agent's client says ---------------------------------------------------------------
 
     def join(self, caller: Caller) -> None:
         """A client has connected."""
@@ -181,23 +194,38 @@ class SdkServers:
         """Tell the frontend that the answer to a call is not waited for any more."""
         if waiting.method == CALL:
             params = {"requestId": waiting.number, "reason": reason}
-            self._notify(waiting.server, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+            self._notify(
+                waiting.server,
+                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params},
+            )
 
     def called(self, caller: Caller, message: object) -> tuple[str, Message] | None:
-        """The tool that a message calls, in Claude's words, and its arguments; None for any other message."""
-        params = message.get("params") if isinstance(message, dict) and message.get("method") == CALL else None
+        """The tool that a message calls, in Claude's words, and its arguments; None for any other
+        message.
+        """
+        params = (
+            message.get("params")
+            if isinstance(message, dict) and message.get("method") == CALL
+            else None
+        )
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         arguments = params.get("arguments")
-        return tool_name(caller.server, params["name"]), arguments if isinstance(arguments, dict) else {}
+        return tool_name(caller.server, params["name"]), arguments if isinstance(
+            arguments, dict
+        ) else {}
 
     def deny(self, caller: Caller, message: Message, reason: str) -> None:
-        """A call may not run: its result says why, as a tool's own failure does, so that the model reads it."""
+        """A call may not run: its result says why, as a tool's own failure does, so that the model
+        reads it.
+        """
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
         caller.deliver(dump({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n")
 
     def hear(self, caller: Caller, message: object) -> str | None:
-        """One message of a client's, parsed. The name of the request that now waits; None if nothing waits."""
+        """One message of a client's, parsed. The name of the request that now waits; None if
+        nothing waits.
+        """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._refuse(caller, None, INVALID, "the message is no JSON-RPC object")
         elif "method" not in message:
@@ -221,7 +249,11 @@ class SdkServers:
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
-        meant = (it for it in self._waiting.values() if it.caller is caller and it.identity == params.get("requestId"))
+        meant = (
+            it
+            for it in self._waiting.values()
+            if it.caller is caller and it.identity == params.get("requestId")
+        )
         number = next((it.number for it in meant), None)
         return message if number is None else {**message, "params": {**params, "requestId": number}}
 
@@ -234,7 +266,9 @@ class SdkServers:
                 reason = TOO_LARGE.format(size=len(line), limit=self._line_bytes)
                 self._refuse(caller, message["id"], FAILED, reason)
             return None
-        self._waiting[request] = Waiting(caller, server, message["method"], message["id"], self._number)
+        self._waiting[request] = Waiting(
+            caller, server, message["method"], message["id"], self._number
+        )
         self._lines.append(line)
         return request
 
@@ -248,13 +282,15 @@ class SdkServers:
         self._said += 1
         request = f"mcp-{self._said}"
         body = {"subtype": "mcp_message", "server_name": server, "message": message}
-        return request, dump({"type": "control_request", "request_id": request, "request": body}) + b"\n"
+        return request, dump(
+            {"type": "control_request", "request_id": request, "request": body}
+        ) + b"\n"
 
     def _refuse(self, caller: Caller, identity: object, code: int, reason: str) -> None:
         error = {"code": code, "message": reason}
         caller.deliver(dump({"jsonrpc": "2.0", "id": identity, "error": error}) + b"\n")
 
-    # -- what the frontend says ----------------------------------------------------------------------------
+    # -- what the frontend says --------------------------------------------------------------------
 
     def answered(self, identity: str, response: Message) -> bool:
         """An answer of the frontend's; whether it was one to a request that is kept here."""
@@ -264,16 +300,27 @@ class SdkServers:
         said = response.get("response")
         answer = said.get("mcp_response") if isinstance(said, dict) else None
         if response.get("subtype") == "error" or not isinstance(answer, dict):
-            answer = {"error": {"code": FAILED, "message": str(response.get("error") or "it gave no answer")}}
+            answer = {
+                "error": {
+                    "code": FAILED,
+                    "message": str(response.get("error") or "it gave no answer"),
+                }
+            }
         self._give(waiting, answer)
         return True
 
     def _give(self, waiting: Waiting, answer: Message) -> None:
         if waiting.caller is not None:
-            outcome: Message = {key: answer[key] for key in ("result", "error") if key in answer} or {"result": {}}
-            if waiting.method == CALL and any(reader is waiting.caller for reader in self._json_readers):
+            outcome: Message = {
+                key: answer[key] for key in ("result", "error") if key in answer
+            } or {"result": {}}
+            if waiting.method == CALL and any(
+                reader is waiting.caller for reader in self._json_readers
+            ):
                 outcome = protect_json_text(outcome)
-            waiting.caller.deliver(dump({"jsonrpc": "2.0", "id": waiting.identity, **outcome}) + b"\n")
+            waiting.caller.deliver(
+                dump({"jsonrpc": "2.0", "id": waiting.identity, **outcome}) + b"\n"
+            )
         elif waiting.server in self._servers:
             self._learn(self._servers[waiting.server], waiting.method, answer)
 
@@ -282,13 +329,20 @@ class SdkServers:
 
         A question of a server's goes to the client that came last, since only one may answer.
         """
-        if not isinstance(server, str) or server not in self._servers or not isinstance(message, dict):
+        if (
+            not isinstance(server, str)
+            or server not in self._servers
+            or not isinstance(message, dict)
+        ):
             return False
         line = dump(message) + b"\n"
         callers = [caller for caller in self._callers if caller.server == server]
         for caller in callers[-1:] if "id" in message else callers:
             caller.deliver(line)
-        if message.get("method") == "notifications/tools/list_changed" and self._servers[server].status == "connected":
+        if (
+            message.get("method") == "notifications/tools/list_changed"
+            and self._servers[server].status == "connected"
+        ):
             self._list(self._servers[server])
         return True
 
@@ -301,7 +355,9 @@ class SdkServers:
         waiting = self._waiting.pop(request, None)
         if waiting is not None:
             self._cancel(waiting, "it took too long")
-            self._give(waiting, {"error": {"code": FAILED, "message": LATE.format(seconds=seconds)}})
+            self._give(
+                waiting, {"error": {"code": FAILED, "message": LATE.format(seconds=seconds)}}
+            )
 
     def close(self) -> None:
         """The frontend will answer nothing more."""
@@ -320,7 +376,11 @@ def _described(tool: Message) -> dict[str, Any]:
     """A tool as `mcp_status` has it."""
     given = tool.get("annotations")
     hints = given if isinstance(given, dict) else {}
-    said = {key: hints[f"{key}Hint"] for key in ("readOnly", "destructive", "openWorld") if f"{key}Hint" in hints}
+    said = {
+        key: hints[f"{key}Hint"]
+        for key in ("readOnly", "destructive", "openWorld")
+        if f"{key}Hint" in hints
+    }
     return {"name": str(tool.get("name")), "annotations": said}
 
 
@@ -334,9 +394,11 @@ def _words(error: object) -> str:
 
 
 def protect_json_text(outcome: Message) -> Message:
-    """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text as JSON.
+    """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text
+    as JSON.
 
-    These clients do not parse the texts of an answer that has structured content, and show the texts to their model.
+    These clients do not parse the texts of an answer that has structured content, and show the
+    texts to their model.
     """
     result = outcome.get("result")
     content = result.get("content") if isinstance(result, dict) else None

@@ -2,16 +2,21 @@
 
 from typing import Any
 
-LARGEST = 2**40  # no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+# no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+LARGEST = 2**40
 
 
-CONTEXT_WINDOW = 200_000  # Claude's own number for a model that it does not know; clients divide by it
-MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
+# Claude's own number for a model that it does not know; clients divide by it
+CONTEXT_WINDOW = 200_000
+# whose usage is told apart in a turn and in a conversation: more than anybody routes to
+MODELS = 32
 OTHER_MODELS = "other"
 
 
 class Usage(dict[str, int]):
-    """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by `usage` only."""
+    """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by
+    `usage` only.
+    """
 
 
 def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool = False) -> Usage:
@@ -24,7 +29,8 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
         fresh, cached, written, output = count(fresh), count(cached), count(written), count(output)
     if inclusive:
         fresh = fresh - cached if fresh > cached else 0
-    made = Usage()  # one key after the other: every reply makes one, and keywords cost half as much again
+    # one key after the other: every reply makes one, and keywords cost half as much again
+    made = Usage()
     made["input_tokens"] = fresh
     made["cache_creation_input_tokens"] = written
     made["cache_read_input_tokens"] = cached
@@ -58,7 +64,9 @@ NO_USAGE = usage(0, 0, 0, 0)
 
 
 def place(table: dict[str, Usage], model: str) -> Usage:
-    """Where the usage of a model adds up in a table of models; those that are too many share one place."""
+    """Where the usage of a model adds up in a table of models; those that are too many share one
+    place.
+    """
     if model not in table and len(table) >= MODELS:
         model = OTHER_MODELS
     return table.setdefault(model, Usage(NO_USAGE))
@@ -70,8 +78,9 @@ NO_MESSAGE = b""  # what is counted here belongs to the next message
 class Tally:
     """What each message of a conversation used, for its transcript.
 
-    A vendor often says this only when the lines of the message were written, or for the whole turn at its end. It adds
-    up under the id of the message that was begun last; `take` hands over what is new.
+    A vendor often says this only when the lines of the message were written, or for the whole turn
+    at its end. It adds up under the id of the message that was begun last; `take` hands over what
+    is new.
     """
 
     __slots__ = ("_message", "_new", "_turn")
@@ -97,13 +106,17 @@ class Tally:
         self._add(usage)
 
     def settle(self, total: Usage) -> None:
-        """The turn is over and used `total`: what was not counted so far belongs to its last message."""
+        """The turn is over and used `total`: what was not counted so far belongs to its last
+        message.
+        """
         if any(total.values()):
             self._add(Usage({name: total[name] - self._turn[name] for name in ORDER}))
         self._begin_turn()
 
     def take(self) -> dict[bytes, Usage]:
-        """By message, what came since the last call; a number is negative where a total was smaller than its parts."""
+        """By message, what came since the last call; a number is negative where a total was smaller
+        than its parts.
+        """
         new = {message: usage for message, usage in self._new.items() if message}
         for message in new:
             del self._new[message]

@@ -1,4 +1,6 @@
-"""What a call does, in the words that rules are about: which files it reads and changes, what it runs."""
+"""What a call does, in the words that rules are about: which files it reads and changes, what it
+runs.
+"""
 
 import posixpath
 from collections.abc import Mapping
@@ -10,12 +12,22 @@ from shim.core.policy.shell import Command, Line, Redirect, take_apart
 from shim.core.reading.typed import Any, NamedTuple
 
 SHELL = "Bash"
-SHELL_TOOLS = frozenset((SHELL, "Monitor"))  # whoever denies the first denies the other, in the real one too
+# whoever denies the first denies the other, in the real one too
+SHELL_TOOLS = frozenset((SHELL, "Monitor"))
 # Claude's tools that look at files and that change them, with the argument that names the file.
-READERS = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS": "path", "NotebookRead": "notebook_path"}
-CHANGERS = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "Delete": "file_path"} | {
-    "NotebookEdit": "notebook_path"
+READERS = {
+    "Read": "file_path",
+    "Grep": "path",
+    "Glob": "path",
+    "LS": "path",
+    "NotebookRead": "notebook_path",
 }
+CHANGERS = {
+    "Edit": "file_path",
+    "MultiEdit": "file_path",
+    "Write": "file_path",
+    "Delete": "file_path",
+} | {"NotebookEdit": "notebook_path"}
 SEARCHES = frozenset(("Grep", "Glob", "LS"))  # without a path they begin in the working directory
 SHOWS_BELOW = "Grep"  # it shows what stands in every file below its path
 PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
@@ -73,7 +85,8 @@ def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
     line = take_apart(said)
     start = place.absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
-        line = line._replace(plain=False)  # what is harmless here, or was allowed here, need not be so elsewhere
+        # what is harmless here, or was allowed here, need not be so elsewhere
+        line = line._replace(plain=False)
     found = (
         part
         for said_part in line.parts
@@ -100,11 +113,15 @@ def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
 def _folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str]:
     """The folders that a command of a line may run in, empty where that may be any.
 
-    A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it: in a loop, a
-    function, a trap.
+    A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:
+    in a loop, a function, a trap.
     """
     folders = {start}
-    moves = [command for command in commands if command.words and command.words[0] in ("cd", "pushd", "popd")]
+    moves = [
+        command
+        for command in commands
+        if command.words and command.words[0] in ("cd", "pushd", "popd")
+    ]
     if any(map(elsewhere, commands)):
         return set()
     for _ in moves:

@@ -1,6 +1,8 @@
-"""A policy, and what it is made of, as a text for another process of ours: a hook of a vendor, a frontend that joins.
+"""A policy, and what it is made of, as a text for another process of ours: a hook of a vendor, a
+frontend that joins.
 
-The text is a Python literal of ASCII characters. `ast` reads it there, and nothing has to be imported to write it here.
+The text is a Python literal of ASCII characters. `ast` reads it there, and nothing has to be
+imported to write it here.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +16,8 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-UNREADABLE = (SyntaxError, TypeError, RecursionError, MemoryError)  # what a text leads to that is none of ours
+# what a text leads to that is none of ours
+UNREADABLE = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
 class Known(NamedTuple):
@@ -24,7 +27,8 @@ class Known(NamedTuple):
     session     our id of the session, where the vendor's own is another one
     transcript  a path in the folder of its history
     mode_file   a file with the mode, where it may change while a call runs; "" where it may not
-    asked       the tools about which the vendor asks all the same, in Claude's words, with commas; "": it asks nobody
+    asked       the tools about which the vendor asks all the same, in Claude's words, with commas;
+                "": it asks nobody
     """
 
     mode: str
@@ -38,8 +42,13 @@ def written(policy: Policy, known: Known) -> str:
     """The text of a policy and of what is told beside it."""
     place = policy.place
     only = None if policy.only is None else sorted(policy.only)
-    rules, hooks = _plain(policy.deny, policy.ask, policy.allowed), [tuple(hook) for hook in policy.hooks]
-    return ascii((tuple(known), only, rules, (place.cwd, place.home, tuple(place.directories)), hooks))
+    rules, hooks = (
+        _plain(policy.deny, policy.ask, policy.allowed),
+        [tuple(hook) for hook in policy.hooks],
+    )
+    return ascii(
+        (tuple(known), only, rules, (place.cwd, place.home, tuple(place.directories)), hooks)
+    )
 
 
 def read(text: str, real: Callable[[str], str]) -> tuple[Policy, Known]:
@@ -62,7 +71,14 @@ def read(text: str, real: Callable[[str], str]) -> tuple[Policy, Known]:
 def written_settings(settled: Settled) -> str:
     """The text of what the settings files said together."""
     hooks = [tuple(hook) for hook in settled.hooks]
-    return ascii((_plain(settled.deny, settled.ask, settled.allow), hooks, tuple(settled[3:6]), settled.unheeded))
+    return ascii(
+        (
+            _plain(settled.deny, settled.ask, settled.allow),
+            hooks,
+            tuple(settled[3:6]),
+            settled.unheeded,
+        )
+    )
 
 
 def read_settings(text: str) -> Settled:

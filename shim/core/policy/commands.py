@@ -1,7 +1,8 @@
-"""What commands of a shell do, as far as rules and modes ask: who runs another, who reads, who changes files.
+"""What commands of a shell do, as far as rules and modes ask: who runs another, who reads, who
+changes files.
 
-The rows for what needs no question are what the real claude was seen to run unasked (permission-parity page); a
-command that is missing there is asked for, which is never wider.
+The rows for what needs no question are what the real claude was seen to run unasked
+(permission-parity page); a command that is missing there is asked for, which is never wider.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from shim.core.policy.rules import word_set
 from shim.core.policy.shell import SCRIPTS, Command, Redirect, take_apart
 
-# They run what their later words say. Every rest of the line counts as a command: their own options need no grammar.
-# The shell's own words are among them: behind `time` or `!` the grammar takes them for names of commands.
+# They run what their later words say. Every rest of the line counts as a command: their own options
+# need no grammar. The shell's own words are among them: behind `time` or `!` the grammar takes them
+# for names of commands.
 RUNNERS = word_set("""
     timeout nice nohup env xargs sudo doas command builtin exec time stdbuf setsid ionice chrt taskset flock
     watch parallel busybox find strace script su chroot unshare nsenter setarch coproc trap caffeinate
@@ -33,8 +35,9 @@ COPIES = ("cp", "mv", "ln", "install")  # into a file or a folder, which an opti
 PATCHES = ("apply_patch", "applypatch")  # the files stand in what they read
 EDITS_IN_PLACE = ("sed", "perl", "ruby")  # with an option -i
 
-# Commands that need no question while their paths are inside, with the options that they may have: single letters, of
-# which several may be bundled, and long names. What writes, runs something or reads a list of files is not among them.
+# Commands that need no question while their paths are inside, with the options that they may have:
+# single letters, of which several may be bundled, and long names. What writes, runs something or
+# reads a list of files is not among them.
 _SAFE = {
     "cat": "n b E T A s", "head": "n c q v", "wc": "l w c m L", "ls": "a l h t r S R 1 d F i s A", "pwd": "P L",
     "whoami": "", "true": "", "false": "", "echo": "n", "printf": "", "sleep": "", "which": "a", "cd": "",
@@ -46,19 +49,26 @@ _SAFE = {
 _SAFE_GIT = word_set("status log diff show")
 _SAFE_JQ = r"\.[\w.\[\]]*"  # a path into the input and nothing that could look elsewhere
 _SAFE_SED = r"(\d+,)?\d+p"
-# Scripts for sed that neither run a command nor name a file: addresses, and s, y, p, d, q, = and their like.
+# Scripts for sed that neither run a command nor name a file: addresses, and s, y, p, d, q, = and
+# their like.
 _PART = r"(?:[^\\\n{0}]|\\.)*"
 _ADDRESS = rf"(?:\d+|\$|/{_PART.format('/')}/)"
 _SUBSTITUTION = "|".join(
-    rf"[sy][{mark}]{_PART.format(mark)}[{mark}]{_PART.format(mark)}[{mark}][gpiIm0-9]*" for mark in "/|,#:@"
+    rf"[sy][{mark}]{_PART.format(mark)}[{mark}]{_PART.format(mark)}[{mark}][gpiIm0-9]*"
+    for mark in "/|,#:@"
 )
 _SED_COMMAND = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?)?[ !]*+(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
-_STREAM_SED = rf"{_SED_COMMAND}(?: *+[;\n] *+{_SED_COMMAND})*+"  # what is taken is never tried again
-_SED_OPTIONS = r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
-# The commands that the mode for edits runs inside of its folders, likewise, and the only script for `sed -i`.
+# what is taken is never tried again
+_STREAM_SED = rf"{_SED_COMMAND}(?: *+[;\n] *+{_SED_COMMAND})*+"
+_SED_OPTIONS = (
+    r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
+)
+# The commands that the mode for edits runs inside of its folders, likewise, and the only script for
+# `sed -i`.
 _EDITS = {"touch": "", "mkdir": "p v", "rmdir": "p v", "rm": "r f v d R", "mv": "", "cp": ""}
 _EDIT_SED = r"s/[^/\n]*/[^/\n]*/[gpiI0-9]*"
-_PASSES = {"timeout": 1, "nice": 0, "nohup": 0, "time": 0}  # looked through for what allows: words of their own
+# looked through for what allows: words of their own
+_PASSES = {"timeout": 1, "nice": 0, "nohup": 0, "time": 0}
 
 
 def name_of(command: Command) -> str | None:
@@ -81,11 +91,17 @@ def behind(command: Command, depth: int = 0) -> Iterator[Command | Redirect]:
 
 
 def _itself(command: Command, depth: int) -> Iterator[Command | Redirect]:
-    """A command and what the scripts in its words do; UNKNOWN where a word says it in a language of its own."""
+    """A command and what the scripts in its words do; UNKNOWN where a word says it in a language of
+    its own.
+    """
     yield command
     name = name_of(command)
     splits = any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
-    if (name == "env" and splits) or name in PATCHES or (name == "sed" and not _edits_streams(command)):
+    if (
+        (name == "env" and splits)
+        or name in PATCHES
+        or (name == "sed" and not _edits_streams(command))
+    ):
         yield UNKNOWN
     if name in SHELLS:
         yield from _scripts(command, depth)
@@ -113,7 +129,10 @@ def elsewhere(command: Command) -> bool:
     name = name_of(command)
     if name == "chroot":
         return True
-    moves = (word is None or word.startswith(("-C", "-D", "--chdir", "--wd")) for word in command.words[1:])
+    moves = (
+        word is None or word.startswith(("-C", "-D", "--chdir", "--wd"))
+        for word in command.words[1:]
+    )
     return (name in RUNNERS or name == "git") and any(moves)
 
 
@@ -137,22 +156,31 @@ def _from_stdin(words: Sequence[str | None]) -> bool:
 
 
 def operands(command: Command) -> Iterator[str | None]:
-    """The words behind a command's name that may be paths, also those in `--option=PATH` and `of=PATH`; None for a
-    word that cannot be told."""
+    """The words behind a command's name that may be paths, also those in `--option=PATH` and
+    `of=PATH`; None for a word that cannot be told."""
     for word in command.words[1:]:
         if word is None:
             yield None
         elif word.startswith("-") or "=" in word:
             if "=" in word:
                 yield word.partition("=")[2]
-            elif "/" in word or (name_of(command) in COPIES and not word.startswith("--") and "t" in word):
-                yield None  # `-f/path`, `-tFOLDER`: which letters are the option's is the command's own grammar
+            elif "/" in word or (
+                name_of(command) in COPIES and not word.startswith("--") and "t" in word
+            ):
+                # `-f/path`, `-tFOLDER`: which letters are the option's is the command's own grammar
+                yield None
         else:
             yield word
     if name_of(command) in COPIES:  # in a folder each gets its own name
-        *sources, target = [word for word in command.words[1:] if word is None or not word.startswith("-")] or [None]
+        *sources, target = [
+            word for word in command.words[1:] if word is None or not word.startswith("-")
+        ] or [None]
         for source in sources:
-            yield None if source is None or target is None else f"{target}/{source.rstrip('/').rpartition('/')[2]}"
+            yield (
+                None
+                if source is None or target is None
+                else f"{target}/{source.rstrip('/').rpartition('/')[2]}"
+            )
 
 
 def reads(command: Command) -> bool:
@@ -163,19 +191,25 @@ def reads(command: Command) -> bool:
 def changes(command: Command) -> bool:
     """Whether a command changes the files that it names."""
     name = name_of(command)
-    in_place = name in EDITS_IN_PLACE and any(word and word.startswith(("-i", "--in-place")) for word in command.words)
+    in_place = name in EDITS_IN_PLACE and any(
+        word and word.startswith(("-i", "--in-place")) for word in command.words
+    )
     return name is None or name in CHANGES or in_place
 
 
 def harmless(command: Command) -> bool:
-    """Whether a command only looks at what it names: literal words, and options that are known to change nothing."""
+    """Whether a command only looks at what it names: literal words, and options that are known to
+    change nothing.
+    """
     if command.assigns or not command.words or None in command.words:
         return False
     name, *rest = (word or "" for word in command.words)
     if name == "git":
         return rest[:1] != [] and rest[0] in _SAFE_GIT and _known(rest[1:], _SAFE["git"])
     if name == "sed":
-        return len(rest) >= 2 and rest[0] == "-n" and _is(_SAFE_SED, rest[1]) and _known(rest[2:], "")
+        return (
+            len(rest) >= 2 and rest[0] == "-n" and _is(_SAFE_SED, rest[1]) and _known(rest[2:], "")
+        )
     if name == "jq":
         return rest[:1] != [] and _is(_SAFE_JQ, rest[0]) and _known(rest[1:], "")
     if name == "node":
@@ -188,11 +222,14 @@ def harmless(command: Command) -> bool:
 
 
 def _known(words: Sequence[str], options: str) -> bool:
-    """Whether all options among the words are known ones, or bundles of known letters with a number behind."""
+    """Whether all options among the words are known ones, or bundles of known letters with a number
+    behind.
+    """
     known = options.split()
     letters = {option for option in known if len(option) == 1}
     return all(
-        word.lstrip("-") in known or (not word.startswith("--") and set(word[1:].rstrip("0123456789,.")) <= letters)
+        word.lstrip("-") in known
+        or (not word.startswith("--") and set(word[1:].rstrip("0123456789,.")) <= letters)
         for word in words
         if word.startswith("-")
     )
@@ -210,12 +247,15 @@ def edits(command: Command) -> bool:
         return False
     name, *rest = (word or "" for word in command.words)
     if name == "sed":
-        return len(rest) >= 3 and rest[0] == "-i" and _is(_EDIT_SED, rest[1]) and _known(rest[2:], "")
+        return (
+            len(rest) >= 3 and rest[0] == "-i" and _is(_EDIT_SED, rest[1]) and _known(rest[2:], "")
+        )
     return name in _EDITS and _known(rest, _EDITS[name])
 
 
 def unwrapped(command: Command) -> Command | None:
-    """A command without the few runners that add nothing to it, for what allows; None where a word cannot be told.
+    """A command without the few runners that add nothing to it, for what allows; None where a word
+    cannot be told.
 
     A word that only the shell knows may be anything, so no rule but a whole one allows its command.
     """

@@ -1,6 +1,7 @@
 """The verdict on a call: what the real claude would do with it under the same flags and settings.
 
-Deny goes before ask, ask before allow, allow before the mode. A rule binds what a call does, whatever its tool is.
+Deny goes before ask, ask before allow, allow before the mode. A rule binds what a call does,
+whatever its tool is.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,18 +25,22 @@ CONVERSATION = word_set("""
 TALKS = ("echo", "printf")  # their words are no paths
 DOMAIN = "domain:"
 HOOK = "a hook"
-_MOVES = frozenset(("cd", "pushd", "popd", "mv", "cp"))  # later paths of a line may mean something else behind them
+# later paths of a line may mean something else behind them
+_MOVES = frozenset(("cd", "pushd", "popd", "mv", "cp"))
 DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 class Judge:
-    """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where it is needed.
+    """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where
+    it is needed.
 
     questions   the vendor asks about calls, so that a rule which asks is heard
     asks_all    no mode spares a question, only a rule does
-    told        whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
+    told        whether the vendor was told of a rule about a whole tool, so that it answers such a
+                call itself
     says_first  the vendor says a call before our hook has judged it
-    asked       tools whose calls wait for an answer before they run; "mcp__" stands for those of all servers
+    asked       tools whose calls wait for an answer before they run; "mcp__" stands for those of
+                all servers
     """
 
     def __init__(
@@ -57,21 +62,39 @@ class Judge:
         self._place = policy.place
 
     def verdict(
-        self, tool: str, arguments: Mapping[str, Any], mode: str, *, allowed: bool = False, asks: bool = False
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        mode: str,
+        *,
+        allowed: bool = False,
+        asks: bool = False,
     ) -> Verdict:
-        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode dontAsk.
+        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
+        dontAsk.
 
-        A hook that has `allowed` a call counts as a rule about its tool; one that `asks` goes before rules that allow.
+        A hook that has `allowed` a call counts as a rule about its tool; one that `asks` goes
+        before rules that allow.
         """
         found = self.narrowed(tool, arguments)
         if found is None:
             found = Verdict("ask", HOOK) if asks else self._widened(tool, arguments, mode, allowed)
-        return found._replace(decided="deny") if found.decided == "ask" and mode == "dontAsk" else found
+        return (
+            found._replace(decided="deny")
+            if found.decided == "ask" and mode == "dontAsk"
+            else found
+        )
 
-    def _widened(self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool) -> Verdict:
+    def _widened(
+        self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool
+    ) -> Verdict:
         """The verdict of the rules that allow, and of the mode."""
         does = doing(tool, arguments, self._place)
-        rules = (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK)) if allowed else self.policy.allowed
+        rules = (
+            (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK))
+            if allowed
+            else self.policy.allowed
+        )
         granted = self._granted(tool, arguments, does, rules)
         if granted is not None and (mode != "plan" or self._looks(tool, does)):
             return Verdict("allow", str(granted))
@@ -84,7 +107,9 @@ class Judge:
         return Verdict(self._by_mode(tool, does, mode), mode, ruled=False)
 
     def narrowed(self, tool: str, arguments: Mapping[str, Any]) -> Verdict | None:
-        """The verdict of the rules that narrow; None where no such rule is about the call. No mode overrules them."""
+        """The verdict of the rules that narrow; None where no such rule is about the call. No mode
+        overrules them.
+        """
         tool = SAME.get(tool, tool)
         if (
             self.policy.only is not None
@@ -94,11 +119,16 @@ class Judge:
         ):
             return Verdict("deny", "--tools")
         does: Doing | None = None
-        kinds: tuple[tuple[Decided, tuple[Rule, ...]], ...] = (("deny", self.policy.deny), ("ask", self.policy.ask))
+        kinds: tuple[tuple[Decided, tuple[Rule, ...]], ...] = (
+            ("deny", self.policy.deny),
+            ("ask", self.policy.ask),
+        )
         for decided, rules in kinds:
             for rule in rules:
                 if rule.content is None:
-                    if rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS):
+                    if rule.names(tool, narrows=True) or (
+                        rule.tool == SHELL and tool in SHELL_TOOLS
+                    ):
                         return Verdict(decided, str(rule))
                     continue
                 does = does or doing(tool, arguments, self._place)
@@ -111,12 +141,16 @@ class Judge:
         return tool in self.policy.hidden
 
     def denies(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when it is seen."""
+        """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
+        it is seen.
+        """
         found = self.narrowed(tool, arguments)
         return found is not None and (found.decided == "deny" or not self._questions)
 
     def waits(self, tool: str) -> bool:
-        """Whether the result of a denied call is waited for: the vendor answers it, and does not run it."""
+        """Whether the result of a denied call is waited for: the vendor answers it, and does not
+        run it.
+        """
         if self._says_first or tool in self._asked or (MCP in self._asked and tool.startswith(MCP)):
             return True
         tool, only = SAME.get(tool, tool), self.policy.only
@@ -135,7 +169,10 @@ class Judge:
             return True
         if rule.tool == "Read" and any(self._fits(rule, act) for act in does.acts):
             return True
-        if not (rule.names(tool, narrows=tool.startswith(MCP)) or (rule.tool == SHELL and tool in SHELL_TOOLS)):
+        if not (
+            rule.names(tool, narrows=tool.startswith(MCP))
+            or (rule.tool == SHELL and tool in SHELL_TOOLS)
+        ):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
         if tool in SHELL_TOOLS:
             return does.line is None or not does.line.whole or _about_line(rule, arguments, does)
@@ -148,14 +185,19 @@ class Judge:
             return True
         return act.below and reaches_below(rule, act.path, self._place)
 
-    def _granted(self, tool: str, arguments: Mapping[str, Any], does: Doing, rules: tuple[Rule, ...]) -> Rule | None:
-        """The rule that allows a call beforehand. A call that a rule only might mean is not allowed.
+    def _granted(
+        self, tool: str, arguments: Mapping[str, Any], does: Doing, rules: tuple[Rule, ...]
+    ) -> Rule | None:
+        """The rule that allows a call beforehand. A call that a rule only might mean is not
+        allowed.
 
-        No rule allows a change of what makes programs run, as in the real one. A rule about a tool without a name would
-        allow every such tool; a hook has seen the call that it allows.
+        No rule allows a change of what makes programs run, as in the real one. A rule about a tool
+        without a name would allow every such tool; a hook has seen the call that it allows.
         """
         tool = SAME.get(tool, tool)
-        if tool in CHANGERS and any(act.path is None or self._place.protected(act.path) for act in does.acts):
+        if tool in CHANGERS and any(
+            act.path is None or self._place.protected(act.path) for act in does.acts
+        ):
             return None
         if tool == UNNAMED:
             rules = tuple(rule for rule in rules if rule.source == HOOK)
@@ -165,8 +207,13 @@ class Judge:
             elif tool == SHELL:
                 same = rule.content == arguments.get("command") and not arguments.get("directory")
                 allowed = rule.names(tool) and same
-            elif (rule.tool == "Edit" and tool in CHANGERS) or (rule.tool == "Read" and tool in READERS):
-                allowed = all(act.path is not None and allows(rule, act.path, self._place) for act in does.acts)
+            elif (rule.tool == "Edit" and tool in CHANGERS) or (
+                rule.tool == "Read" and tool in READERS
+            ):
+                allowed = all(
+                    act.path is not None and allows(rule, act.path, self._place)
+                    for act in does.acts
+                )
             else:
                 allowed = rule.names(tool) and _allows_address(rule, arguments)
             if allowed:
@@ -192,7 +239,9 @@ class Judge:
         return "ask"
 
     def _free(self, act: Act) -> bool:
-        """Whether a file is one that needs no question: it is inside, and a change of it gives nobody more."""
+        """Whether a file is one that needs no question: it is inside, and a change of it gives
+        nobody more.
+        """
         return (
             act.path is not None
             and self._place.inside(act.path)
@@ -204,10 +253,14 @@ class Judge:
         line = does.line
         if line is None or not line.plain:
             return False
-        if len(line.commands) > 1 and any(not _MOVES.isdisjoint(command.words) for command in line.commands):
+        if len(line.commands) > 1 and any(
+            not _MOVES.isdisjoint(command.words) for command in line.commands
+        ):
             return False  # what follows means other paths
         return all(
-            self._redirects(part, changes) if isinstance(part, Redirect) else self._command(part, changes, rules)
+            self._redirects(part, changes)
+            if isinstance(part, Redirect)
+            else self._command(part, changes, rules)
             for part in line.parts
         )
 
@@ -216,7 +269,8 @@ class Judge:
         if command is None:
             return False
         if rules and any(
-            rule.tool == SHELL and rule.content and _says(rule.content, command.text) for rule in self.policy.allowed
+            rule.tool == SHELL and rule.content and _says(rule.content, command.text)
+            for rule in self.policy.allowed
         ):
             return True
         looks = harmless(command)
@@ -245,12 +299,19 @@ class Judge:
 
 def _about_line(rule: Rule, arguments: Mapping[str, Any], does: Doing) -> bool:
     content = rule.content or ""
-    return _says(content, str(arguments.get("command"))) or any(_about(content, one) for one in does.commands)
+    return _says(content, str(arguments.get("command"))) or any(
+        _about(content, one) for one in does.commands
+    )
 
 
 def _about(content: str, command: Command) -> bool:
-    """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words nobody can tell."""
-    words = [command.words[0].rpartition("/")[2] if command.words and command.words[0] else None, *command.words[1:]]
+    """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words
+    nobody can tell.
+    """
+    words = [
+        command.words[0].rpartition("/")[2] if command.words and command.words[0] else None,
+        *command.words[1:],
+    ]
     known = words[: words.index(None)] if None in words else words
     text = " ".join(word for word in known if word is not None)
     if _says(content, command.text) or _says(content, text):
@@ -262,7 +323,9 @@ def _about(content: str, command: Command) -> bool:
 
 
 def _says(content: str, text: str) -> bool:
-    """Whether a rule's words are about a command: all of it, its beginning (`git push:*`), or a pattern with stars."""
+    """Whether a rule's words are about a command: all of it, its beginning (`git push:*`), or a
+    pattern with stars.
+    """
     if content.endswith(":*"):
         return text == content[:-2] or text.startswith(content[:-2] + " ")
     if content.endswith(" *") and "*" not in content[:-2]:
@@ -273,12 +336,18 @@ def _says(content: str, text: str) -> bool:
 
 
 def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
-    """Whether a rule that narrows is about a call by its address or another argument. What cannot be told is."""
+    """Whether a rule that narrows is about a call by its address or another argument. What cannot
+    be told is.
+    """
     content = rule.content or ""
     if content.startswith(DOMAIN):
         host = host_of(arguments.get("url"))
         wanted = content[len(DOMAIN) :].lower()
-        return host is None or host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:]))
+        return (
+            host is None
+            or host == wanted
+            or (wanted.startswith("*.") and host.endswith(wanted[1:]))
+        )
     said = [value for value in arguments.values() if isinstance(value, str)]
     return not said or any(_says(content, value) for value in said)
 
@@ -286,7 +355,10 @@ def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
 def _allows_address(rule: Rule, arguments: Mapping[str, Any]) -> bool:
     """Whether a rule allows a call by its address."""
     content = rule.content or ""
-    return content.startswith(DOMAIN) and host_of(arguments.get("url")) == content[len(DOMAIN) :].lower()
+    return (
+        content.startswith(DOMAIN)
+        and host_of(arguments.get("url")) == content[len(DOMAIN) :].lower()
+    )
 
 
 def host_of(url: object) -> str | None:

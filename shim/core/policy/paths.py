@@ -1,7 +1,8 @@
 """Paths of rules: Git's patterns for ignored files, with Claude's four roots.
 
-`//x` is a path from the root, `~/x` one from home, `/x` one from the rule's own folder, `x` and `./x` one from the
-working directory (permission-parity page; each form was asked of the real claude).
+`//x` is a path from the root, `~/x` one from home, `/x` one from the rule's own folder, `x` and
+`./x` one from the working directory (permission-parity page; each form was asked of the real
+claude).
 """
 
 import posixpath
@@ -40,7 +41,10 @@ def allows(rule: Rule, path: str, place: Place) -> bool:
     if spec is None or not root:
         return False
     return all(
-        any(below(name, base) and _matches(spec, pattern, name, base) for base in place.spellings(root))
+        any(
+            below(name, base) and _matches(spec, pattern, name, base)
+            for base in place.spellings(root)
+        )
         for name in place.spellings(path)
     )
 
@@ -52,7 +56,9 @@ def _matches(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
 
 
 def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
-    """Whether a rule may be about something inside a folder: a search through the folder would show it."""
+    """Whether a rule may be about something inside a folder: a search through the folder would show
+    it.
+    """
     root, pattern = _rooted(rule, place)
     before, star, _ = pattern.partition("*")
     fixed = (posixpath.dirname(before) if star else before) if "/" in pattern.rstrip("/") else ""
@@ -61,7 +67,9 @@ def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
 
 
 def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
-    """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern below that folder."""
+    """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
+    below that folder.
+    """
     said = (rule.content or "").strip()
     if said.startswith("//"):
         root, pattern = "/", "/" + said.lstrip("/")
@@ -77,14 +85,22 @@ def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
     if "//" in fixed or "./" in fixed:
         tail = "/" if fixed.endswith("/") else ""
         pattern = posixpath.normpath(fixed) + tail + star + rest
-    # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in the real one.
+    # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in
+    # the real one.
     return root, pattern.removesuffix("/**") or "/**"
 
 
 def rooted_rule(rule: Rule, folder: str) -> Rule:
-    """A rule that was said where `folder` is the working directory, so that it means the same in any other."""
+    """A rule that was said where `folder` is the working directory, so that it means the same in
+    any other.
+    """
     said = (rule.content or "").strip()
-    if rule.tool not in (*READERS, *CHANGERS) or not said or said.startswith(("//", "~/")) or said == "~":
+    if (
+        rule.tool not in (*READERS, *CHANGERS)
+        or not said
+        or said.startswith(("//", "~/"))
+        or said == "~"
+    ):
         return rule
     root, pattern = folder, said.removeprefix("./")
     if said.startswith("/"):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from shim.core.policy.rules import word_set
 from shim.core.reading.typed import NamedTuple
 
-# A change of these is asked for in every mode but the widest: they make programs run, or give permissions.
+# A change of these is asked for in every mode but the widest: they make programs run, or give
+# permissions.
 PROTECTED = word_set("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
@@ -19,8 +20,8 @@ OURS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/s
 class Place(NamedTuple):
     """Where a turn works: what paths are relative to.
 
-    `directories` are those that it may work in besides the working directory. `real` resolves the links of a path; the
-    core itself looks at no file.
+    `directories` are those that it may work in besides the working directory. `real` resolves the
+    links of a path; the core itself looks at no file.
     """
 
     cwd: str
@@ -37,7 +38,9 @@ class Place(NamedTuple):
         return posixpath.join(cwd or self.cwd, path)
 
     def reached(self, path: str, cwd: str | None = None) -> str | None:
-        """The absolute path of a file; None where a link stands before `..`, so that a shell comes to another one."""
+        """The absolute path of a file; None where a link stands before `..`, so that a shell comes
+        to another one.
+        """
         found = self.absolute(path, cwd)
         if ".." not in path.split("/"):
             return found
@@ -52,7 +55,9 @@ class Place(NamedTuple):
     def inside(self, path: str) -> bool:
         """Whether a path is in a folder of this turn, also where its links lead."""
         roots = [
-            root for directory in (self.cwd, *self.directories) for root in self.spellings(self.absolute(directory))
+            root
+            for directory in (self.cwd, *self.directories)
+            for root in self.spellings(self.absolute(directory))
         ]
         return all(any(below(name, root) for root in roots) for name in self.spellings(path))
 
@@ -60,7 +65,8 @@ class Place(NamedTuple):
         """Whether a file makes programs run, or gives permissions."""
         names = [f"{name.lower()}/" for name in self.spellings(path)]
         return any(
-            any(own.lower() in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/")) for name in names
+            any(own.lower() in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/"))
+            for name in names
         )
 
 

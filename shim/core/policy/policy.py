@@ -1,4 +1,6 @@
-"""One policy for every vendor: the rules of a conversation, in Claude's meaning (permission-parity page)."""
+"""One policy for every vendor: the rules of a conversation, in Claude's meaning (permission-parity
+page).
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,20 +20,25 @@ MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
 NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
 ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
 FLAGS = "flag settings"  # of a frontend that drives the session now, for as long as it says so
-STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
+# the call that carries an answer to --json-schema; no rule takes it away
+STRUCTURED = "StructuredOutput"
 ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
 NARROWING_RULES = 10_000
 
 
 def permission_mode(asked: str | None, *, skip: bool) -> str:
-    """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another word for default."""
+    """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another
+    word for default.
+    """
     if skip:
         return BYPASS
     return "default" if asked in (None, "", "manual") else str(asked)
 
 
 class Verdict(NamedTuple):
-    """What becomes of a call, and why: a rule as it was written, or the mode where no rule is about the call."""
+    """What becomes of a call, and why: a rule as it was written, or the mode where no rule is about
+    the call.
+    """
 
     decided: "Decided"
     why: str
@@ -85,7 +92,11 @@ class Policy:
     def server_names(self) -> list[str]:
         """Return the names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allowed)
-        names = [rule.tool.removeprefix(MCP).partition("__")[0] for rule in rules if rule.tool.startswith(MCP)]
+        names = [
+            rule.tool.removeprefix(MCP).partition("__")[0]
+            for rule in rules
+            if rule.tool.startswith(MCP)
+        ]
         return [name for name in names if name and "*" not in name]
 
     @property
@@ -99,7 +110,9 @@ class Policy:
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
     def listed(self, tools: Iterable[str]) -> list[str]:
-        """The tools that `init` may name. A rule with a content leaves its tool in the list (contract F8)."""
+        """The tools that `init` may name. A rule with a content leaves its tool in the list
+        (contract F8).
+        """
         denied = [rule for rule in self.deny if rule.content is None]
         return [
             name
@@ -110,14 +123,17 @@ class Policy:
         ]
 
     def drop(self, kind: "Decided", rules: Iterable[Rule] | None = None) -> None:
-        """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere stay."""
+        """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
+        stay.
+        """
         gone = None if rules is None else {(rule.tool, rule.content) for rule in rules}
 
         def kept(held: tuple[Rule, ...]) -> tuple[Rule, ...]:
             return tuple(
                 rule
                 for rule in held
-                if rule.source != ANSWER or (gone is not None and (rule.tool, rule.content) not in gone)
+                if rule.source != ANSWER
+                or (gone is not None and (rule.tool, rule.content) not in gone)
             )
 
         if kind == "allow":
@@ -130,15 +146,23 @@ class Policy:
     def close(self, directories: Iterable[str]) -> None:
         """Work in fewer folders again."""
         gone = frozenset(directories)
-        self.place = self.place._replace(directories=tuple(one for one in self.place.directories if one not in gone))
+        self.place = self.place._replace(
+            directories=tuple(one for one in self.place.directories if one not in gone)
+        )
 
     def narrowed(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
-        """The policy with these rules "deny" and "ask" in the place of those that came from the same source."""
+        """The policy with these rules "deny" and "ask" in the place of those that came from the
+        same source.
+        """
         import copy
 
         narrower = copy.copy(self)
-        narrower.deny = _bounded((*(one for one in self.deny if one.source != source), *rules.get("deny", ())))
-        narrower.ask = _bounded((*(one for one in self.ask if one.source != source), *rules.get("ask", ())))
+        narrower.deny = _bounded(
+            (*(one for one in self.deny if one.source != source), *rules.get("deny", ()))
+        )
+        narrower.ask = _bounded(
+            (*(one for one in self.ask if one.source != source), *rules.get("ask", ()))
+        )
         return narrower
 
     def widened(self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()) -> "Policy":

@@ -1,4 +1,6 @@
-"""Permission rules as Claude writes them: `Bash(git push:*)`, `Edit(./secret/**)`, `mcp__server__*`, `WebFetch`."""
+"""Permission rules as Claude writes them: `Bash(git push:*)`, `Edit(./secret/**)`,
+`mcp__server__*`, `WebFetch`.
+"""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,7 +14,8 @@ MCP = "mcp__"
 SUBAGENT = "Task"
 UNNAMED = "unknown"  # the tool of a call whose vendor names none
 EVERYTHING = "*"
-IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")  # characters of a tool's name
+# characters of a tool's name
+IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -27,9 +30,11 @@ def plain_name(name: str) -> str:
 
 @lru_cache(maxsize=1000)  # a session uses the same few names again and again
 def claude_tool_name(name: str) -> str:
-    """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not allow become `_`.
+    """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not
+    allow become `_`.
 
-    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls, rules and hooks.
+    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls,
+    rules and hooks.
     """
     return plain_name(name) if name.startswith(MCP) else name
 
@@ -39,7 +44,8 @@ class Rule(NamedTuple):
 
     tool     a tool in Claude's words, or a server of MCP: `mcp__server`, `mcp__server__*`
     content  what is between the brackets; None where a rule is about every call of the tool
-    base     the folder that a path beginning with one slash is relative to; "" for the working directory
+    base     the folder that a path beginning with one slash is relative to; "" for the working
+             directory
     source   the place that the rule comes from, for a sentence: "--disallowedTools", a file
     """
 
@@ -52,10 +58,12 @@ class Rule(NamedTuple):
         return self.tool if self.content is None else f"{self.tool}({self.content})"
 
     def names(self, tool: str, *, narrows: bool = False) -> bool:
-        """Return whether the rule is about a tool, whatever its content. If it `narrows`, a star matches anything.
+        """Return whether the rule is about a tool, whatever its content. If it `narrows`, a star
+        matches anything.
 
-        A rule that narrows may also spell the server as in its configuration. The real claude would match such a rule
-        with no tool, but it is safer to apply a rule that forbids. A rule that allows is not applied.
+        A rule that narrows may also spell the server as in its configuration. The real claude would
+        match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
+        allows is not applied.
         """
         tool, named = claude_tool_name(SAME.get(tool, tool)), self.tool
         if named == EVERYTHING:
@@ -74,7 +82,9 @@ class Rule(NamedTuple):
 
 
 class Unhonoured(NamedTuple):
-    """A rule that allows, or a key of the settings, which has no effect; where it comes from, and why it has none."""
+    """A rule that allows, or a key of the settings, which has no effect; where it comes from, and
+    why it has none.
+    """
 
     what: str
     source: str

@@ -1,4 +1,5 @@
-"""The hooks of Claude's settings files that run before a call (`hooks.PreToolUse`), as they are written there.
+"""The hooks of Claude's settings files that run before a call (`hooks.PreToolUse`), as they are
+written there.
 
 What they mean is in `core.claude.hooks.commands`. Measured with 2.1.330.
 """
@@ -40,14 +41,18 @@ class SettingsHook(NamedTuple):
 
 
 def read_hooks(groups: object, source: str, *, trusted: bool) -> list[SettingsHook]:
-    """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs may be run."""
+    """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs
+    may be run.
+    """
     found = []
     for group in groups if isinstance(groups, list) else ():
         hooks = group.get("hooks") if isinstance(group, dict) else None
         matcher = group.get("matcher") if hooks else None
         for given in hooks if isinstance(hooks, list) else ():
             if isinstance(given, dict) and not (given.get("async") or given.get("asyncRewake")):
-                hook = _read(given)._replace(matcher=matcher if isinstance(matcher, str) else "", source=source)
+                hook = _read(given)._replace(
+                    matcher=matcher if isinstance(matcher, str) else "", source=source
+                )
                 found.append(hook if trusted or hook.refusal else hook._replace(refusal=UNTRUSTED))
     if len(found) > HOOKS:
         return [found[0]._replace(matcher="", refusal=f"there are more than {HOOKS} of them")]
@@ -58,8 +63,12 @@ def _read(given: Mapping[str, Any]) -> SettingsHook:
     command, words, seconds = given.get("command"), given.get("args"), given.get("timeout")
     condition = given.get("if", "")
     if given.get("type", "command") != "command" or given.get("shell") == "powershell":
-        return SettingsHook("", "", refusal="only hooks that are commands of a shell, or programs, can be run here")
-    whole = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
+        return SettingsHook(
+            "", "", refusal="only hooks that are commands of a shell, or programs, can be run here"
+        )
+    whole = words is None or (
+        isinstance(words, list) and all(isinstance(word, str) for word in words)
+    )
     if not (isinstance(command, str) and command and isinstance(condition, str) and whole):
         return SettingsHook("", "", refusal="it cannot be read")
     return SettingsHook(

@@ -1,4 +1,6 @@
-"""A shell's line, taken apart into its commands by the grammar of bash (tree-sitter, as the real claude does it)."""
+"""A shell's line, taken apart into its commands by the grammar of bash (tree-sitter, as the real
+claude does it).
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -22,10 +24,13 @@ _PLAIN = word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
-_BEFORE_COMPOUND = (["time"], ["coproc"], ["case"])  # words that the grammar takes for a command, and bash for more
+# words that the grammar takes for a command, and bash for more
+_BEFORE_COMPOUND = (["time"], ["coproc"], ["case"])
 _GLOB = frozenset("*?[{")
 _ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
-_EVALUATES = word_set("let unset read mapfile readarray printf wait test [ declare typeset local export readonly")
+_EVALUATES = word_set(
+    "let unset read mapfile readarray printf wait test [ declare typeset local export readonly"
+)
 _QUOTED_SUBSTITUTIONS = {
     "raw_string": ("$(", "`"),
     "string": ("\\$(", "\\`"),
@@ -38,8 +43,8 @@ SCRIPTS = 5  # scripts in words of scripts that are looked into
 class Command(NamedTuple):
     """One command of a line.
 
-    `words` are what it is given, without quotes; None for a word that only the shell knows. `text` is what stands in
-    the line, without the variables in front. `assigns`: variables stand in front.
+    `words` are what it is given, without quotes; None for a word that only the shell knows. `text`
+    is what stands in the line, without the variables in front. `assigns`: variables stand in front.
     """
 
     text: str
@@ -48,7 +53,9 @@ class Command(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """A file that is opened for a command: `writes`, or it is read. `path` is None where only the shell knows it."""
+    """A file that is opened for a command: `writes`, or it is read. `path` is None where only the
+    shell knows it.
+    """
 
     writes: bool
     path: str | None
@@ -57,8 +64,8 @@ class Redirect(NamedTuple):
 class Line(NamedTuple):
     """A line, taken apart in the order of its text.
 
-    `whole`: all of it was understood. `plain`: it has nothing but commands, their redirections, lists, pipes and
-    loops, so that its commands are all that it does.
+    `whole`: all of it was understood. `plain`: it has nothing but commands, their redirections,
+    lists, pipes and loops, so that its commands are all that it does.
     """
 
     parts: tuple[Command | Redirect, ...]
@@ -90,9 +97,12 @@ def _take_apart(line: str, depth_of_words: int = 0) -> Line:
     for count, (node, depth) in enumerate(_nodes(root)):
         if count > NODES or depth > DEPTH:
             return Line(tuple(parts), whole=False, plain=False)
-        if not node.children:  # the grammar takes more for blanks, and for a comment, than the shell does
+        # the grammar takes more for blanks, and for a comment, than the shell does
+        if not node.children:
             between = data[end : node.start_byte].replace(JOINED.encode(), b"")
-            if between.strip(b" \t\n") or (node.type == "comment" and not _begins_word(data, node.start_byte)):
+            if between.strip(b" \t\n") or (
+                node.type == "comment" and not _begins_word(data, node.start_byte)
+            ):
                 whole = False
             end = max(end, node.end_byte)
         whole = whole and not _misread(node, data)
@@ -122,7 +132,8 @@ def _misread(node: "Node", data: bytes) -> bool:
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
     if node.type == "word":  # a line's end is no part of a word
         return "\n" in _text(node).replace(JOINED, "")
-    if node.type == "command":  # the grammar takes the end of the first pattern for the end of what is around
+    # the grammar takes the end of the first pattern for the end of what is around
+    if node.type == "command":
         words = [_text(child) for child in node.named_children]
         return words[:1] in _BEFORE_COMPOUND and "case" in words
     return False
@@ -135,7 +146,9 @@ def _is_plain(node: "Node") -> bool:
 
 
 def _calculates(node: "Node") -> bool:
-    """Whether bash evaluates words as arithmetic there, in which it runs substitutions that came from a quoted word."""
+    """Whether bash evaluates words as arithmetic there, in which it runs substitutions that came
+    from a quoted word.
+    """
     if node.type == "test_operator":
         return _text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
     if node.type in ("command_name", "declare", "typeset", "local", "export", "readonly", "unset"):
@@ -144,7 +157,9 @@ def _calculates(node: "Node") -> bool:
 
 
 def _substitutes(node: "Node") -> bool:
-    """Whether a word has a substitution behind its quotes, which bash runs where the word comes into arithmetic."""
+    """Whether a word has a substitution behind its quotes, which bash runs where the word comes
+    into arithmetic.
+    """
     if node.type == "concatenation":
         return any(map(_substitutes, node.named_children))
     said = _text(node)
@@ -153,14 +168,27 @@ def _substitutes(node: "Node") -> bool:
 
 def _begins_word(data: bytes, start: int) -> bool:
     """Whether a comment may begin here: at the start, or behind a blank or the end of a command."""
-    return start == 0 or data[start - 1 : start] in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")")
+    return start == 0 or data[start - 1 : start] in (
+        b" ",
+        b"\t",
+        b"\n",
+        b";",
+        b"&",
+        b"|",
+        b"(",
+        b")",
+    )
 
 
 def _harmless(node: "Node") -> bool:
-    """Whether a node does no more than its commands: a loop may assign a variable that decides what runs."""
+    """Whether a node does no more than its commands: a loop may assign a variable that decides what
+    runs.
+    """
     if node.type == "for_statement":
         variable, *words = (_text(child) for child in node.named_children)
-        return variable in _LOOP_VARIABLES and not any("[" in word or "$" in word for word in words[:-1])
+        return variable in _LOOP_VARIABLES and not any(
+            "[" in word or "$" in word for word in words[:-1]
+        )
     return node.type != "test_command" or _text(node).startswith("[ ")
 
 
@@ -173,7 +201,9 @@ def _parser() -> "Parser":
 
 
 def _nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
-    """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be nested deeply."""
+    """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be
+    nested deeply.
+    """
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -186,7 +216,9 @@ def _part(node: "Node") -> Command | Redirect | None:
         return _command(node)
     if node.type in ("declaration_command", "unset_command", "test_command"):
         if node.type == "test_command":
-            leaves = [child for child, _ in _nodes(node) if child.is_named and not child.named_children]
+            leaves = [
+                child for child, _ in _nodes(node) if child.is_named and not child.named_children
+            ]
             return Command(_text(node), ("test", *map(_word, leaves)))
         return Command(_text(node), (_text(node.children[0]), *map(_word, node.named_children)))
     if node.type == "file_redirect":
@@ -217,12 +249,18 @@ def _text(node: "Node") -> str:
 
 
 def _word(node: "Node") -> str | None:
-    """What a word is for the command, without its quotes; None where only the shell knows: variables, globs."""
+    """What a word is for the command, without its quotes; None where only the shell knows:
+    variables, globs.
+    """
     said = _text(node)
     if node.type == "test_operator":
         return said
     if node.type in ("word", "number"):
-        if node.children or not _GLOB.isdisjoint(said) or (said[:1] == "~" and said[1:2] not in ("", "/")):
+        if (
+            node.children
+            or not _GLOB.isdisjoint(said)
+            or (said[:1] == "~" and said[1:2] not in ("", "/"))
+        ):
             return None
         return _unescaped(said)
     if node.type == "raw_string":

@@ -1,7 +1,9 @@
-"""Claude's settings files, as far as they give or take permissions: what each key means, and which file may widen.
+"""Claude's settings files, as far as they give or take permissions: what each key means, and which
+file may widen.
 
-What narrows binds from every file. What widens counts from the user's files only: a repository that somebody cloned
-must not choose what runs (permission-parity page, "Rules to take from the real one").
+What narrows binds from every file. What widens counts from the user's files only: a repository that
+somebody cloned must not choose what runs (permission-parity page, "Rules to take from the real
+one").
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +22,8 @@ UNHEEDED = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
-OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")  # that may block something, and are not run here
+# that may block something, and are not run here
+OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")
 
 
 def rank(mode: str) -> int:
@@ -73,14 +76,19 @@ class Settled(NamedTuple):
 
 
 def settle(sources: Sequence[Source]) -> Settled:
-    """The permissions of all settings files; the first source goes before the later ones where one value is wanted."""
+    """The permissions of all settings files; the first source goes before the later ones where one
+    value is wanted.
+    """
     rules: dict[str, list[Rule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
         permissions = _table(source.given.get("permissions"))
         for kind, found in rules.items():
             if kind != "allow" or source.widens:
-                found += [read_rule(said, source.base, source.name) for said in _texts(permissions.get(kind))]
+                found += [
+                    read_rule(said, source.base, source.name)
+                    for said in _texts(permissions.get(kind))
+                ]
         if source.widens:
             directories += _texts(permissions.get("additionalDirectories"))
     heard = [source for source in sources if _hears_hooks(source, sources)]
@@ -93,7 +101,9 @@ def settle(sources: Sequence[Source]) -> Settled:
         directories=tuple(directories),
         hooks=tuple(hook for source in heard for hook in _before_calls(source)),
         unheeded=tuple(
-            f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=source in heard)
+            f"{key} in {source.name}"
+            for source in sources
+            for key in _unheeded(source, hooks=source in heard)
         ),
         output_style=_find_output_style(sources),
     )
@@ -106,10 +116,16 @@ def _find_output_style(sources: Iterable[Source]) -> str:
 
 
 def _mode(sources: Iterable[Source]) -> str | None:
-    """The mode of the first file that names one. A file that may not widen counts only for a narrower mode."""
-    named = [(source, _table(source.given.get("permissions")).get("defaultMode")) for source in sources]
+    """The mode of the first file that names one. A file that may not widen counts only for a
+    narrower mode.
+    """
+    named = [
+        (source, _table(source.given.get("permissions")).get("defaultMode")) for source in sources
+    ]
     known = [(source, "default" if mode == "manual" else mode) for source, mode in named]
-    own = next((mode for source, mode in known if source.widens and mode in NARROWEST_FIRST[:-1]), None)
+    own = next(
+        (mode for source, mode in known if source.widens and mode in NARROWEST_FIRST[:-1]), None
+    )
     limit = NARROWEST_FIRST.index(own or "default")
     for source, mode in known:
         if mode in NARROWEST_FIRST[:limit] and not source.widens:
@@ -122,8 +138,13 @@ def _forbids_bypass(source: Source) -> bool:
 
 
 def _hears_hooks(source: Source, sources: Iterable[Source]) -> bool:
-    """Whether a file's hooks count. The machine's files switch off all of them, the user's all but the machine's."""
-    if any(one.managed and one.given.get("allowManagedHooksOnly") is True for one in sources) and not source.managed:
+    """Whether a file's hooks count. The machine's files switch off all of them, the user's all but
+    the machine's.
+    """
+    if (
+        any(one.managed and one.given.get("allowManagedHooksOnly") is True for one in sources)
+        and not source.managed
+    ):
         return False
     disabling = [one for one in sources if one.widens and one.given.get("disableAllHooks") is True]
     return not any(one.managed or not source.managed for one in disabling)
@@ -150,7 +171,9 @@ def _unheeded(source: Source, *, hooks: bool) -> list[str]:
 
 
 def _asks(key: str, value: object) -> bool:
-    """Whether a key asks for something: a table may be switched off, and an empty list may allow nothing."""
+    """Whether a key asks for something: a table may be switched off, and an empty list may allow
+    nothing.
+    """
     if isinstance(value, dict):
         return bool(value) and value.get("enabled") is not False
     return bool(value) or (value == [] and key.startswith("allowed"))

@@ -1,6 +1,8 @@
-"""What a person who allows a call could allow for the rest of the conversation with it, as the real claude suggests it.
+"""What a person who allows a call could allow for the rest of the conversation with it, as the real
+claude suggests it.
 
-The real one would keep most of it in the project's settings. Ours ends with the session, and says so.
+The real one would keep most of it in the project's settings. Ours ends with the session, and says
+so.
 """
 
 import posixpath
@@ -16,28 +18,39 @@ from shim.core.reading.typed import Any
 
 EDITING = "acceptEdits"
 INTERACTIVE = ("AskUserQuestion", "ExitPlanMode")  # each call of these is a question of its own
-SUBCOMMAND = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"  # a second word of this form is one: `git push`, `npm run`
-COMMANDS, CHARACTERS = 5, 500  # of a line, that a suggestion names; a longer one is no rule that a person could read
+# a second word of this form is one: `git push`, `npm run`
+SUBCOMMAND = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+# of a line, that a suggestion names; a longer one is no rule that a person could read
+COMMANDS, CHARACTERS = 5, 500
 ELSEWHERE = "Path is outside allowed working directories"
 
 
 def suggested(
     policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str, *, edits: bool
 ) -> list[dict[str, Any]]:
-    """The updates of permissions that would have allowed this call. `edits`: the mode for edits can be chosen."""
+    """The updates of permissions that would have allowed this call. `edits`: the mode for edits can
+    be chosen.
+    """
     if tool in INTERACTIVE:
         return []
     found = []
     rules = tuple(_rules(policy, tool, arguments))
     if rules and _allows(policy.widened(rules), tool, arguments, mode):
-        said = [{"toolName": rule.tool, **({"ruleContent": rule.content} if rule.content else {})} for rule in rules]
-        found.append({"type": "addRules", "rules": said, "behavior": "allow", "destination": "session"})
+        said = [
+            {"toolName": rule.tool, **({"ruleContent": rule.content} if rule.content else {})}
+            for rule in rules
+        ]
+        found.append(
+            {"type": "addRules", "rules": said, "behavior": "allow", "destination": "session"}
+        )
     if tool in READERS or not (edits or mode == EDITING):
         return found
     folders = elsewhere(policy, tool, arguments)
     if _allows(policy.widened(directories=folders), tool, arguments, EDITING):
         if folders:
-            found.append({"type": "addDirectories", "directories": list(folders), "destination": "session"})
+            found.append(
+                {"type": "addDirectories", "directories": list(folders), "destination": "session"}
+            )
         if mode != EDITING:
             found.append({"type": "setMode", "mode": EDITING, "destination": "session"})
     return found
@@ -47,7 +60,8 @@ def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[
     """The folders of a call's files that are none of the turn's."""
     acts = doing(tool, arguments, policy.place).acts
     paths = [act.path for act in acts if act.path is not None and not policy.place.inside(act.path)]
-    folders = paths if tool in SEARCHES else map(posixpath.dirname, paths)  # a search names a folder itself
+    # a search names a folder itself
+    folders = paths if tool in SEARCHES else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
 
@@ -56,16 +70,26 @@ def _allows(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) 
 
 
 def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:
-    """The rules that are about this call and its like; none for a change of a file, which the mode for edits allows."""
+    """The rules that are about this call and its like; none for a change of a file, which the mode
+    for edits allows.
+    """
     does = doing(tool, arguments, policy.place)
     if does.line is not None:
         commands = [command for command in does.line.commands if not harmless(command)]
         texts = [_beginning(command.words, command.text) for command in commands]
         readable = len(texts) <= COMMANDS and sum(map(len, texts)) <= CHARACTERS
-        if tool == SHELL and does.line.plain and readable and not any("*" in command.text for command in commands):
+        if (
+            tool == SHELL
+            and does.line.plain
+            and readable
+            and not any("*" in command.text for command in commands)
+        ):
             yield from (Rule(SHELL, text) for text in dict.fromkeys(texts))
     elif tool in READERS:
-        yield from (Rule("Read", f"/{folder.rstrip('/')}/**") for folder in elsewhere(policy, tool, arguments))
+        yield from (
+            Rule("Read", f"/{folder.rstrip('/')}/**")
+            for folder in elsewhere(policy, tool, arguments)
+        )
     elif tool == "WebFetch":
         if named := host_of(arguments.get("url")):
             yield Rule(tool, DOMAIN + named)
@@ -74,7 +98,9 @@ def _rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[
 
 
 def _beginning(words: tuple[str | None, ...], text: str) -> str:
-    """The words of a rule about a command: with its subcommand, whatever stands behind it; else all of them."""
+    """The words of a rule about a command: with its subcommand, whatever stands behind it; else all
+    of them.
+    """
     if len(words) > 1 and words[0] and words[1] and re.fullmatch(SUBCOMMAND, words[1], re.ASCII):
         return f"{words[0]} {words[1]} *"
     return text

@@ -1,18 +1,23 @@
-"""The account of a run: every repair made, every event not understood, counted with the first example."""
+"""The account of a run: every repair made, every event not understood, counted with the first
+example.
+"""
 
-# A vendor may print anything, so the account is bounded: enough kinds for a person to see what happened, samples short
-# enough for one line of a log.
+# A vendor may print anything, so the account is bounded: enough kinds for a person to see what
+# happened, samples short enough for one line of a log.
 KINDS_KEPT = 64
 SAMPLE_CHARACTERS = 200
 OVERFLOW = "other"
-NOT_EVENTS = frozenset(("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event"))
+NOT_EVENTS = frozenset(
+    ("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event")
+)
 
 
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` counts what was mended, cut or skipped; `unknown` the vendor's events without a translation; `redacted`
-    the blanked secrets, of which no sample is kept. `line` is the line that is being read: the default sample.
+    `repairs` counts what was mended, cut or skipped; `unknown` the vendor's events without a
+    translation; `redacted` the blanked secrets, of which no sample is kept. `line` is the line that
+    is being read: the default sample.
     """
 
     __slots__ = ("line", "redacted", "repairs", "samples", "unknown")
@@ -47,7 +52,9 @@ class Account:
         counts[kind] = counts.get(kind, 0) + count
 
     def _shown(self, sample: object) -> str:
-        """The beginning of a sample; of an event, which may be too large or too deep to print, that of its line."""
+        """The beginning of a sample; of an event, which may be too large or too deep to print, that
+        of its line.
+        """
         if not sample or not isinstance(sample, str | bytes):
             sample = self.line or sample
         if not isinstance(sample, str | bytes):
@@ -67,7 +74,9 @@ class Account:
         redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
         return redacted | {
             "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
-            "unknown_events": {kind: self._entry(kind, count) for kind, count in self.unknown.items()},
+            "unknown_events": {
+                kind: self._entry(kind, count) for kind, count in self.unknown.items()
+            },
         }
 
     def _entry(self, kind: str, count: int) -> dict[str, object]:
@@ -75,11 +84,23 @@ class Account:
         return {"count": count} if sample is None else {"count": count, "first": sample}
 
 
-# Characters that a terminal, a log or a web page obeys, as escapes: C0 except newline and tab, DEL, C1, the
-# bidirectional controls, and the zero-width marks.
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)} | {
+# Characters that a terminal, a log or a web page obeys, as escapes: C0 except newline and tab, DEL,
+# C1, the bidirectional controls, and the zero-width marks.
+_VISIBLE = {
+    code: f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if code not in (0x09, 0x0A)
+} | {
     code: f"\\u{code:04x}"
-    for code in (0x061C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    for code in (
+        0x061C,
+        0x200E,
+        0x200F,
+        0x2028,
+        0x2029,
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
 }
 
 
@@ -89,7 +110,9 @@ def counted(count: int, what: str) -> str:
 
 
 def printable(value: object) -> str:
-    """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats: terminal output)."""
+    """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats:
+    terminal output).
+    """
     if isinstance(value, bytes):
         value = value[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
     text = value if isinstance(value, str) else str(value)

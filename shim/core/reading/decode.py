@@ -1,8 +1,10 @@
-"""One line of a child's stdout into objects: orjson first, then repair, and an account of every repair.
+"""One line of a child's stdout into objects: orjson first, then repair, and an account of every
+repair.
 
-orjson refuses things that agents print: lone surrogate escapes (pi splits a pair over two deltas), bad UTF-8, NaN, raw
-control characters, a BOM, a banner before the first event, two objects on a line. The slow path here tries one repair
-after the other; text that was never JSON is kept as noise, for the text of an error.
+orjson refuses things that agents print: lone surrogate escapes (pi splits a pair over two deltas),
+bad UTF-8, NaN, raw control characters, a BOM, a banner before the first event, two objects on a
+line. The slow path here tries one repair after the other; text that was never JSON is kept as
+noise, for the text of an error.
 """
 
 import re
@@ -15,11 +17,12 @@ from shim.core.reading.account import Account
 from shim.core.reading.json_scan import Shape, shallow
 from shim.core.reading.surrogates import escape_halves
 
-# A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it, a tool's output
-# may have hundreds). An event that stands by itself ends the wait before that.
+# A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it,
+# a tool's output may have hundreds). An event that stands by itself ends the wait before that.
 JOINED_LINES = 1000
 JOINED_BYTES = 4 * 1024 * 1024
-# In a line whose shape is scanned bracket by bracket, in a second or two. A line with more is no event.
+# In a line whose shape is scanned bracket by bracket, in a second or two. A line with more is no
+# event.
 BRACKETS = 500_000
 NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
 NOISE_CHARACTERS = 2000
@@ -29,7 +32,8 @@ PADDING = b" \t\r\x00"
 LARGEST, LEAST = 2**64 - 1, -(2**63)  # integers of 64 bits: the range of orjson and most readers
 DIGITS = 20  # no 64-bit integer has more
 
-_BEGINNINGS = b'{["-0123456789tfnNI'  # first bytes of a JSON value, or of what the slow path can repair to one
+# first bytes of a JSON value, or of what the slow path can repair to one
+_BEGINNINGS = b'{["-0123456789tfnNI'
 _OBJECT = re.compile(rb'\{\s*"')
 
 
@@ -60,8 +64,8 @@ class Decoder:
     def repair(self, line: bytes) -> list[tuple[Any, bool]]:
         """The values in a line that orjson refused, each with whether it is torn.
 
-        A torn value did not have a line for itself: it was glued, joined, or found behind a banner. It is trusted less
-        (threats: forged lines). Blank lines and noise give nothing.
+        A torn value did not have a line for itself: it was glued, joined, or found behind a banner.
+        It is trusted less (threats: forged lines). Blank lines and noise give nothing.
         """
         if self._held and len(line) > JOINED_BYTES:
             self._give_up()
@@ -90,12 +94,13 @@ class Decoder:
         if self._held:
             self._give_up()
 
-    # -- several things on a line -------------------------------------------------------------------------
+    # -- several things on a line ------------------------------------------------------------------
 
     def _torn(self, line: bytes) -> list[tuple[Any, bool]]:
         """Objects between other text: behind a banner, two on a line, before an unfinished one.
 
-        The search ends at the first object that does not parse: objects inside a broken one are parts of it.
+        The search ends at the first object that does not parse: objects inside a broken one are
+        parts of it.
         """
         values: list[tuple[Any, bool]] = []
         position = 0
@@ -116,7 +121,7 @@ class Decoder:
             self._note_noise(line)
         return values
 
-    # -- one thing on several lines -----------------------------------------------------------------------
+    # -- one thing on several lines ----------------------------------------------------------------
 
     def _hold(self, piece: bytes, shape: Shape) -> None:
         if len(piece) <= JOINED_BYTES:
@@ -164,7 +169,7 @@ class Decoder:
             if line.strip(PADDING):
                 self._note_noise(line)
 
-    # -- one value ----------------------------------------------------------------------------------------
+    # -- one value ---------------------------------------------------------------------------------
 
     def _value(self, data: bytes, *, counted: bool = True) -> Any:
         """The value of a text after repairs, which are counted; _NOTHING if it is no JSON."""
@@ -224,7 +229,9 @@ def _integer(digits: str) -> int | str:
 
 
 def parsed(text: str, account: Account) -> Any:
-    """The value of a text that should be JSON, such as a call's arguments; the text itself if it is none."""
+    """The value of a text that should be JSON, such as a call's arguments; the text itself if it is
+    none.
+    """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

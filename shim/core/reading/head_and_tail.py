@@ -5,7 +5,9 @@ TAIL_BYTES = 8 * 1024
 
 
 def head_and_tail(text: str, most: int, gap: str) -> str:
-    """`text` if it has at most `most` characters; else so many of them, half before the gap and half after it."""
+    """`text` if it has at most `most` characters; else so many of them, half before the gap and
+    half after it.
+    """
     half = most // 2
     return text if len(text) <= most else text[:half] + gap + text[-half:]
 

@@ -6,7 +6,9 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def parse_uuid(text: str) -> str | None:
-    """`text` as a canonical UUID (8-4-4-4-12, lower case), or None: a session id is never a path or a flag."""
+    """`text` as a canonical UUID (8-4-4-4-12, lower case), or None: a session id is never a path or
+    a flag.
+    """
     text = text.lower()
     groups = text.split("-")
     if tuple(map(len, groups)) != _GROUPS or not _HEX.issuperset("".join(groups)):
@@ -35,14 +37,18 @@ VENDOR_ID_CHARACTERS = 128
 
 
 def vendor_id(text: object) -> str | None:
-    """A vendor's own session id, if it may become an argument (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)."""
+    """A vendor's own session id, if it may become an argument
+    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`).
+    """
     if not isinstance(text, str) or not 0 < len(text) <= VENDOR_ID_CHARACTERS:
         return None
     return text if text[0] in _FIRST and _REST.issuperset(text) else None
 
 
 def vendor_name(text: str) -> bool:
-    """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file name."""
+    """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file
+    name.
+    """
     return (
         0 < len(text) <= 32
         and "a" <= text[0] <= "z"

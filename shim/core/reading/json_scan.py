@@ -4,9 +4,11 @@ import re
 
 DEPTH_READ = 1000  # orjson reads 1,024, the standard library less
 DEPTH_WRITTEN = 200  # of a line; orjson writes 254
-DEPTH_KEPT = DEPTH_WRITTEN - 10  # of a value: the line around it needs the rest, and nothing is turned into text twice
+# of a value: the line around it needs the rest, and nothing is turned into text twice
+DEPTH_KEPT = DEPTH_WRITTEN - 10
 
-# A string (group 1: its closing quote, if it came) or a bracket. Possessive: a string of any length costs no memory.
+# A string (group 1: its closing quote, if it came) or a bracket. Possessive: a string of any length
+# costs no memory.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _QUOTE, _OPENING, _CLOSING = ord('"'), b"{[", b"}]"

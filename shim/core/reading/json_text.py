@@ -10,8 +10,9 @@ from shim.core.reading.account import Account
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
 from shim.core.reading.surrogates import join_surrogates
 
-# Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input, section 2). Looking
-# for them costs a nanosecond a byte, so only what is not ASCII is searched, and only content, never whole lines.
+# Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
+# section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
+# only content, never whole lines.
 _SEPARATORS = (
     (b"\xe2\x80\xa8", b"\\u2028"),
     (b"\xe2\x80\xa9", b"\\u2029"),
@@ -54,7 +55,9 @@ def survey(value: object) -> tuple[int, bool]:
 
 
 def long_integers(line: bytes) -> dict[float, str]:
-    """The integers of a line that may be longer than 64 bits: the float that is read → their digits."""
+    """The integers of a line that may be longer than 64 bits: the float that is read → their
+    digits.
+    """
     return {float(found): found.decode() for found in re.findall(_LONG_INTEGER, line)}
 
 
@@ -73,7 +76,9 @@ def mapped(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> Any:
 
 
 class Exact:
-    """Values of the lines that are read, as they can be written: as deep as a reader likes, no digit lost."""
+    """Values of the lines that are read, as they can be written: as deep as a reader likes, no
+    digit lost.
+    """
 
     __slots__ = ("_account", "_digits", "_line")
 
@@ -124,7 +129,9 @@ def as_text(value: object) -> str:
 def as_content(value: object) -> object:
     """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
     blocks = value if isinstance(value, list) else ()
-    if blocks and all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks):
+    if blocks and all(
+        isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks
+    ):
         return value
     return as_text(value)
 

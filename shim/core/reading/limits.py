@@ -1,7 +1,8 @@
-"""Keeps lines within their limit: long texts in pieces, long strings by head and tail (contract P12, surface page).
+"""Keeps lines within their limit: long texts in pieces, long strings by head and tail (contract
+P12, surface page).
 
-Sizes are bytes of JSON, as a line has them. A note in a cut text says how much is missing, and where the whole is if it
-was kept.
+Sizes are bytes of JSON, as a line has them. A note in a cut text says how much is missing, and
+where the whole is if it was kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,9 @@ from typing import Any
 from shim.core.reading.json_text import dump, mapped
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
-NO_IMAGE = "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
+NO_IMAGE = (
+    "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
+)
 NOTE_BYTES = 600  # of the note, with a path
 ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
 LONGEST_CHARACTER = 6  # bytes of one character as JSON
@@ -50,7 +53,9 @@ def cut(text: str, room: int, keep: Keep | None = None) -> str:
 
 
 def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
-    """`value` with its longest strings cut so that it fits `room` bytes; as a cut text if that is not enough."""
+    """`value` with its longest strings cut so that it fits `room` bytes; as a cut text if that is
+    not enough.
+    """
     if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
         return cut(value, room, keep)  # without a copy: it may be large
     size = len(dump(value))
@@ -67,7 +72,9 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
 
 
 def fit_images(content: Any, room: int) -> Any:
-    """A call's result in which an image that has no room is a line about it: half of an image is none."""
+    """A call's result in which an image that has no room is a line about it: half of an image is
+    none.
+    """
     if not isinstance(content, list):
         return content
     fitted: list[Any] = []
@@ -80,13 +87,16 @@ def fit_images(content: Any, room: int) -> Any:
 
 
 def fit_line(line: Mapping[str, Any], room: int) -> Any:
-    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists shortened."""
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists
+    shortened.
+    """
     fitted = fit(line, room)
     return fitted if isinstance(fitted, dict) else shorten(line, room)
 
 
 def shorten(value: Any, room: int) -> Any:
-    """`value` with fewer members, where shorter strings are not enough; of what has no room the beginning is kept.
+    """`value` with fewer members, where shorter strings are not enough; of what has no room the
+    beginning is kept.
 
     A list stays a list, and an object an object: readers expect that.
     """

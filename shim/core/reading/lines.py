@@ -7,7 +7,8 @@ from shim.core.reading.typed import Protocol
 # A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
 # three times the largest seen (a base64 image inside a cumulative message).
 INBOUND_BYTES = 64 * 1024 * 1024
-# Of an unfinished line in memory; the rest waits in a file, since most lines of that size never end.
+# Of an unfinished line in memory; the rest waits in a file, since most lines of that size never
+# end.
 HELD_BYTES = 8 * 1024 * 1024
 HEAD_BYTES = 800  # of a line that was skipped, for the account
 
@@ -34,11 +35,23 @@ Aside = Callable[[], AsideFile]
 class LineSplitter:
     """Feed chunks, get whole lines without their LF.
 
-    `skipped` counts lines that were longer than `limit` bytes and were dropped as they came; `head` is how the last
-    of them began. `aside` opens a file for a long line; without one it is held in memory.
+    `skipped` counts lines that were longer than `limit` bytes and were dropped as they came; `head`
+    is how the last of them began. `aside` opens a file for a long line; without one it is held in
+    memory.
     """
 
-    __slots__ = ("_aside", "_begun", "_file", "_held", "_limit", "_parts", "_skipping", "_written", "head", "skipped")
+    __slots__ = (
+        "_aside",
+        "_begun",
+        "_file",
+        "_held",
+        "_limit",
+        "_parts",
+        "_skipping",
+        "_written",
+        "head",
+        "skipped",
+    )
 
     def __init__(self, limit: int = INBOUND_BYTES, aside: Aside | None = None) -> None:
         self._limit = limit

@@ -1,7 +1,8 @@
 """Halves of characters: lone surrogates, and bytes of a character that was cut in two.
 
-A vendor that cuts its text at 16-bit units or at bytes prints each half in another text. A half is kept as a lone
-surrogate (a byte as in Python's `surrogateescape`) until the other half comes; without one it becomes U+FFFD.
+A vendor that cuts its text at 16-bit units or at bytes prints each half in another text. A half is
+kept as a lone surrogate (a byte as in Python's `surrogateescape`) until the other half comes;
+without one it becomes U+FFFD.
 """
 
 import re
@@ -18,7 +19,8 @@ LONGEST_HALF = 3
 def escape_halves(data: bytes, kinds: list[str]) -> str:
     """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `kinds`.
 
-    A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it is parsed.
+    A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it
+    is parsed.
     """
     try:
         return data.decode()

@@ -1,7 +1,8 @@
-"""The names of `typing` that modules need which are loaded before a child is started, without its import.
+"""The names of `typing` that modules need which are loaded before a child is started, without its
+import.
 
-A child would wait 3 ms for that import. A type checker sees `typing` itself; at run time a `NamedTuple` is made by
-`collections`, and the other names stand in annotations only.
+A child would wait 3 ms for that import. A type checker sees `typing` itself; at run time a
+`NamedTuple` is made by `collections`, and the other names stand in annotations only.
 """
 
 TYPE_CHECKING = False
@@ -13,7 +14,13 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    OF_THE_CLASS = {"__module__", "__qualname__", "__annotations__", "__annotate_func__", "__classdictcell__"}
+    OF_THE_CLASS = {
+        "__module__",
+        "__qualname__",
+        "__annotations__",
+        "__annotate_func__",
+        "__classdictcell__",
+    }
 
     class _Maker(type):
         """Makes a tuple with names of a class with annotated fields."""
@@ -21,7 +28,8 @@ else:
         def __new__(cls, name, bases, namespace):
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
-            annotate = namespace.get("__annotate_func__", lambda how: {})  # Python 3.14 asks a function for them
+            # Python 3.14 asks a function for them
+            annotate = namespace.get("__annotate_func__", lambda how: {})
             annotations = namespace.get("__annotations__") or annotate(1)
             defaults = [namespace[field] for field in annotations if field in namespace]
             made = namedtuple(name, annotations, defaults=defaults, module=namespace["__module__"])

@@ -1,4 +1,6 @@
-"""Lines of a real claude without their secrets. A line is written again only where a secret was found in it."""
+"""Lines of a real claude without their secrets. A line is written again only where a secret was
+found in it.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,12 +21,17 @@ INPUT_CHARACTERS = 4 * 1024 * 1024
 class RedactedLines:
     """Redacts one stream of lines; `mint` gives the uuid of a line that is ours.
 
-    What is written again may have become longer than `room`: `short` makes several lines of it, or cuts it.
-    The fragments of a call's input are JSON in pieces: they are collected and said as one when the block ends.
+    What is written again may have become longer than `room`: `short` makes several lines of it, or
+    cuts it. The fragments of a call's input are JSON in pieces: they are collected and said as one
+    when the block ends.
     """
 
     def __init__(
-        self, redactor: Redactor, mint: Callable[[], str], room: int, short: Callable[[Event], Iterator[Event]]
+        self,
+        redactor: Redactor,
+        mint: Callable[[], str],
+        room: int,
+        short: Callable[[Event], Iterator[Event]],
     ) -> None:
         self._redactor = redactor
         self._again = Redactor()  # for what is said a second time: it is counted once
@@ -121,7 +128,11 @@ class RedactedLines:
 
 def _delta(event: Event) -> Event | None:
     inner = event.get("event")
-    delta = inner.get("delta") if isinstance(inner, dict) and inner.get("type") == "content_block_delta" else None
+    delta = (
+        inner.get("delta")
+        if isinstance(inner, dict) and inner.get("type") == "content_block_delta"
+        else None
+    )
     return delta if isinstance(delta, dict) else None
 
 

@@ -1,7 +1,8 @@
 """What a configuration says of MCP servers, without what may be secret.
 
-A key of a server's own, or a word behind `--token`, has no known shape: all values of its environment and headers and
-all its arguments are blanked. The protocols say a table also as a list of objects with a name and a value.
+A key of a server's own, or a word behind `--token`, has no known shape: all values of its
+environment and headers and all its arguments are blanked. The protocols say a table also as a list
+of objects with a name and a value.
 """
 
 from typing import Any
@@ -19,13 +20,17 @@ def has_servers(line: bytes) -> bool:
 
 
 def without_values(value: Any, inside: bool = False) -> Any:
-    """A value of JSON where the servers have no values that may be secret; there are as many strings as before."""
+    """A value of JSON where the servers have no values that may be secret; there are as many
+    strings as before.
+    """
     if isinstance(value, list):
         return [without_values(item, inside) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _blank(item) if inside and key in _BLANKED else without_values(item, inside or key in _SERVERS)
+        key: _blank(item)
+        if inside and key in _BLANKED
+        else without_values(item, inside or key in _SERVERS)
         for key, item in value.items()
     }
 
@@ -38,5 +43,7 @@ def _blank(value: Any) -> Any:
         return [_blank(item) for item in value]
     if isinstance(value, dict):
         pair = value.keys() == {"name", "value"}
-        return {key: item if pair and key == "name" else _blank(item) for key, item in value.items()}
+        return {
+            key: item if pair and key == "name" else _blank(item) for key, item in value.items()
+        }
     return value

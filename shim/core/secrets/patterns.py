@@ -1,8 +1,9 @@
 """The one table of what secrets look like; `redactor` looks for them.
 
-A pattern is a row of parts: fixed words, and runs of characters with a least and a most. From the parts come both its
-regular expression and the one for a text that breaks off in the middle of it, so the two cannot disagree. Nothing in
-a row repeats without an end, so no text makes a search long: that is why rows are not written as free expressions.
+A pattern is a row of parts: fixed words, and runs of characters with a least and a most. From the
+parts come both its regular expression and the one for a text that breaks off in the middle of it,
+so the two cannot disagree. Nothing in a row repeats without an end, so no text makes a search long:
+that is why rows are not written as free expressions.
 """
 
 import re
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A piece of a pattern: `full` matches all of it, `begun` the part of it with which a text may end."""
+    """A piece of a pattern: `full` matches all of it, `begun` the part of it with which a text may
+    end.
+    """
 
     full: str
     begun: str = ""
@@ -36,7 +39,9 @@ def look(expression: str, begun: str = "") -> Part:
 
 
 def trie(texts: Iterable[str], *, whole: bool = False) -> str:
-    """An expression for the beginnings of words, at the end of a text; with `whole` for the whole words too."""
+    """An expression for the beginnings of words, at the end of a text; with `whole` for the whole
+    words too.
+    """
     following: dict[str, list[str]] = {}
     for text in texts:
         following.setdefault(text[0], []).append(text[1:])
@@ -54,10 +59,10 @@ def trie(texts: Iterable[str], *, whole: bool = False) -> str:
 class Pattern:
     """One kind of secret.
 
-    `stems` are the ways in which it begins, in small letters; without any it begins with one of SIGNS, right behind
-    one of the words `behind` (as they are written where they are in capitals). The first `kept` parts stay visible.
-    `tail` are characters that belong to it, however many follow; `body` are those of a key's block, which follows
-    instead.
+    `stems` are the ways in which it begins, in small letters; without any it begins with one of
+    SIGNS, right behind one of the words `behind` (as they are written where they are in capitals).
+    The first `kept` parts stay visible. `tail` are characters that belong to it, however many
+    follow; `body` are those of a key's block, which follows instead.
     """
 
     def __init__(
@@ -89,7 +94,9 @@ class Pattern:
 
     @cached_property
     def open(self) -> re.Pattern[str]:
-        """Matches the end of a text that may become a secret, or another secret, when the text goes on."""
+        """Matches the end of a text that may become a secret, or another secret, when the text goes
+        on.
+        """
         expression = "(?!)" if self.tail or self.body else "\\Z"
         for number, part in reversed(list(enumerate(self.parts))):
             if not part.begun:
@@ -108,22 +115,30 @@ ALNUM, WORD, URL, HEX = "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9._~+/=-]", "[
 
 
 def _mixed(characters: str, length: int) -> Part:
-    """Rules out words of a language or of a style sheet: there must be a digit, or a small letter before a capital."""
+    """Rules out words of a language or of a style sheet: there must be a digit, or a small letter
+    before a capital.
+    """
     return look(f"(?={characters}{{0,{length - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
 
-def _token(kind: str, prefixes: str, characters: str, least: int, *, mixed: bool = False) -> Pattern:
+def _token(
+    kind: str, prefixes: str, characters: str, least: int, *, mixed: bool = False
+) -> Pattern:
     """A token: a fixed prefix and then random characters, of which there are at least so many."""
     words = prefixes.split()
     parts = [word(*words), *([_mixed(characters, least)] if mixed else []), run(characters, least)]
     return Pattern(kind, [prefix.lower() for prefix in words], parts, tail=characters)
 
 
-_SLACK, _DISCORD = ["hooks.slack.com/services/"], ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"]
+_SLACK, _DISCORD = (
+    ["hooks.slack.com/services/"],
+    ["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
+)
 _SIGNATURE = ["x-amz-signature="]
 
 # fmt: off
-# After a character that is neither letter nor digit. Lengths are those of the issuers or a little less.
+# After a character that is neither letter nor digit. Lengths are those of the issuers or a little
+# less.
 TOKENS = (
     _token("anthropic-key",     "sk-ant-",                                              WORD,   16, mixed=True),
     _token("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    WORD,   16, mixed=True),
@@ -176,7 +191,8 @@ TOKENS = (
 )
 # fmt: on
 
-SIGNS = ":=>"  # between the name of a secret and its value: `"password": `, `TOKEN=`, `api_key => `, `<secret>`
+# between the name of a secret and its value: `"password": `, `TOKEN=`, `api_key => `, `<secret>`
+SIGNS = ":=>"
 BEFORE_CHARACTERS = 40  # of a name, with what closes it
 
 CLOSING = " \t]\"'`\\"  # what may stand between the name and the sign as well
@@ -187,12 +203,27 @@ def _names(*names: str) -> tuple[str, ...]:
     return tuple(name + key for name in names for key in ("", "key", "_key", "-key"))
 
 
-_OWNERS = [f"{owner}{link}key" for owner in ("api", "access", "account", "private", "auth") for link in ("", "_", "-")]
+_OWNERS = [
+    f"{owner}{link}key"
+    for owner in ("api", "access", "account", "private", "auth")
+    for link in ("", "_", "-")
+]
 _PASSWORDS = _names("password", "passwd", "passphrase", "pwd", "secret")
 _NAMES = (*_PASSWORDS, *_names("token", "credential", "credentials", "authorization"), *_OWNERS)
-_SHOUTED = tuple(name.upper() for name in _NAMES if "-" not in name and name not in ("pwd", "authorization"))
+_SHOUTED = tuple(
+    name.upper() for name in _NAMES if "-" not in name and name not in ("pwd", "authorization")
+)
 _NO_PASSWORD = "password|passwd|passphrase|secret|undefined|required|optional|disabled|encrypted|plaintext|redacted"
-_OPTIONS = ("--password", "--passwd", "--passphrase", "--token", "--secret", "--api-key", "--apikey", "--auth-token")
+_OPTIONS = (
+    "--password",
+    "--passwd",
+    "--passphrase",
+    "--token",
+    "--secret",
+    "--api-key",
+    "--apikey",
+    "--auth-token",
+)
 
 
 # The ends of all names of secrets, for a first look.
@@ -204,7 +235,11 @@ NAME_ENDS = (
 _SIGN = (run(f"[{SIGNS}]", 1, 2), run("[ \\t]", 0, 4))
 _QUOTE = (run("\\\\", 0, 1), run("[\"'`]", 1))
 _UNQUOTE = look("(?=\\\\?[\"'`])", begun="\\\\?\\Z")
-_PLAIN, _QUOTED, _ENV = "[A-Za-z0-9_+/=~!@#$%^*?-]", "[^\\s\"'`<>\\\\]", "[^\\s\"'`<>(){}\\[\\],;&|\\\\]"
+_PLAIN, _QUOTED, _ENV = (
+    "[A-Za-z0-9_+/=~!@#$%^*?-]",
+    "[^\\s\"'`<>\\\\]",
+    "[^\\s\"'`<>(){}\\[\\],;&|\\\\]",
+)
 _LONG = 128  # characters in one piece: a value of this length is a secret, whatever follows
 # Not a value: a variable, a place, a type, the name of a method.
 _NO_VALUE = look(
@@ -217,12 +252,15 @@ def _letters_and_digits(characters: str) -> Part:
     return look(f"(?={characters}{{0,{_LONG - 1}}}[0-9])(?={characters}{{0,{_LONG - 1}}}[A-Za-z])")
 
 
-# A value without quotes ends at a bracket or a separator of the language around it, or at a full stop.
+# A value without quotes ends at a bracket or a separator of the language around it, or at a full
+# stop.
 _END = look("(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", begun="\\.?\\Z")
 
 
 def _assigned(characters: str, *opening: Part, ending: Part) -> tuple[Pattern, Pattern]:
-    """A value behind the name of a secret: letters and digits, to their end, or too many to be a word."""
+    """A value behind the name of a secret: letters and digits, to their end, or too many to be a
+    word.
+    """
     parts = (*_SIGN, *opening, _NO_VALUE)
     both = _letters_and_digits(characters)
     kept = len(parts) - 1
@@ -235,9 +273,13 @@ def _assigned(characters: str, *opening: Part, ending: Part) -> tuple[Pattern, P
 
 
 def _key(name: Part, *behind: Part, comments: str = "") -> Pattern:
-    """A key's block, from its first line on; `behind` are parts that follow that line, not a sentence about it."""
+    """A key's block, from its first line on; `behind` are parts that follow that line, not a
+    sentence about it.
+    """
     parts = (word("-----BEGIN "), run("[A-Z0-9 ]", 0, 30), name, word("-----"), *behind)
-    return Pattern("private-key", ["-----begin "], parts, body=f"[A-Za-z0-9+/=\\s\\\\:,\"'{comments}-]")
+    return Pattern(
+        "private-key", ["-----begin "], parts, body=f"[A-Za-z0-9+/=\\s\\\\:,\"'{comments}-]"
+    )
 
 
 # Anywhere.
@@ -284,7 +326,13 @@ ASSIGNED = (
     Pattern(  # small letters only: a quoted password, not the name of a type or of a field
         "assigned-secret",
         [],
-        [*_SIGN, *_QUOTE, look(f"(?!(?:{_NO_PASSWORD})\\\\?[\"'`])"), run("[a-z]", 8, 64), _UNQUOTE],
+        [
+            *_SIGN,
+            *_QUOTE,
+            look(f"(?!(?:{_NO_PASSWORD})\\\\?[\"'`])"),
+            run("[a-z]", 8, 64),
+            _UNQUOTE,
+        ],
         behind=_PASSWORDS,
         kept=4,
     ),

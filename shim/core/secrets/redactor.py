@@ -1,8 +1,10 @@
-"""Secrets in strings: found by the table in `patterns`, replaced by `[REDACTED:kind]`, counted by kind.
+"""Secrets in strings: found by the table in `patterns`, replaced by `[REDACTED:kind]`, counted by
+kind.
 
-A text is looked through for the ways in which secrets begin, in small letters, before any pattern is tried; nearly
-every text has none. A stream of fragments is redacted exactly as its whole text would be: what could still become a
-secret waits for the next fragment, what is known to belong to one is swallowed as it comes.
+A text is looked through for the ways in which secrets begin, in small letters, before any pattern
+is tried; nearly every text has none. A stream of fragments is redacted exactly as its whole text
+would be: what could still become a secret waits for the next fragment, what is known to belong to
+one is swallowed as it comes.
 """
 
 import codecs
@@ -25,16 +27,20 @@ from shim.core.secrets.patterns import (
     trie,
 )
 
-# Characters. A stream holds back at most this: the longest pattern without its tail (a test measures it).
+# Characters. A stream holds back at most this: the longest pattern without its tail (a test
+# measures it).
 HELD_CHARACTERS = 512
-KEY_CHARACTERS = 64 * 1024  # of a block whose end never comes; the largest keys in use are a third as long
+# of a block whose end never comes; the largest keys in use are a third as long
+KEY_CHARACTERS = 64 * 1024
 SHORTEST = 8  # characters; `pwd=a1b2` is not a secret yet, so nothing shorter is
-# A model's fragments are words that come again and again, with their space in front. Fragments in which no secret can
-# begin are remembered.
+# A model's fragments are words that come again and again, with their space in front. Fragments in
+# which no secret can begin are remembered.
 HARMLESS_FRAGMENTS = 2000
 HARMLESS_CHARACTERS = 16
-PLAIN_KEYS = 1000  # keys of objects that are neither secrets nor names of secrets; they come again too
-PREFILTERED = 200  # characters; in a longer text it pays to look first whether it has the name of a secret at all
+# keys of objects that are neither secrets nor names of secrets; they come again too
+PLAIN_KEYS = 1000
+# characters; in a longer text it pays to look first whether it has the name of a secret at all
+PREFILTERED = 200
 
 Entry = tuple[str, Pattern]  # a stem, and the pattern that begins with it
 Found = tuple[Pattern | None, re.Match[str] | None]
@@ -43,7 +49,9 @@ ROOT = 3  # letters of a stem that are looked for; no stem is shorter
 
 
 def _roots(patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
-    """The first letters of stems → the stems with these letters and their patterns, in the order of the table."""
+    """The first letters of stems → the stems with these letters and their patterns, in the order of
+    the table.
+    """
     roots: dict[str, list[Entry]] = {}
     for pattern in patterns:
         for stem in pattern.stems:
@@ -51,10 +59,13 @@ def _roots(patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
     return roots
 
 
-# Where a secret may begin, or where the end of a text may be the beginning of a secret. Both expressions read small
-# letters. A root of TOKENS counts only behind a character that is neither letter nor digit, which is matched too.
+# Where a secret may begin, or where the end of a text may be the beginning of a secret. Both
+# expressions read small letters. A root of TOKENS counts only behind a character that is neither
+# letter nor digit, which is matched too.
 _TOKENS, _DASHED = _roots(TOKENS), _roots(DASHED)
-_TOKEN_ROOT = re.compile(f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKENS})}]){trie(_TOKENS, whole=True)}")
+_TOKEN_ROOT = re.compile(
+    f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKENS})}]){trie(_TOKENS, whole=True)}"
+)
 _SIGN = re.compile(f"{'|'.join(SIGNS)}|{trie(_DASHED, whole=True)}")
 # The same for a whole text without any name of a secret.
 _OTHER_SIGN = re.compile(f"://|{trie(_DASHED, whole=True)}")
@@ -64,14 +75,17 @@ _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
 _KEY_END_CHARACTERS = 80
 
 
-CUT = "[REDACTED:cut]"  # in the place of a possible beginning of a secret, where somebody cut the text
+# in the place of a possible beginning of a secret, where somebody cut the text
+CUT = "[REDACTED:cut]"
 
 
 START = "\n"  # stands before every text, as if a line had ended there
 
 
 class Redactor:
-    """Redacts strings; `counts` is filled by kind. A string of exactly `cut` characters was cut there (0: none was)."""
+    """Redacts strings; `counts` is filled by kind. A string of exactly `cut` characters was cut
+    there (0: none was).
+    """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut: int = 0) -> None:
         self.counts: dict[str, int] = {} if counts is None else counts
@@ -101,7 +115,11 @@ class Redactor:
             return self._table(value)
         if isinstance(value, list | tuple):
             cleaned = [self.value(item) for item in value]
-            return cleaned if any(one is not other for one, other in zip(cleaned, value, strict=True)) else value
+            return (
+                cleaned
+                if any(one is not other for one, other in zip(cleaned, value, strict=True))
+                else value
+            )
         return value
 
     def _table(self, table: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +129,11 @@ class Redactor:
                 own, said = key, self.value(item)
             else:
                 own, said = self.text(key), self._named(key, item)
-                if own is key and not key.lower().endswith(NAME_ENDS) and len(self._plain) < PLAIN_KEYS:
+                if (
+                    own is key
+                    and not key.lower().endswith(NAME_ENDS)
+                    and len(self._plain) < PLAIN_KEYS
+                ):
                     self._plain.add(key)
             same = same and own is key and said is item
             cleaned[own] = said
@@ -143,17 +165,32 @@ def _lowered(text: str) -> str:
 
 
 class Stream:
-    """Redacts a text that comes in fragments. All that was given back is the beginning of the whole text, redacted."""
+    """Redacts a text that comes in fragments. All that was given back is the beginning of the whole
+    text, redacted.
+    """
 
-    __slots__ = ("_before", "_carry", "_passed", "_room", "_tail", "_waiting", "busy", "counts", "harmless", "passed")
+    __slots__ = (
+        "_before",
+        "_carry",
+        "_passed",
+        "_room",
+        "_tail",
+        "_waiting",
+        "busy",
+        "counts",
+        "harmless",
+        "passed",
+    )
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
         self.busy = False  # characters are held back, or a secret is being swallowed
         self.harmless: set[str] = set()  # fragments that need no look while the stream is not busy
-        self._passed = deque[str](maxlen=BEFORE_CHARACTERS)  # the last fragments that were said as they came
+        # the last fragments that were said as they came
+        self._passed = deque[str](maxlen=BEFORE_CHARACTERS)
         self.passed = self._passed.append
-        self._waiting = START  # the last characters that were decided before `_passed`, and then what is held back
+        # the last characters that were decided before `_passed`, and then what is held back
+        self._waiting = START
         self._before = 1  # how many characters of `_waiting` were decided
         self._tail: Pattern | None = None
         self._carry = ""
@@ -180,7 +217,9 @@ class Stream:
         return self._scan(self._waiting + fragment, self._before, final=False)
 
     def _pass(self, fragment: str) -> None:
-        """No secret begins in a fragment, whatever came before; a short fragment is known from now on."""
+        """No secret begins in a fragment, whatever came before; a short fragment is known from now
+        on.
+        """
         if len(fragment) > HARMLESS_CHARACTERS:
             fragment = fragment[-BEFORE_CHARACTERS:]
         elif not fragment[0].isalnum():
@@ -222,7 +261,8 @@ class Stream:
             at = min(token, sign)
             if at == size:
                 break
-            if at != token and low[at] in "=>" and not _named(low, at):  # most signs follow no name of a secret
+            # most signs follow no name of a secret
+            if at != token and low[at] in "=>" and not _named(low, at):
                 at += 1
                 continue
             found = _found(text, low, at, at == token, final=final)
@@ -262,7 +302,9 @@ class Stream:
         return text[end:]
 
     def _swallow_key(self, text: str, key: Pattern) -> str:
-        """A key's block ends with its last line; without one it ends where the text stops looking like a block."""
+        """A key's block ends with its last line; without one it ends where the text stops looking
+        like a block.
+        """
         found = key.rest.match(text, 0, self._room)
         end = found.end() if found else 0
         body = self._carry + text[:end]
@@ -292,7 +334,9 @@ def _found(text: str, low: str, at: int, token: bool, *, final: bool) -> Found |
 
 
 def _named(low: str, at: int) -> str:
-    """The name before a sign, without quotes and brackets, if it ends as the name of a secret does; else ""."""
+    """The name before a sign, without quotes and brackets, if it ends as the name of a secret does;
+    else "".
+    """
     name = low[max(at - BEFORE_CHARACTERS, 0) : at].rstrip(CLOSING)
     return name if name.endswith(NAME_ENDS) else ""
 
@@ -352,14 +396,24 @@ def marks(text: str, counts: dict[str, int]) -> None:
 
 # Options whose values are secrets, or may hold secrets, whatever they look like (surface page).
 SECRET_OPTIONS = (
-    *("--mcp-config", "--settings", "--managed-settings", "--api-key", "--openai-api-key", "-H", "--header"),
+    *(
+        "--mcp-config",
+        "--settings",
+        "--managed-settings",
+        "--api-key",
+        "--openai-api-key",
+        "-H",
+        "--header",
+    ),
     "--auth-token",
 )
 ARGUMENT = "[REDACTED:argument]"
 
 
 def redact_argv(arguments: Iterable[str]) -> list[str]:
-    """A command line for a log or a recording: values of SECRET_OPTIONS are blanked, the rest is redacted as text."""
+    """A command line for a log or a recording: values of SECRET_OPTIONS are blanked, the rest is
+    redacted as text.
+    """
     redactor = Redactor()
     cleaned: list[str] = []
     option = ""

@@ -1,9 +1,11 @@
-"""A turn that says no secrets (`redact = "all"`): they are left out of the verbs before the Turn hears them.
+"""A turn that says no secrets (`redact = "all"`): they are left out of the verbs before the Turn
+hears them.
 
-What is redacted before the Turn remembers it is redacted wherever it is said: deltas and the block's own line, the
-result, transcripts, spilled files, every dialect; the ids and names of tools, the model and the folder too. Two things
-are left as they are: what a vendor asks permission for, because an answer may hand it back (where the call's line is
-the question, that is the whole call), and what the frontend itself said, which is no news to it.
+What is redacted before the Turn remembers it is redacted wherever it is said: deltas and the
+block's own line, the result, transcripts, spilled files, every dialect; the ids and names of tools,
+the model and the folder too. Two things are left as they are: what a vendor asks permission for,
+because an answer may hand it back (where the call's line is the question, that is the whole call),
+and what the frontend itself said, which is no news to it.
 """
 
 from collections.abc import Mapping
@@ -28,8 +30,8 @@ from shim.core.turn.turn import Turn, Verbatim, part
 class SpeechWithoutSecrets:
     """The verbs for what the model says.
 
-    While a text is held back its block is open, and `flush` says the rest before the turn leaves it. Only a repeated
-    reply (ECHO) has no block to open.
+    While a text is held back its block is open, and `flush` says the rest before the turn leaves
+    it. Only a repeated reply (ECHO) has no block to open.
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
@@ -40,15 +42,22 @@ class SpeechWithoutSecrets:
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream = Stream(self._counts)
-        self._spare = Stream(self._counts)  # in its place while something is said before what it holds back
+        # in its place while something is said before what it holds back
+        self._spare = Stream(self._counts)
         self._stream_of: tuple[State, object] = (TEXT, None)
 
     def text(self, fragment: str, key: object = None) -> None:
         machine, speech, stream = self._machine, self._speech, self._stream
-        if machine.state is not TEXT or key != speech.key or fragment.__class__ is not str or speech.carry:
+        if (
+            machine.state is not TEXT
+            or key != speech.key
+            or fragment.__class__ is not str
+            or speech.carry
+        ):
             self.hear(TEXT, fragment, key)
             return
-        # The way of nearly every fragment of a stream: its block is open, and the stream is the block's.
+        # The way of nearly every fragment of a stream: its block is open, and the stream is the
+        # block's.
         if fragment in stream.harmless and not stream.busy:
             stream.passed(fragment)
         elif not (fragment := stream.feed(fragment)):
@@ -121,7 +130,9 @@ class SpeechWithoutSecrets:
 
 
 class TurnWithoutSecrets:
-    """Stands in the place of a turn: redacts its verbs and the lines that pass; all else the turn does itself."""
+    """Stands in the place of a turn: redacts its verbs and the lines that pass; all else the turn
+    does itself.
+    """
 
     __slots__ = ("_counts", "_passed", "_redactor", "_speech", "_verbatim", "say", "text", "turn")
 
@@ -147,10 +158,12 @@ class TurnWithoutSecrets:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.turn, name)
 
-    def next(self, terms: Terms | None = None, account: Account | None = None) -> "TurnWithoutSecrets":
+    def next(
+        self, terms: Terms | None = None, account: Account | None = None
+    ) -> "TurnWithoutSecrets":
         return TurnWithoutSecrets(self.turn.next(terms, account))
 
-    # -- what the model says ------------------------------------------------------------------------------
+    # -- what the model says -----------------------------------------------------------------------
 
     def thinking(self, fragment: str, key: object = None) -> None:
         self._speech.hear(THINKING, fragment, key)
@@ -173,7 +186,7 @@ class TurnWithoutSecrets:
         self._speech.forget_unsaid()
         self.turn.again()
 
-    # -- who says it --------------------------------------------------------------------------------------
+    # -- who says it -------------------------------------------------------------------------------
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         self.turn.message(self._redactor.value(model), usage)
@@ -181,7 +194,7 @@ class TurnWithoutSecrets:
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         self.turn.message_facts(self._redactor.value(model), usage)
 
-    # -- calls --------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def tool_result(
         self,
@@ -201,9 +214,13 @@ class TurnWithoutSecrets:
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> None:
+    def refused(
+        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+    ) -> None:
         clean = permission._replace(arguments=self._redactor.value(permission.arguments))
-        self.turn.refused(clean, self._redactor.text(message), announced=announced, vendor_knows=vendor_knows)
+        self.turn.refused(
+            clean, self._redactor.text(message), announced=announced, vendor_knows=vendor_knows
+        )
 
     def forbid(self, call: str, reason: str) -> None:
         self.turn.forbid(call, self._redactor.text(reason))
@@ -215,7 +232,7 @@ class TurnWithoutSecrets:
         clean: Mapping[str, Any] = self._redactor.value(message)
         return clean
 
-    # -- beside the conversation, and the end -------------------------------------------------------------
+    # -- beside the conversation, and the end ------------------------------------------------------
 
     def system(self, subtype: str, **fields: Any) -> None:
         self.turn.system(subtype, **self._redactor.value(fields))
@@ -251,7 +268,9 @@ class TurnWithoutSecrets:
         marks(stderr, self._counts)
         self.turn.closed(child_exit, self._redactor.text(stderr))
 
-    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool = False) -> Tried | None:
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
+    ) -> Tried | None:
         tried = self.turn.unanswered(child_exit, Redactor().text(stderr), whatever=whatever)
         if tried is not None:
             marks(tried.reason, self._counts)
@@ -260,10 +279,12 @@ class TurnWithoutSecrets:
     def fail_hard(self, reason: str) -> None:
         self.turn.fail_hard(self._redactor.text(reason))
 
-    # -- pass-through -------------------------------------------------------------------------------------
+    # -- pass-through ------------------------------------------------------------------------------
 
     def clean_lines(self, verbatim: Verbatim) -> Verbatim:
-        """What the lines of a real claude are said to: they go on to `verbatim` without their secrets."""
+        """What the lines of a real claude are said to: they go on to `verbatim` without their
+        secrets.
+        """
         pen, account = self.turn.pen, self.turn.account
         passing = Passing(account, pen.new_uuid, pen.room, self.turn.terms.keep)
         self._passed = RedactedLines(self._redactor, pen.new_uuid, pen.room, passing.short)

@@ -12,7 +12,14 @@ from shim.core.turn.opening import Opening
 from shim.core.turn.outcome import End, Exit, Outcome, Standing
 from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
-from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL, EndOfTurn, Result, bare, conclude
+from shim.core.turn.result import (
+    INTERRUPTED,
+    INTERRUPTED_IN_TOOL,
+    EndOfTurn,
+    Result,
+    bare,
+    conclude,
+)
 from shim.core.turn.terms import Conversation, Pen, Structured
 from shim.core.turn.tool_calls import ToolCalls
 
@@ -47,8 +54,12 @@ class Closing:
 
     @property
     def spoken(self) -> bool:
-        """Whether anything was said or done in this turn that is the model's: a block, a call, a result, a question."""
-        return bool(self._reply.number or self._calls.any or self._nested.open or self._questions.asked)
+        """Whether anything was said or done in this turn that is the model's: a block, a call, a
+        result, a question.
+        """
+        return bool(
+            self._reply.number or self._calls.any or self._nested.open or self._questions.asked
+        )
 
     def close(self, child_exit: Exit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
@@ -63,21 +74,29 @@ class Closing:
         if read is not None and end.outcome.kind == "ended":
             end.outcome = self._structured(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
-            end.outcome = ends.make_budget_outcome(self._opening.terms.limits.budget or 0.0, end.outcome.facts)
+            end.outcome = ends.make_budget_outcome(
+                self._opening.terms.limits.budget or 0.0, end.outcome.facts
+            )
         end.child_exit = child_exit
         self._questions.refuse_all()
         machine.go(CLOSED)
 
     def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:
-        """Why the vendor said nothing, where another may be asked; None where this turn is the answer."""
+        """Why the vendor said nothing, where another may be asked; None where this turn is the
+        answer.
+        """
         return ends.unanswered(self._standing(), child_exit, stderr, whatever=whatever)
 
     def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
-        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
+        R11).
+        """
         return ends.broke_off(self._standing(), child_exit, stderr)
 
     def fail_hard(self, reason: str) -> None:
-        """The end itself failed, our own mistake: a result all the same, with nothing in it that could fail again."""
+        """The end itself failed, our own mistake: a result all the same, with nothing in it that
+        could fail again.
+        """
         self._machine.go(CLOSED, True)
         terms, text = self._opening.terms, f"the shim failed: {reason}"
         self.result = Result(bare(terms.vendor.name, text), True, "internal", text)
@@ -91,7 +110,7 @@ class Closing:
             self._end.sealed = True
             self._pen.end_of_stream()
 
-    # -- the steps of the table ---------------------------------------------------------------------------
+    # -- the steps of the table --------------------------------------------------------------------
 
     def fill(self) -> None:
         """Results that never came, and the user line of an interrupt."""
@@ -138,20 +157,26 @@ class Closing:
         self._pen.result(result.line)
 
     def _is_over_budget(self, outcome: Outcome) -> bool:
-        """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's own count."""
+        """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
+        own count.
+        """
         budget = self._opening.terms.limits.budget
         if budget is None:
             return False
         spent = dollars(outcome.facts.get("cost")) or self._reply.cost
         return self._conversation.cost + spent > budget
 
-    # -- how it is done -----------------------------------------------------------------------------------
+    # -- how it is done ----------------------------------------------------------------------------
 
     def _standing(self) -> Standing:
         """The facts that decide how the turn ended."""
         calls, reply, account = self._calls, self._reply, self._account
         acted = (
-            calls.results or calls.open or calls.table.hidden or self._nested.open or self._questions.denials.entries
+            calls.results
+            or calls.open
+            or calls.table.hidden
+            or self._nested.open
+            or self._questions.denials.entries
         )
         return Standing(
             terms=self._opening.terms,
@@ -167,7 +192,9 @@ class Closing:
         )
 
     def _structured(self, read: Callable[[str], Structured], outcome: Outcome) -> Outcome:
-        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
+        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
+        the schema.
+        """
         if outcome.facts.get("structured_output") is not None:
             return outcome
         self._machine.go(READY)

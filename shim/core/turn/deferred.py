@@ -1,6 +1,7 @@
 """Calls of tools in the frontend's own process that a vendor announces without their arguments.
 
-The frontend is the MCP server of these tools. A call arrives there with its arguments; it is not written before that.
+The frontend is the MCP server of these tools. A call arrives there with its arguments; it is not
+written before that.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,9 @@ Arguments = Mapping[str, Any]
 
 
 class DeferredCalls:
-    """The calls of one turn that wait for their arguments, in the order in which the vendor announced them."""
+    """The calls of one turn that wait for their arguments, in the order in which the vendor
+    announced them.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, str] = {}  # the vendor's id → Claude's name of the tool
@@ -22,7 +25,11 @@ class DeferredCalls:
 
     def add(self, call: str, name: str) -> Arguments | None:
         """Add a call. Return its arguments if they arrived earlier; the call does not wait then."""
-        if call in self._waiting or call in self._written or len(self._waiting) >= MAX_DEFERRED_CALLS:
+        if (
+            call in self._waiting
+            or call in self._written
+            or len(self._waiting) >= MAX_DEFERRED_CALLS
+        ):
             return None
         for number, (early_name, arguments) in enumerate(self._early):
             if early_name == name:
@@ -33,11 +40,14 @@ class DeferredCalls:
         return None
 
     def add_arguments(self, name: str, arguments: Arguments) -> str | None:
-        """Return the id of the first call of this tool that waits for arguments, and stop waiting for them.
+        """Return the id of the first call of this tool that waits for arguments, and stop waiting
+        for them.
 
         Keep the arguments and return None if no call waits for them.
         """
-        call = next((call for call, waiting_name in self._waiting.items() if waiting_name == name), None)
+        call = next(
+            (call for call, waiting_name in self._waiting.items() if waiting_name == name), None
+        )
         if call is None:
             self._early = [*self._early[1 - MAX_EARLY_CALLS :], (name, arguments)]
             return None
@@ -46,7 +56,9 @@ class DeferredCalls:
         return call
 
     def refuse(self, call: str) -> bool:
-        """Stop waiting for a call that was refused: it is written without arguments. Return whether it waited."""
+        """Stop waiting for a call that was refused: it is written without arguments. Return whether
+        it waited.
+        """
         if self._waiting.pop(call, None) is None:
             return False
         self._written.add(call)

@@ -4,8 +4,10 @@
 
 A verb names a goal; the cell (state, goal) lists the steps on the way there, in order.
   init    the first line                         text, thinking   a block opens
-  start   a reply begins                         close            the open block: last delta, its line, its stop
-  stop    a reply ends                           unecho           a repeated reply turns out to be nothing new
+  start   a reply begins                         close            the open block: last delta, its
+          line, its stop
+  stop    a reply ends                           unecho           a repeated reply turns out to be
+          nothing new
   fill    results that never came, and the       end              the result and the terminator
           user line of an interrupt
 """
@@ -49,9 +51,11 @@ TRANSITIONS: dict[State, dict[State, str]] = {
                THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
 }
 # fmt: on
-CELLS = {state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()}
-# Ways of ours, on which nothing is said: a reply was cut; the vendor said its last word, and then we go on, to the
-# result or to a second attempt; the end itself has failed.
+CELLS = {
+    state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
+}
+# Ways of ours, on which nothing is said: a reply was cut; the vendor said its last word, and then
+# we go on, to the result or to a second attempt; the end itself has failed.
 GOALS = frozenset(TRANSITIONS[NEW])
 SILENT: dict[State, frozenset[State]] = {
     READY: GOALS | {ECHO, DONE},
@@ -72,7 +76,8 @@ class TransitionError(Exception):
 class Machine:
     """The state of one turn. `steps` gives it the table's words as calls.
 
-    `before_going` is called before the way is looked up; what was held back of the open block is said then.
+    `before_going` is called before the way is looked up; what was held back of the open block is
+    said then.
     """
 
     __slots__ = ("_account", "_ways", "before_going", "state")
@@ -92,10 +97,11 @@ class Machine:
         self._ways[DONE] = self._ways[CLOSED] = {}
 
     def go(self, goal: State, said: bool = False) -> bool:
-        """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was `said`.
+        """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was
+        `said`.
 
-        False, and the event is counted, where an event of the vendor's comes too late. TransitionError: no way leads
-        there, which is our own mistake.
+        False, and the event is counted, where an event of the vendor's comes too late.
+        TransitionError: no way leads there, which is our own mistake.
         """
         if said:
             if goal not in SILENT.get(self.state, GOALS):

@@ -31,7 +31,13 @@ class NestedAgents:
     """What the nested agents of one turn share: the calls that wait for their results."""
 
     def __init__(
-        self, machine: Machine, pen: Pen, conversation: Conversation, account: Account, exact: Exact, reply: Reply
+        self,
+        machine: Machine,
+        pen: Pen,
+        conversation: Conversation,
+        account: Account,
+        exact: Exact,
+        reply: Reply,
     ) -> None:
         self.machine = machine
         self.pen = pen
@@ -39,18 +45,26 @@ class NestedAgents:
         self.account = account
         self.exact = exact
         self.reply = reply
-        # Called with the vendor's id, the written id, the name and the arguments of each call that is announced.
+        # Called with the vendor's id, the written id, the name and the arguments of each call that
+        # is announced.
         self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
-        self.judge: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False  # see ToolCalls.judge_nested
-        self.report_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None  # of a forbidden call
-        self.forbidden: dict[str, Mapping[str, Any]] = {}  # arguments of open calls that the vendor should refuse
-        self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
-        self.forwards_text = True  # False: only calls and results are emitted, which is the real claude's default
+        # see ToolCalls.judge_nested
+        self.judge: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False
+        # of a forbidden call
+        self.report_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None
+        # arguments of open calls that the vendor should refuse
+        self.forbidden: dict[str, Mapping[str, Any]] = {}
+        # what a message is said as, where not as it is
+        self.redact: Callable[[Message], Message] | None = None
+        # False: only calls and results are emitted, which is the real claude's default
+        self.forwards_text = True
         self.table: OpenCalls[NestedCall] = OpenCalls()
         self.open: dict[str, NestedCall] = self.table.calls  # by the vendor's id
 
     def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Nested":
-        """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that of its reply."""
+        """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that
+        of its reply.
+        """
         if usage is not None:
             self.reply.count(usage)
         if said_as is None and not self.conversation.knows(parent):
@@ -66,11 +80,15 @@ class NestedAgents:
 
 
 class Nested:
-    """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None: unknown)."""
+    """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None:
+    unknown).
+    """
 
     __slots__ = ("_agents", "_parent", "_usage")
 
-    def __init__(self, agents: NestedAgents, parent: str | None, usage: Usage | None = None) -> None:
+    def __init__(
+        self, agents: NestedAgents, parent: str | None, usage: Usage | None = None
+    ) -> None:
         self._agents = agents
         self._parent = parent
         self._usage = usage or NO_USAGE
@@ -84,7 +102,9 @@ class Nested:
             self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
 
     def tool_use(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that it makes; its id is unique in the whole conversation, minted where it has to be."""
+        """A call that it makes; its id is unique in the whole conversation, minted where it has to
+        be.
+        """
         agents = self._agents
         identity = read_id(identity)
         name = claude_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
@@ -95,7 +115,11 @@ class Nested:
         if key is not None:
             self._judge(identity, agents.open[key].id, name, given)
             return
-        said_as = agents.conversation.claim(identity, agents.account) if identity else agents.pen.new_uuid()
+        said_as = (
+            agents.conversation.claim(identity, agents.account)
+            if identity
+            else agents.pen.new_uuid()
+        )
         agents.note_id(identity, said_as, name, given)
         announced = Announcement(identity, name, fingerprint(given), STREAM)
         agents.table.add(announced, said_as, NestedCall(self._parent, said_as, name))
@@ -113,7 +137,9 @@ class Nested:
             agents.machine.late()
             return
         identity = read_id(identity)
-        key = agents.table.match_result(identity, accepts=self._is_own) or agents.table.match_result(identity)
+        key = agents.table.match_result(
+            identity, accepts=self._is_own
+        ) or agents.table.match_result(identity)
         if key is None:
             agents.account.repaired("orphan_tool_result", identity)
             return
@@ -143,7 +169,11 @@ class Nested:
 
     def user_text(self, text: str) -> None:
         """What it was told."""
-        self._line(self._parent, "user", {"role": "user", "content": [{"type": "text", "text": as_text(text)}]})
+        self._line(
+            self._parent,
+            "user",
+            {"role": "user", "content": [{"type": "text", "text": as_text(text)}]},
+        )
 
     def _assistant(self, block: Mapping[str, Any]) -> None:
         agents = self._agents
@@ -163,4 +193,6 @@ class Nested:
         agents = self._agents
         if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.go(READY):
             return
-        agents.pen.nested(parent, role, message if agents.redact is None else agents.redact(message))
+        agents.pen.nested(
+            parent, role, message if agents.redact is None else agents.redact(message)
+        )

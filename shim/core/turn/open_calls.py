@@ -1,7 +1,8 @@
 """Calls that wait for their results, by the vendor's id of each.
 
-Some model servers and agents (llama.cpp, ollama, kimi and others) give several open calls the same id, or no id. Such
-calls are distinguished by name and arguments, and their results are paired with them in order.
+Some model servers and agents (llama.cpp, ollama, kimi and others) give several open calls the same
+id, or no id. Such calls are distinguished by name and arguments, and their results are paired with
+them in order.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,8 @@ class Announcement:
         self.identity = identity  # "" if the vendor gave none
         self.name = name
         self.is_forbidden = False  # a rule forbids arguments that came later
-        self.arguments: dict[str, object] = {source: arguments}  # by source; an int is their fingerprint
+        # by source; an int is their fingerprint
+        self.arguments: dict[str, object] = {source: arguments}
 
     def has_arguments(self, arguments: object) -> bool:
         """Return whether the call was announced with these arguments."""
@@ -77,16 +79,18 @@ class Announcement:
 class OpenCalls(Generic[Entry]):
     """The open calls of a turn, or of its nested agents.
 
-    `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's id. Each later call
-    with the same id has a key of its own until the calls before it have ended.
+    `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's
+    id. Each later call with the same id has a key of its own until the calls before it have ended.
     """
 
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
         self.hidden: dict[str, None] = {}  # keys of calls that are left out of the stream
         self._announced: dict[str, Announcement] = {}  # by key
-        self._ended: dict[str, tuple[str, int]] = {}  # the vendor's id → name and fingerprint from the call's result
-        self._later: dict[str, list[str]] = {}  # the vendor's id → keys of the later calls; "" → calls without an id
+        # the vendor's id → name and fingerprint from the call's result
+        self._ended: dict[str, tuple[str, int]] = {}
+        # the vendor's id → keys of the later calls; "" → calls without an id
+        self._later: dict[str, list[str]] = {}
 
     def has(self, identity: str) -> bool:
         """Return whether a call with this id is open or hidden."""
@@ -115,8 +119,9 @@ class OpenCalls(Generic[Entry]):
     ) -> str | None:
         """Return the key of the open call that is announced again, or None if this is another call.
 
-        It is the same call if name and arguments agree. Another kind of event (`source`) may announce it with other
-        arguments, and a call without arguments may get them later. Without an id, one source announces a call once.
+        It is the same call if name and arguments agree. Another kind of event (`source`) may
+        announce it with other arguments, and a call without arguments may get them later. Without
+        an id, one source announces a call once.
         """
         keys = [key for key in self.list_keys(identity) if accepts is None or accepts(key)]
         named = [(key, self._announced[key]) for key in keys if key in self._announced]
@@ -135,10 +140,16 @@ class OpenCalls(Generic[Entry]):
         return None
 
     def _find_unasked(self, name: str, arguments: object) -> str | None:
-        """Return the key of the first open call with this name and these arguments that was not asked about."""
+        """Return the key of the first open call with this name and these arguments that was not
+        asked about.
+        """
         for key in self.calls:
             announced = self._announced.get(key)
-            if announced is None or announced.name != name or not announced.has_arguments(arguments):
+            if (
+                announced is None
+                or announced.name != name
+                or not announced.has_arguments(arguments)
+            ):
                 continue
             if not self.is_known_to(key, QUESTION):
                 return key
@@ -193,21 +204,28 @@ class OpenCalls(Generic[Entry]):
     ) -> str | None:
         """Return the key of the call that a result belongs to, or None if no call waits for it.
 
-        It is the oldest call with the result's id, if possible with its name and arguments. A result without an id
-        belongs to a call without an id, or else to any open call.
+        It is the oldest call with the result's id, if possible with its name and arguments. A
+        result without an id belongs to a call without an id, or else to any open call.
         """
         keys = self.list_keys(identity)
         if not keys and not identity:
             keys = list(self.calls)
         if accepts is not None:
             keys = [key for key in keys if accepts(key)]
-        named = [key for key in keys if key in self._announced and self._announced[key].name == name]
+        named = [
+            key for key in keys if key in self._announced and self._announced[key].name == name
+        ]
         if identity and name is not None and arguments is not None and not named:
             return None  # the result names its call, and the call is not open
         if len(keys) > 1 and name is not None:
-            same = [key for key in named if arguments is not None and self._announced[key].has_arguments(arguments)]
+            same = [
+                key
+                for key in named
+                if arguments is not None and self._announced[key].has_arguments(arguments)
+            ]
             keys = same or named or keys
-        if len(keys) > 1:  # prefer the call with the most progress: a call that has started was announced more often
+        # prefer the call with the most progress: a call that has started was announced more often
+        if len(keys) > 1:
             most = max(map(self._count_sources, keys))
             keys = [key for key in keys if self._count_sources(key) == most]
         return keys[0] if keys else None

@@ -12,7 +12,8 @@ from shim.core.reading.json_text import Exact
 from shim.core.turn.reply import SYNTHETIC, Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
 
-# What a fact must be to be believed: it goes into the init line, and some clients end on another type there.
+# What a fact must be to be believed: it goes into the init line, and some clients end on another
+# type there.
 FACTS: dict[str, type] = {
     **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
@@ -23,7 +24,9 @@ ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "m
 class Opening:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
-    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, exact: Exact, reply: Reply) -> None:
+    def __init__(
+        self, pen: Pen, terms: Terms, conversation: Conversation, exact: Exact, reply: Reply
+    ) -> None:
         self._pen = pen
         self._conversation = conversation
         self._exact = exact
@@ -31,8 +34,10 @@ class Opening:
         self.terms = terms
         self.facts: dict[str, Any] = {}
         self.message: Message | None = None
-        self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY  # what the vendor is given of a message beside its text
-        self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
+        # what the vendor is given of a message beside its text
+        self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+        # what the facts of the init line are said as
+        self.redact: Callable[[Any], Any] | None = None
         self.steered: list[Message] = []  # said to the vendor in the middle of the turn
         self.taken = 0  # how many of them a reply has followed
         self.fresh: list[Message] = []  # those since the shell has looked
@@ -50,7 +55,11 @@ class Opening:
     def believe(self, facts: Mapping[str, Any]) -> None:
         """What the vendor said of itself, as far as it can be."""
         for name, value in facts.items():
-            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
+            if (
+                isinstance(value, FACTS.get(name, object))
+                and value is not None
+                and value != SYNTHETIC
+            ):
                 if isinstance(value, list):
                     value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
                 if name == "tools":
@@ -62,7 +71,9 @@ class Opening:
         terms, conversation, reply = self.terms, self._conversation, self._reply
         if conversation.session_id is None:
             conversation.session_id = (
-                terms.session.chosen_id or parse_uuid(conversation.vendor_session or "") or terms.session.fresh_id
+                terms.session.chosen_id
+                or parse_uuid(conversation.vendor_session or "")
+                or terms.session.fresh_id
             )
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor.version:
@@ -78,7 +89,12 @@ class Opening:
             shim["tried"] = [it.fact() for it in terms.tried]
         if terms.unhonoured:
             shim["not_honoured"] = [it.fact() for it in terms.unhonoured]
-        facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
+        facts: dict[str, Any] = {
+            "cwd": terms.cwd,
+            "tools": list(terms.tools),
+            "mode": terms.mode,
+            "shim": shim,
+        }
         named = reply.model or self.facts.get("model") or terms.model or terms.model_known
         reply.model = (named or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or reply.model} | self.facts
@@ -95,7 +111,9 @@ class Opening:
             self.user(self.message)
 
     def describe_version(self) -> dict[str, Any]:
-        """Return the keys of `init.shim` about a version that was not tested. Empty for a tested version."""
+        """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
+        version.
+        """
         vendor = self.terms.vendor
         facts: dict[str, Any] = {}
         if vendor.unattended_reason:
@@ -112,7 +130,9 @@ class Opening:
         self.taken = len(self.steered)
 
     def user(self, message: Message) -> None:
-        """A message of the user's: said again, if it is to be, with a word about what is left out of it."""
+        """A message of the user's: said again, if it is to be, with a word about what is left out
+        of it.
+        """
         if self.replays:
             self._pen.replay(message.message, message.uuid, message.timestamp)
         if notice := message.notice(self.terms.vendor.name, self.takes()):
@@ -123,12 +143,20 @@ class Opening:
         servers, tools = self.terms.session.servers()
         if servers:
             listed = {str(server.get("name")): server for server in facts.get("mcp_servers") or ()}
-            facts["mcp_servers"] = list({**{str(one["name"]): one for one in servers}, **listed}.values())
+            facts["mcp_servers"] = list(
+                {**{str(one["name"]): one for one in servers}, **listed}.values()
+            )
             facts["tools"] = list(dict.fromkeys((*facts["tools"], *tools)))
 
     def _follow(self, session: str) -> None:
-        """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""
+        """A dialect that can tell is told of a vendor's new id, if the old one was the
+        conversation's (Yume's R12).
+        """
         conversation, found = self._conversation, parse_uuid(session)
-        if found and conversation.session_id is not None and conversation.session_id == conversation.vendor_session:
+        if (
+            found
+            and conversation.session_id is not None
+            and conversation.session_id == conversation.vendor_session
+        ):
             conversation.session_id = found
             self._pen.session_changed(found)

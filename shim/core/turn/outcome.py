@@ -1,4 +1,5 @@
-"""How a turn ended: what the vendor said of it, what its process showed, and what follows from both.
+"""How a turn ended: what the vendor said of it, what its process showed, and what follows from
+both.
 
 Interrupted beats failed, failed beats ended, and no word at all is an error.
 """
@@ -14,13 +15,15 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.machine import CLOSED, NEW, Machine, State
 from shim.core.turn.terms import Terms
 
-STDERR_CHARACTERS = 2000  # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+# of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+STDERR_CHARACTERS = 2000
 MAX_BUDGET = "error_max_budget_usd"
 MAX_TURNS = "Reached maximum number of turns"
 CALLS_NAMED = 8  # of those that are open; the rest is a number
 
-# Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where its stream never
-# began also that its program is gone: it could not start. What nobody understood of a stream may have been work.
+# Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where
+# its stream never began also that its program is gone: it could not start. What nobody understood
+# of a stream may have been work.
 UNANSWERED_CAUSES = frozenset(("auth", "rate_limit"))
 UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
@@ -61,7 +64,8 @@ class End:
         self.paused = False  # only a silence will tell whether the vendor is done
         self.began = False  # something was said before the end
         self.child_exit: Exit | None = None  # None: we ended the child, or it stays
-        self.stated: tuple[bytes, Outcome | None] = (b"", None)  # a real claude's own result line, and what it means
+        # a real claude's own result line, and what it means
+        self.stated: tuple[bytes, Outcome | None] = (b"", None)
         self.sealed = True  # no terminator is owed
         self.told = False  # the line about an interrupt that stands for the user has passed
 
@@ -104,7 +108,9 @@ class End:
         self.outcome = Outcome("failed", message, cause, facts=facts, ours=True)
 
     def interrupt(self, facts: Mapping[str, Any]) -> None:
-        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
+        its end.
+        """
         if self._machine.over:
             return
         if self.outcome is not None and self.outcome.ours:
@@ -128,7 +134,9 @@ class End:
         return self.outcome is not None and self.outcome.kind != "ended"
 
     def _over(self) -> bool:
-        """Whether the vendor's word about the end was said before: the first stands, and another comes too late."""
+        """Whether the vendor's word about the end was said before: the first stands, and another
+        comes too late.
+        """
         machine = self._machine
         if machine.over and machine.state is not CLOSED:
             machine.late()
@@ -151,16 +159,22 @@ class Standing(NamedTuple):
 
 
 def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
-    """The outcome, now that the child is gone. `child_exit` is None when we ended the child ourselves."""
+    """The outcome, now that the child is gone. `child_exit` is None when we ended the child
+    ourselves.
+    """
     outcome, terms = standing.outcome, standing.terms
     vendor = terms.vendor.name
     if outcome is not None and outcome.kind != "ended":
         return outcome
     if outcome is not None:
-        if child_exit is None or (child_exit.signal is None and child_exit.code in terms.vendor.clean_exits):
+        if child_exit is None or (
+            child_exit.signal is None and child_exit.code in terms.vendor.clean_exits
+        ):
             return _unfinished(standing, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
-        return Outcome("failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts)
+        return Outcome(
+            "failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts
+        )
     if terms.vendor.gate and terms.vendor.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
@@ -170,24 +184,33 @@ def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
     if child_exit is not None and child_exit.signal:
         cause = "signal"
     elif failure.api:
-        return Outcome("failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True)
+        return Outcome(
+            "failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True
+        )
     elif child_exit is not None and child_exit.code:
         cause = "exit_code"
     elif child_exit is not None and not standing.began and standing.misunderstood:
         text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
         return Outcome("failed", text + _reason(stderr), "protocol")
-    return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
+    return Outcome(
+        "failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause
+    )
 
 
 def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of a turn after which the session has cost more than its budget, in Claude's words."""
+    """Return the outcome of a turn after which the session has cost more than its budget, in
+    Claude's words.
+    """
     amount = f"{budget:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
     return Outcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)
 
 
-def unanswered(standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:
-    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer.
+def unanswered(
+    standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool
+) -> Tried | None:
+    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
+    is the answer.
 
     `whatever`: whatever the cause is; else only causes for which another vendor would do better.
     """
@@ -204,13 +227,25 @@ def unanswered(standing: Standing, child_exit: Exit | None, stderr: str, *, what
 
 
 def broke_off(standing: Standing, child_exit: Exit | None, stderr: str) -> bool:
-    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice (Yume's R11)."""
-    if not standing.terms.retries or standing.state is CLOSED or standing.acted or not standing.repeatable:
+    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
+    (Yume's R11).
+    """
+    if (
+        not standing.terms.retries
+        or standing.state is CLOSED
+        or standing.acted
+        or not standing.repeatable
+    ):
         return False
     outcome = decide(standing, child_exit, stderr)
     if outcome.kind != "failed" or outcome.subtype is not None:
         return False
-    cut = outcome.cause == "truncated" and not outcome.api and child_exit is not None and standing.state is not NEW
+    cut = (
+        outcome.cause == "truncated"
+        and not outcome.api
+        and child_exit is not None
+        and standing.state is not NEW
+    )
     return cut or outcome.failure.kind == "connection" or lost(outcome.message)
 
 
@@ -220,10 +255,11 @@ def lost(message: str) -> bool:
 
 
 def _unfinished(standing: Standing, outcome: Outcome) -> Outcome | None:
-    """A failure in the place of a good end in the middle of the work: calls of the last reply have no result.
+    """A failure in the place of a good end in the middle of the work: calls of the last reply have
+    no result.
 
-    A vendor that meant it gives a result of its own, in words or as structured output. A call that has its result may
-    be the last thing: some models have nothing to add (acai page, section 1).
+    A vendor that meant it gives a result of its own, in words or as structured output. A call that
+    has its result may be the last thing: some models have nothing to add (acai page, section 1).
     """
     if not standing.open_calls:
         return None

@@ -20,7 +20,13 @@ class Questions:
     """The permissions that a vendor asks for. `asked` waits for the shell."""
 
     def __init__(
-        self, machine: Machine, terms: Terms, account: Account, exact: Exact, calls: ToolCalls, denials: Denials
+        self,
+        machine: Machine,
+        terms: Terms,
+        account: Account,
+        exact: Exact,
+        calls: ToolCalls,
+        denials: Denials,
     ) -> None:
         self.denials = denials
         self._machine = machine
@@ -46,8 +52,9 @@ class Questions:
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
-        A deferred call is not written yet; any other call is written now, unless it is open already. The request waits
-        in `asked`. A request that the frontend must not see carries its refusal, so that the vendor gets an answer.
+        A deferred call is not written yet; any other call is written now, unless it is open
+        already. The request waits in `asked`. A request that the frontend must not see carries its
+        refusal, so that the vendor gets an answer.
         """
         identity, name = read_id(identity), claude_tool_name(name)
         if len(self.asked) > QUESTIONS:
@@ -58,7 +65,11 @@ class Questions:
         known = name, arguments
         if announced is not None:
             known = claude_tool_name(announced[0]), self._exact.value(announced[1])
-        key = next(iter(table.list_keys(identity)), None) if is_unique else table.find(identity, *known, QUESTION)
+        key = (
+            next(iter(table.list_keys(identity)), None)
+            if is_unique
+            else table.find(identity, *known, QUESTION)
+        )
         refusal = self._unaskable(request, key, name)
         if not refusal and is_deferred:
             self.defer(identity, name)
@@ -82,7 +93,9 @@ class Questions:
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
+        """Write a call that arrived at the frontend's own server, if the call waited for its
+        arguments.
+        """
         if any(call[1:] == (name, arguments) for call in self._calls.open.values()):
             return
         call = self.deferred.add_arguments(name, arguments)
@@ -99,10 +112,14 @@ class Questions:
         self.asked = [asked._replace(refusal=asked.refusal or TURN_OVER) for asked in self.asked]
 
     def _unaskable(self, request: str, key: str | None, name: str) -> str:
-        """Return why the frontend must not be asked, or "". `key` is the key of the call if it is open."""
+        """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
+        open.
+        """
         if self._machine.over:
             return TURN_OVER
-        if request in self._requests or (key is not None and self._calls.table.is_known_to(key, QUESTION)):
+        if request in self._requests or (
+            key is not None and self._calls.table.is_known_to(key, QUESTION)
+        ):
             return "This call was asked about before."
         if len(self._requests) >= QUESTIONS:
             return "Too many calls were asked about in this turn."

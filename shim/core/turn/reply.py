@@ -1,4 +1,6 @@
-"""One reply of the model: its usage, how it ended, and what its blocks said, so that nothing is said twice."""
+"""One reply of the model: its usage, how it ended, and what its blocks said, so that nothing is
+said twice.
+"""
 
 from collections.abc import Callable
 
@@ -11,12 +13,14 @@ from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
 
 SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
-# More than any model says in one reply; a vendor that streams without end is not remembered without end.
+# More than any model says in one reply; a vendor that streams without end is not remembered without
+# end.
 SPOKEN_CHARACTERS = 512 * 1024
 PIECE_CHARACTERS = 64  # a piece costs so much besides its characters
 SPOKEN_BLOCKS = 1000
 
-# Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
+# Of a reply that may be cut and come again: more than any model says in one, less than would matter
+# in memory.
 SAID_CHARACTERS = 4 * 1024 * 1024
 SAID_BLOCKS = 1000
 
@@ -28,7 +32,9 @@ Block = tuple[State, object]  # its kind, and the vendor's key
 class Reply:
     """The reply that is open, or the last one, and what all replies of the turn used."""
 
-    def __init__(self, machine: Machine, pen: Pen, terms: Terms, account: Account, end: End) -> None:
+    def __init__(
+        self, machine: Machine, pen: Pen, terms: Terms, account: Account, end: End
+    ) -> None:
         self._machine = machine
         self._pen = pen
         self._repeats = terms.retries  # what it said is remembered to the end of the turn
@@ -85,7 +91,7 @@ class Reply:
         """What of an answer a line can hold."""
         return head_and_tail(text, self._pen.room, LEFT_OUT)
 
-    # -- what the vendor says of it -----------------------------------------------------------------------
+    # -- what the vendor says of it ----------------------------------------------------------------
 
     def facts(self, model: str | None, usage: Usage | None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
@@ -109,15 +115,16 @@ class Reply:
     ) -> None:
         """The reply is over (`message_end`); `usage` and `cost` are of this reply only and add up.
 
-        `adds`: False where the vendor's last numbers are those of the turn, which it says at the end (`spent`).
-        `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
+        `adds`: False where the vendor's last numbers are those of the turn, which it says at the
+        end (`spent`). `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
         """
         machine = self._machine
         self.aborted = aborted
         if usage:
             if usage.__class__ is not Usage:
                 usage = known(usage)
-            if machine.state is not READY:  # else its last line is said, and the next reply has numbers of its own
+            # else its last line is said, and the next reply has numbers of its own
+            if machine.state is not READY:
                 self.end_usage = usage
             if adds:
                 self.count(usage)
@@ -146,17 +153,19 @@ class Reply:
 
 
 class SaidBlocks:
-    """What the blocks of the open reply said: a vendor that sends the whole of a block again says only what is new.
+    """What the blocks of the open reply said: a vendor that sends the whole of a block again says
+    only what is new.
 
-    `shorten` makes of a long text what an answer can hold. Beyond a limit it is known how much was said, not what.
-    `texts` is empty when there is nothing to clear.
+    `shorten` makes of a long text what an answer can hold. Beyond a limit it is known how much was
+    said, not what. `texts` is empty when there is nothing to clear.
     """
 
     def __init__(self, account: Account, shorten: Callable[[str], str]) -> None:
         self._account = account
         self._shorten = shorten
         self.texts: dict[Block, list[str]] = {}
-        self._told: dict[Block, tuple[int, str]] = {}  # UTF-16 units, and the text as far as an answer can hold it
+        # UTF-16 units, and the text as far as an answer can hold it
+        self._told: dict[Block, tuple[int, str]] = {}
         self._size = 0
 
     def add(self, kind: State, key: object, text: str) -> None:
@@ -180,7 +189,9 @@ class SaidBlocks:
         """What is remembered of a block, and what of `full` has to be compared with it."""
         units, _ = self._told.get((kind, key), (0, ""))
         if units:
-            full = full.encode("utf-16-le", "surrogatepass")[2 * units :].decode("utf-16-le", "surrogatepass")
+            full = full.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
+                "utf-16-le", "surrogatepass"
+            )
         return "".join(self.texts.get((kind, key), ())), full
 
     def drop(self, kind: State, key: object) -> None:
@@ -226,7 +237,8 @@ class SaidReply:
         self.repeatable = True  # all that was said is remembered
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._cut: dict[State, tuple[str, int]] = {}  # what the cut reply said, and how much of it came again
+        # what the cut reply said, and how much of it came again
+        self._cut: dict[State, tuple[str, int]] = {}
 
     def keep(self, kind: State, text: str) -> None:
         """A block was said; too much is not remembered."""
@@ -244,7 +256,9 @@ class SaidReply:
         self.size = 0
 
     def cut(self) -> bool:
-        """The reply was cut: what it said is compared with what comes. False where it had said nothing."""
+        """The reply was cut: what it said is compared with what comes. False where it had said
+        nothing.
+        """
         self._cut = {TEXT: ("".join(self._text), 0), THINKING: ("".join(self._thinking), 0)}
         return any(text for text, _ in self._cut.values())
 

@@ -1,4 +1,6 @@
-"""The one `result` of a turn: `is_error`, `subtype`, texts, usage and cost, out of frozen facts about the end."""
+"""The one `result` of a turn: `is_error`, `subtype`, texts, usage and cost, out of frozen facts
+about the end.
+"""
 
 from collections.abc import Mapping
 
@@ -42,7 +44,8 @@ class EndOfTurn(NamedTuple):
     denials: list[dict[str, Any]]
     spent: Spent
     room: int  # characters of a line
-    origin: Mapping[str, Any] | None = None  # `origin` of the message that this turn answers, sent by the frontend
+    # `origin` of the message that this turn answers, sent by the frontend
+    origin: Mapping[str, Any] | None = None
 
 
 class ApiError(NamedTuple):
@@ -70,7 +73,8 @@ def conclude(end: EndOfTurn) -> Result:
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.api:
-        text = cut(_api_text(end), end.room // 4) + _others(end)  # the error's line and the result say the same
+        # the error's line and the result say the same
+        text = cut(_api_text(end), end.room // 4) + _others(end)
         api_error = ApiError(text, failure.error, failure.status, failure.error_type)
     line: dict[str, Any] = {
         "subtype": _subtype(outcome),
@@ -106,7 +110,9 @@ def conclude(end: EndOfTurn) -> Result:
 
 
 def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
-    """An error result that depends on nothing that happened; a session that is not there had no turn (5.10)."""
+    """An error result that depends on nothing that happened; a session that is not there had no
+    turn (5.10).
+    """
     return {
         "subtype": "error_during_execution",
         "is_error": True,
@@ -125,7 +131,9 @@ def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
 
 
 def _others(end: EndOfTurn) -> str:
-    """Why the vendors that were asked before did not answer either, where this one said nothing too."""
+    """Why the vendors that were asked before did not answer either, where this one said nothing
+    too.
+    """
     return "" if end.spoken or end.outcome.kind == "interrupted" else listed(end.terms.tried)
 
 
@@ -134,16 +142,27 @@ def _api_text(end: EndOfTurn) -> str:
     if terms.vendor.worded:
         return outcome.message
     model = terms.model or end.model
-    return api_text(outcome.failure, outcome.message, vendor=terms.vendor.name, login=terms.vendor.login, model=model)
+    return api_text(
+        outcome.failure,
+        outcome.message,
+        vendor=terms.vendor.name,
+        login=terms.vendor.login,
+        model=model,
+    )
 
 
 def _limit_reached(end: EndOfTurn) -> list[str]:
-    """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its own."""
+    """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its
+    own.
+    """
     outcome = end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS):
         return []
     asked = end.terms.limits.turns_asked
-    return [MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})", *([outcome.message] if outcome.message else [])]
+    return [
+        MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})",
+        *([outcome.message] if outcome.message else []),
+    ]
 
 
 def _subtype(outcome: Outcome) -> str:
@@ -153,7 +172,8 @@ def _subtype(outcome: Outcome) -> str:
 
 
 def _num_turns(end: EndOfTurn) -> int:
-    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never began (5.10).
+    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never
+    began (5.10).
 
     What a command of the vendor's answered without its model counts as none too.
     """
@@ -231,6 +251,12 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
 
 
 def _allowed_in_vain(end: EndOfTurn) -> list[dict[str, str]]:
-    """The rules that allow a tool of which a call was denied, because the vendor could not be told them."""
+    """The rules that allow a tool of which a call was denied, because the vendor could not be told
+    them.
+    """
     denied = {denial["tool_name"] for denial in end.denials}
-    return [it.fact() for it in end.terms.unhonoured if any(read_rule(it.what).names(str(name)) for name in denied)]
+    return [
+        it.fact()
+        for it in end.terms.unhonoured
+        if any(read_rule(it.what).names(str(name)) for name in denied)
+    ]

@@ -1,4 +1,6 @@
-"""Text and thinking of a turn: fragments, whole blocks, snapshots, halves of characters, and replies said again."""
+"""Text and thinking of a turn: fragments, whole blocks, snapshots, halves of characters, and
+replies said again.
+"""
 
 import orjson
 
@@ -18,7 +20,9 @@ ESCAPED = 3  # times longer is a text at most once its separators are escaped
 class Speech:
     """The verbs for what the model says, and the block that is open."""
 
-    def __init__(self, machine: Machine, pen: Pen, terms: Terms, account: Account, reply: Reply, end: End) -> None:
+    def __init__(
+        self, machine: Machine, pen: Pen, terms: Terms, account: Account, reply: Reply, end: End
+    ) -> None:
         self._machine = machine
         self._pen = pen
         self._account = account
@@ -32,16 +36,24 @@ class Speech:
         self.key: object = None  # the vendor's name for the open block
         self.parts: list[str] = []  # of the open block, as they came
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters
-        self.cutting = False  # a block that is too long for its line is being closed, to go on as another
-        self.carry = ""  # half a character, which waits for the other half; it is the last of the parts too
+        # a block that is too long for its line is being closed, to go on as another
+        self.cutting = False
+        # half a character, which waits for the other half; it is the last of the parts too
+        self.carry = ""
         self._prefix = ""  # what the result has before the text of the open block
-        self._long: tuple[int, object, str] | None = None  # reply, key and text of a block that was too long for a line
+        # reply, key and text of a block that was too long for a line
+        self._long: tuple[int, object, str] | None = None
 
-    # -- the verbs ----------------------------------------------------------------------------------------
+    # -- the verbs ---------------------------------------------------------------------------------
 
     def text(self, fragment: str, key: object = None) -> None:
         """A fragment of text; `key` is the vendor's block index, another key is another block."""
-        is_next = self._machine.state is TEXT and key == self.key and fragment.__class__ is str and not self.carry
+        is_next = (
+            self._machine.state is TEXT
+            and key == self.key
+            and fragment.__class__ is str
+            and not self.carry
+        )
         if not is_next or not fragment:
             self.fragment(TEXT, fragment, key)
             return
@@ -92,7 +104,8 @@ class Speech:
                 self._pen.whole(state, dump(piece))
                 self._pen.fold()
         reply = self._reply
-        if self._retracts and (self._retries or reply.start_usage is NO_USAGE):  # a reply of known usage is complete
+        # a reply of known usage is complete
+        if self._retracts and (self._retries or reply.start_usage is NO_USAGE):
             reply.said.keep(state, whole)
         if state is TEXT:
             reply.asks_tools = False
@@ -100,7 +113,9 @@ class Speech:
             self._prefix = ""
 
     def snapshot(self, kind: State, full: str, key: object) -> None:
-        """The block's text so far: says only what is new; a contradiction is counted, nothing is taken back."""
+        """The block's text so far: says only what is new; a contradiction is counted, nothing is
+        taken back.
+        """
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         said, full = self.said_of(kind, key, full)
@@ -126,7 +141,9 @@ class Speech:
             self._machine.go(MESSAGE)
 
     def retract(self) -> None:
-        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
+        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
+        said twice.
+        """
         machine, reply = self._machine, self._reply
         if machine.over:
             machine.late()
@@ -156,7 +173,7 @@ class Speech:
             self.parts.append(fragment)
             self._size += len(fragment)
 
-    # -- the steps of the table ---------------------------------------------------------------------------
+    # -- the steps of the table --------------------------------------------------------------------
 
     def open_text(self) -> None:
         if self._partial:
@@ -197,7 +214,7 @@ class Speech:
         reply.last_text = reply.said.all_repeated().get(TEXT, "")
         reply.said.end_of_repeat()
 
-    # -- how it is done -----------------------------------------------------------------------------------
+    # -- how it is done ----------------------------------------------------------------------------
 
     def fragment(self, kind: State, fragment: str, key: object) -> None:
         if not fragment:
@@ -206,7 +223,9 @@ class Speech:
             raise TypeError(f"a fragment of {kind} is no text")
         if key is not None and key.__class__ is not int and not isinstance(key, str):
             key = None
-        if (self._machine.state is not kind or key != self.key) and not (fragment := self.open(kind, fragment, key)):
+        if (self._machine.state is not kind or key != self.key) and not (
+            fragment := self.open(kind, fragment, key)
+        ):
             return
         if self.carry:
             fragment, self.carry = completed(self.carry + fragment), ""
@@ -263,7 +282,8 @@ class Speech:
         return fragment
 
     def _overflow(self, kind: State, fragment: str, key: object) -> None:
-        """The open block would be too long for its line with this fragment: it is closed and goes on as another.
+        """The open block would be too long for its line with this fragment: it is closed and goes
+        on as another.
 
         Two halves of a character stay together, whichever side of the cut they came on.
         """
@@ -304,7 +324,9 @@ class Speech:
             self._long = self._reply.number, key, self._reply.shorten(self._reply.last_text)
 
     def _new_of_repeated(self, kind: State, fragment: str, key: object) -> str:
-        """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for it."""
+        """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for
+        it.
+        """
         reply, account = self._reply, self._account
         blocks, memory = reply.blocks, reply.said
         said, position = memory.expected(kind)

@@ -1,4 +1,6 @@
-"""What a turn is given: the terms agreed before it, the conversation that outlives it, the pen that writes."""
+"""What a turn is given: the terms agreed before it, the conversation that outlives it, the pen that
+writes.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
     from shim.core.policy.rules import Unhonoured
 
-Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
+# a vendor's session, and all that it used, where the vendor counts that
+Thread = tuple[str | None, Usage]
 NO_THREAD: Thread = (None, NO_USAGE)
-NAME_CHARACTERS = 200  # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
+# of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
+NAME_CHARACTERS = 200
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
 
@@ -32,7 +36,16 @@ class Conversation:
     `thread` is what the vendor's own session had used when its last turn had ended.
     """
 
-    __slots__ = ("cost", "minted", "seen", "seen_before", "session_id", "thread", "usage", "vendor_session")
+    __slots__ = (
+        "cost",
+        "minted",
+        "seen",
+        "seen_before",
+        "session_id",
+        "thread",
+        "usage",
+        "vendor_session",
+    )
 
     def __init__(self, thread: Thread = NO_THREAD) -> None:
         self.session_id: str | None = None
@@ -48,10 +61,13 @@ class Conversation:
         """What a session of the vendor's had used, if it is the one that is known."""
         return self.thread[1] if self.thread[0] == session else NO_USAGE
 
-    def spend(self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str) -> Spent:
+    def spend(
+        self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str
+    ) -> Spent:
         """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
 
-        A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the replies add up to.
+        A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the
+        replies add up to.
         """
         stated = known(facts.get("usage"))
         if any(stated.values()) and not usage:
@@ -84,7 +100,9 @@ class Conversation:
         self.seen_before, self.seen = self.seen, set()
 
     def mint(self, identity: str) -> str:
-        """Another id for a call whose own was used before; never the same one, whatever is forgotten."""
+        """Another id for a call whose own was used before; never the same one, whatever is
+        forgotten.
+        """
         while True:
             self.minted += 1
             suffix = f"~{self.minted}"
@@ -117,7 +135,8 @@ class VendorTerms(NamedTuple):
 
     version_note  remark about that version, such as "newer than tested"
     unattended   the vendor never asks before it runs a tool
-    unattended_reason  why it counts as unattended although its profile promises that it asks; "" otherwise
+    unattended_reason  why it counts as unattended although its profile promises that it asks; ""
+    otherwise
     retracts     it may take a reply back; if not, less need be remembered
     worded       its errors are in Claude's words already
     replays      nothing runs, a recording is played
@@ -146,7 +165,8 @@ class SessionTerms(NamedTuple):
     chosen_id  the frontend's choice
     thread     what the session that goes on had used
     servers    gives its MCP servers and their tools, as far as they are known here
-    server_names  returns the names of all configured MCP servers, including those of the vendor's own settings
+    server_names  returns the names of all configured MCP servers, including those of the vendor's
+    own settings
     """
 
     fresh_id: str
@@ -176,7 +196,8 @@ class Terms(NamedTuple):
     model_asked what the frontend asked for, where the vendor was told something else
     model_known its own default, as far as it is known; `init` says it while the vendor says nothing
     tools       that `init` lists where the vendor lists none
-    retries     a stream that broke off may be asked for again: what was said is remembered to the end
+    retries     a stream that broke off may be asked for again: what was said is remembered to the
+                end
     read        makes the structured answer that the vendor does not give
     redact      no secret is said
     questions   whether a call's own line, its input as it is, asks the frontend
@@ -184,7 +205,8 @@ class Terms(NamedTuple):
     keep        stores a text that is too large for a line, and says where
     output_style  name of the output style in Claude's settings; "" if none is set
     old_reader  the frontend ends on a line of a kind that it does not know
-    forwards_subagent_text  whether texts and thoughts of nested agents are emitted; their calls always are
+    forwards_subagent_text  whether texts and thoughts of nested agents are emitted; their calls
+    always are
     tried       the vendors that were asked before this one, in their order
     unhonoured  rules that allow, and keys of settings, which have no effect
     clock       milliseconds since the turn began
@@ -215,11 +237,12 @@ class Terms(NamedTuple):
 
 
 class Pen(Protocol):
-    """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where those are kept.
+    """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where
+    those are kept.
 
-    With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes by the Turn,
-    all else is cut by the pen. `last_result` is the line of the last result, `call_bytes` the size of the last call as
-    it was said.
+    With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes
+    by the Turn, all else is cut by the pen. `last_result` is the line of the last result,
+    `call_bytes` the size of the last call as it was said.
     """
 
     partial: bool
@@ -296,7 +319,9 @@ class Pen(Protocol):
         """A fragment of the open block, already dumped."""
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
-        """The open block is complete, its content dumped as a whole; with `partial` it was said in fragments."""
+        """The open block is complete, its content dumped as a whole; with `partial` it was said in
+        fragments.
+        """
 
     def whole(self, kind: str, dumped: bytes) -> None:
         """A whole block that was never streamed, its content already dumped."""
@@ -304,14 +329,18 @@ class Pen(Protocol):
     def block_stop(self) -> None:
         """The block that a passed line opened is over."""
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def tool_use(
+        self, identity: str, name: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
         """A whole call. Gives back other arguments where these had to be cut."""
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over."""
 
     def used(self, usage: Usage) -> None:
-        """The last reply, or the next one where there was none, used so much; often known only behind its end."""
+        """The last reply, or the next one where there was none, used so much; often known only
+        behind its end.
+        """
 
     def tool_result(
         self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
@@ -327,7 +356,9 @@ class Pen(Protocol):
     def notice(self, text: str) -> None:
         """A line of ours to the user, not of the model's."""
 
-    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
+    def api_error(
+        self, text: str, error: str, status: int | None, error_type: str | None = None
+    ) -> None:
         """A failed request to the model's API, before its result."""
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Tool calls of a turn: every call gets one result, every result has a call, whatever order they come in."""
+"""Tool calls of a turn: every call gets one result, every result has a call, whatever order they
+come in.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,15 @@ from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
-from shim.core.turn.open_calls import QUESTION, STREAM, UPDATE, Announcement, OpenCalls, fingerprint, read_id
+from shim.core.turn.open_calls import (
+    QUESTION,
+    STREAM,
+    UPDATE,
+    Announcement,
+    OpenCalls,
+    fingerprint,
+    read_id,
+)
 from shim.core.turn.outcome import MAX_TURNS, End
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
@@ -22,23 +32,29 @@ if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
 
 EARLY_RESULTS = 64  # results that came before their call
-# Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound the older half is
-# answered with an error, so that memory and the end of the turn stay small if a vendor forgets them.
+# Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound
+# the older half is answered with an error, so that memory and the end of the turn stay small if a
+# vendor forgets them.
 OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
 DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
-MAX_RENAMED_CALLS = 100  # ids that were replaced, and calls for each id; only denials use the vendor's id later
+# ids that were replaced, and calls for each id; only denials use the vendor's id later
+MAX_RENAMED_CALLS = 100
 
 UNANSWERED = "No result was reported for this call."
-UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
+UNANSWERED_INTERRUPTED = (
+    "Interrupted while this call was running; it may have run in part or in full."
+)
 STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
 
 Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
 
 class Denials:
-    """The calls that were refused, for the result's `permission_denials`. They share `room`, half of a line."""
+    """The calls that were refused, for the result's `permission_denials`. They share `room`, half
+    of a line.
+    """
 
     def __init__(self, account: Account, exact: Exact, room: int) -> None:
         self._account = account
@@ -47,9 +63,12 @@ class Denials:
         self._bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._cut: set[str] = set()  # ids of entries without their arguments
-        self._unchanged: set[str] = set()  # ids of this turn's calls that were written with the vendor's id
-        self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → written id, name, fingerprint
-        self.tool_that_ran = ""  # tool of a call that the vendor ran after it had received the denial
+        # ids of this turn's calls that were written with the vendor's id
+        self._unchanged: set[str] = set()
+        # the vendor's id → written id, name, fingerprint
+        self._renamed: dict[str, list[tuple[str, str, int]]] = {}
+        # tool of a call that the vendor ran after it had received the denial
+        self.tool_that_ran = ""
 
     def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
@@ -84,15 +103,23 @@ class Denials:
         renamed = self._renamed.get(identity)
         if renamed is None:
             return identity
-        same = [written for written, tool, known in renamed if tool == name and known == fingerprint(arguments)]
+        same = [
+            written
+            for written, tool, known in renamed
+            if tool == name and known == fingerprint(arguments)
+        ]
         if same:
             return next((written for written in same if written not in self.entries), same[0])
         if identity in self._unchanged:
             return identity
-        return next((written for written, tool, _ in reversed(renamed) if tool == name), renamed[-1][0])
+        return next(
+            (written for written, tool, _ in reversed(renamed) if tool == name), renamed[-1][0]
+        )
 
     def note_id(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Remember the id with which a call is written: the vendor may deny the call later, with its own id."""
+        """Remember the id with which a call is written: the vendor may deny the call later, with
+        its own id.
+        """
         if said_as == identity:
             if len(self._unchanged) >= SEEN_IDS:
                 self._unchanged.clear()
@@ -101,7 +128,8 @@ class Denials:
             renamed = self._renamed.setdefault(identity, [])
             renamed.append((said_as, name, fingerprint(arguments)))
             del renamed[:-MAX_RENAMED_CALLS]
-            if self.has(identity, name, arguments):  # the denial came before the call, with the vendor's id
+            # the denial came before the call, with the vendor's id
+            if self.has(identity, name, arguments):
                 self._rename(identity, said_as)
 
     def _rename(self, old: str, new: str) -> None:
@@ -114,7 +142,8 @@ class EarlyResults:
     """Results that came before their calls."""
 
     def __init__(self) -> None:
-        self._results: dict[str, list[tuple[object, bool]]] = {}  # the vendor's id → content, and whether it failed
+        # the vendor's id → content, and whether it failed
+        self._results: dict[str, list[tuple[object, bool]]] = {}
         self._count = 0
 
     def __bool__(self) -> bool:
@@ -159,7 +188,9 @@ class ToolCalls:
         denials: Denials,
         finish: Callable[[], None],
     ) -> None:
-        """`finish` says the result of the turn: a limit was reached, or a call that must not run has begun."""
+        """`finish` says the result of the turn: a limit was reached, or a call that must not run
+        has begun.
+        """
         self._machine = machine
         self._pen = pen
         self._terms = terms
@@ -170,19 +201,24 @@ class ToolCalls:
         self._end = end
         self._denials = denials
         self._finish = finish
-        self._room = pen.room // 2  # characters of a result: its text stands in a line twice for some tools
-        self.redact: Callable[[Any], Any] | None = None  # what a call's id, name and arguments are said as
+        # characters of a result: its text stands in a line twice for some tools
+        self._room = pen.room // 2
+        # what a call's id, name and arguments are said as
+        self.redact: Callable[[Any], Any] | None = None
         self.table: OpenCalls[Call] = OpenCalls()
-        self.open: dict[str, Call] = self.table.calls  # the vendor's id → the oldest open call with it
+        # the vendor's id → the oldest open call with it
+        self.open: dict[str, Call] = self.table.calls
         self.results = 0  # that were said
-        self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
+        # calls and results for a frontend's hooks, if it has any
+        self.observed: list[Seen] | None = None
         self.interrupted = False  # a call was open when the turn was interrupted
         self._open_bytes = 0  # at least of their arguments
         self._early = EarlyResults()
-        # the written id → why the call was refused, and whether the vendor received the denial before the call ran
+        # the written id → why the call was refused, and whether the vendor received the denial
+        # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
 
-    # -- the verbs ----------------------------------------------------------------------------------------
+    # -- the verbs ---------------------------------------------------------------------------------
 
     def tool_use(
         self,
@@ -192,11 +228,13 @@ class ToolCalls:
         hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
-        """Announce a complete call, in Claude's words. Return its key in `open`, or None if the call is not open.
+        """Announce a complete call, in Claude's words. Return its key in `open`, or None if the
+        call is not open.
 
-        The same id with the same name and arguments is the same call while it is open. Otherwise it is a new call, with
-        a new id. `source` names the kind of event: another kind may repeat the call with other arguments.
-        With `hidden`, the call and its result are left out of the stream, unless a rule forbids the call.
+        The same id with the same name and arguments is the same call while it is open. Otherwise it
+        is a new call, with a new id. `source` names the kind of event: another kind may repeat the
+        call with other arguments. With `hidden`, the call and its result are left out of the
+        stream, unless a rule forbids the call.
         """
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
             identity = read_id(identity)
@@ -218,7 +256,8 @@ class ToolCalls:
                 return self._note_repetition(key, name, arguments, source)
         denied, judge = False, self._terms.judge
         if hidden or judge is not None:
-            refused = self._was_refused(identity, name, arguments)  # it never ran, so there is nothing to stop
+            # it never ran, so there is nothing to stop
+            refused = self._was_refused(identity, name, arguments)
             denied = judge is not None and not refused and judge.denies(name, arguments)
             hidden = hidden or (judge is not None and judge.hides(name))
             if hidden and not denied:
@@ -226,7 +265,8 @@ class ToolCalls:
                 return None
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
             return None
-        tool, whole = name, arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
+        # a hook's answer may hand them back to the vendor, so it is asked about these
+        tool, whole = name, arguments
         own = identity  # a result and another announcement have it as it is
         if self.redact is not None and not self.asks_by_line:
             own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
@@ -252,8 +292,12 @@ class ToolCalls:
             self.tool_result(key, *early)
         return key
 
-    def ask_about(self, key: str, name: str, arguments: Mapping[str, Any], *, is_same: bool) -> None:
-        """Note a permission request for an open call. Hooks see its arguments, unless `is_same` says they are known."""
+    def ask_about(
+        self, key: str, name: str, arguments: Mapping[str, Any], *, is_same: bool
+    ) -> None:
+        """Note a permission request for an open call. Hooks see its arguments, unless `is_same`
+        says they are known.
+        """
         is_new = self.table.note(key, QUESTION, arguments)
         if is_new and not is_same and self.observed is not None:
             self.observed.append(Seen("PreToolUse", self.open[key][0], name, arguments))
@@ -277,11 +321,13 @@ class ToolCalls:
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the result of a call. `name` and `arguments` stand in for a call that was never announced.
+        """Write the result of a call. `name` and `arguments` stand in for a call that was never
+        announced.
 
-        `content` is a text, Claude's blocks, blocks of MCP, or a complete MCP result (`mcp_content`).
-        A result that comes before its call waits for the call. A second result is counted and dropped. If several calls
-        have the same id, or none, their results are paired with them in order.
+        `content` is a text, Claude's blocks, blocks of MCP, or a complete MCP result
+        (`mcp_content`). A result that comes before its call waits for the call. A second result is
+        counted and dropped. If several calls have the same id, or none, their results are paired
+        with them in order.
         """
         if content.__class__ is not str:
             content = self._exact.value(content)
@@ -297,14 +343,18 @@ class ToolCalls:
         call = self.open[key]
         if self._machine.state is not READY and not self._machine.go(READY):
             return  # it is answered with the end, as every call is
-        judge, is_error = self._terms.judge, is_error or self.interrupted  # a vendor may call what it stopped complete
+        # a vendor may call what it stopped complete
+        judge, is_error = self._terms.judge, is_error or self.interrupted
         if content.__class__ is not str or call[1] == SHELL or call[1].startswith(MCP):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
         if (
             not is_error
             and judge is not None
-            and (self.table.is_forbidden(key) or self._has_run_forbidden(judge, call, name, arguments))
+            and (
+                self.table.is_forbidden(key)
+                or self._has_run_forbidden(judge, call, name, arguments)
+            )
         ):
             if judge.waits(call[1]):
                 self._denials.tool_that_ran = call[1]
@@ -322,7 +372,9 @@ class ToolCalls:
                 self._account.repaired("denied_call_ran", call[1])
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
-            self.observed.append(Seen("PostToolUse", *call, build_tool_response(call[1], call[2], content)))
+            self.observed.append(
+                Seen("PostToolUse", *call, build_tool_response(call[1], call[2], content))
+            )
         elif self.observed is not None and not was_refused:
             self.observed.append(Seen("PostToolUseFailure", *call, content))
         if self._terms.limits.max_turns is not None:
@@ -348,14 +400,21 @@ class ToolCalls:
             self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
-    def judge_nested(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Check a call of a nested agent against the rules, and stop the turn if the call is forbidden.
+    def judge_nested(
+        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+    ) -> bool:
+        """Check a call of a nested agent against the rules, and stop the turn if the call is
+        forbidden.
 
-        Return True if the vendor knows the rule and should refuse the call itself. `report_forbidden_run` is called if
-        the vendor runs the call nevertheless.
+        Return True if the vendor knows the rule and should refuse the call itself.
+        `report_forbidden_run` is called if the vendor runs the call nevertheless.
         """
         judge = self._terms.judge
-        if judge is None or not judge.denies(name, arguments) or self._was_refused(identity, name, arguments):
+        if (
+            judge is None
+            or not judge.denies(name, arguments)
+            or self._was_refused(identity, name, arguments)
+        ):
             return False
         if judge.waits(name):
             return True
@@ -363,7 +422,9 @@ class ToolCalls:
         return False
 
     def report_forbidden_run(self, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop the turn because the vendor ran a call although it knew the rule that forbids the call."""
+        """Stop the turn because the vendor ran a call although it knew the rule that forbids the
+        call.
+        """
         self._denials.tool_that_ran = name
         self._forbidden(said_as, name, arguments)
 
@@ -372,7 +433,8 @@ class ToolCalls:
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
-        if any(call == said_as for said_as, _, _ in self.open.values()):  # bounds the refusals by the open calls
+        # bounds the refusals by the open calls
+        if any(call == said_as for said_as, _, _ in self.open.values()):
             self._refusals[call] = message[:REFUSAL_CHARACTERS], vendor_knows
 
     def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
@@ -382,15 +444,21 @@ class ToolCalls:
         announced = Announcement(identity, name, fingerprint(arguments), source)
         self.table.add(announced, self._pen.new_uuid(), None)
 
-    def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
-        """Return the open call that a result with this id, name and arguments would belong to, or None."""
+    def find_call(
+        self, identity: object, name: str | None = None, arguments: object = None
+    ) -> Call | None:
+        """Return the open call that a result with this id, name and arguments would belong to, or
+        None.
+        """
         name = claude_tool_name(name) if isinstance(name, str) else None
         key = self._find_call(read_id(identity), name, arguments)
         return None if key is None else self.open[key]
 
     @property
     def asks_by_line(self) -> bool:
-        """Whether a call's line may be the question to the frontend: it decides about what it is shown."""
+        """Whether a call's line may be the question to the frontend: it decides about what it is
+        shown.
+        """
         return self._terms.questions is not None and self._terms.questions()
 
     @property
@@ -398,7 +466,7 @@ class ToolCalls:
         """Whether the vendor has called a tool, or a result came before its call."""
         return bool(self.results or self.open or self.table.hidden or self._early)
 
-    # -- the end ------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def structured(self, value: Mapping[str, Any]) -> None:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
@@ -428,7 +496,7 @@ class ToolCalls:
         for identity in self._early.list_ids():
             self._account.repaired("orphan_tool_result", identity)
 
-    # -- how it is done -----------------------------------------------------------------------------------
+    # -- how it is done ----------------------------------------------------------------------------
 
     def _answer(self, call: Call, content: object, is_error: bool) -> object:
         """Say the result of a call; gives back its content as it was said."""
@@ -450,19 +518,34 @@ class ToolCalls:
         return fitted
 
     def _called_late(
-        self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
+        self,
+        identity: str,
+        content: object,
+        is_error: bool,
+        name: str | None,
+        arguments: Mapping[str, Any] | None,
     ) -> str | None:
-        """Return the key of a call for a result whose call is not open, or None if the result is not written.
+        """Return the key of a call for a result whose call is not open, or None if the result is
+        not written.
 
         With a `name`, the missing call is announced now.
         """
         key = self.table.match_result(identity, name, arguments)
-        if key is not None and name is not None and not is_error and self._unhide_forbidden(key, name, arguments or {}):
+        if (
+            key is not None
+            and name is not None
+            and not is_error
+            and self._unhide_forbidden(key, name, arguments or {})
+        ):
             key = self.tool_use(identity, name, arguments or {})
             return key if key in self.open else None
         if key is not None:  # the call is hidden
             self.table.remove(key)
-        elif identity and self._conversation.knows(identity) and not self.table.is_another(identity, name, arguments):
+        elif (
+            identity
+            and self._conversation.knows(identity)
+            and not self.table.is_another(identity, name, arguments)
+        ):
             self._account.repaired("second_tool_result", identity)
         elif name is not None:
             key = self.tool_use(identity, name, arguments or {})
@@ -477,11 +560,16 @@ class ToolCalls:
         """Return the key of the open call that a result belongs to, or None."""
         key = self.table.match_result(identity, name, arguments)
         if key is None and identity and not self._conversation.knows(identity):
-            key = next(iter(self.table.list_keys("")), None)  # a call that was announced without its id
+            # a call that was announced without its id
+            key = next(iter(self.table.list_keys("")), None)
         return key if key in self.open else None
 
-    def _has_run_forbidden(self, judge: "Judge", call: Call, name: str | None, arguments: object) -> bool:
-        """Return whether a result proves that a forbidden call ran: the open call, or the call that it names."""
+    def _has_run_forbidden(
+        self, judge: "Judge", call: Call, name: str | None, arguments: object
+    ) -> bool:
+        """Return whether a result proves that a forbidden call ran: the open call, or the call that
+        it names.
+        """
         if judge.waits(call[1]) and judge.denies(call[1], call[2]):
             return True
         if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
@@ -490,11 +578,18 @@ class ToolCalls:
 
     def _was_refused(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         if self.redact is not None:  # the denials are redacted, too
-            identity, name, arguments = self.redact(identity), self.redact(name), self.redact(arguments)
+            identity, name, arguments = (
+                self.redact(identity),
+                self.redact(name),
+                self.redact(arguments),
+            )
         return self._denials.has(identity, name, arguments)
 
-    def _note_repetition(self, key: str, name: str, arguments: Mapping[str, Any], source: str) -> str | None:
-        """Note that an open call is announced again, and check the rules for arguments that are new.
+    def _note_repetition(
+        self, key: str, name: str, arguments: Mapping[str, Any], source: str
+    ) -> str | None:
+        """Note that an open call is announced again, and check the rules for arguments that are
+        new.
 
         Return the key of the call, or None if the call is hidden.
         """
@@ -514,7 +609,9 @@ class ToolCalls:
         return key
 
     def _unhide_forbidden(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return whether it was."""
+        """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return
+        whether it was.
+        """
         judge = self._terms.judge
         if key not in self.table.hidden or judge is None or not judge.denies(name, arguments):
             return False
@@ -536,13 +633,16 @@ class ToolCalls:
             self.tool_result(next(iter(self.open)), UNANSWERED, True)
 
     def _count_turns(self, limit: int) -> None:
-        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
+        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit
+        (contract F10).
+        """
         if self._reply.number >= limit and not self.open:
             self._end.failed(f"{MAX_TURNS} ({limit})", {}, kind="limit", subtype="error_max_turns")
             self._finish()
 
     def count_cost(self, budget: float) -> None:
-        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows that is beyond it.
+        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows
+        that is beyond it.
 
         A turn that is over is over: the limit ends one that would go on (contract F10).
         """
@@ -553,8 +653,12 @@ class ToolCalls:
             self._end.failed(text, {}, kind="limit", subtype="error_max_budget_usd")
             self._finish()
 
-    def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
-        """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
+    def _forbidden(
+        self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = ""
+    ) -> None:
+        """The second line of defence: a call that must not run has begun, so the turn is stopped
+        (surface page).
+        """
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
         if self.redact is not None:
             identity, name, arguments, text = map(self.redact, (identity, name, arguments, text))

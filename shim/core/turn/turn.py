@@ -1,13 +1,15 @@
 """One turn: what a vendor says happened goes in as verbs, Claude's lines come out of the pen.
 
-A vendor's translator may be naive about the order of its verbs. What must be said on the way, and what may never be
-said, is decided here: one `init` first, blocks that never overlap, calls and results in pairs, one `result` last, and
-nothing behind it. Pure: no clock, no file, no randomness.
+A vendor's translator may be naive about the order of its verbs. What must be said on the way, and
+what may never be said, is decided here: one `init` first, blocks that never overlap, calls and
+results in pairs, one `result` last, and nothing behind it. Pure: no clock, no file, no randomness.
 
     machine     the states, and the one table of the ways between them
-    speech      text and thinking             reply      the reply that is open: usage, stop reason, what it said
+    speech      text and thinking             reply      the reply that is open: usage, stop reason,
+                what it said
     calls       tool calls and results        nested     the agents that a call runs
-    questions   permissions                   end        what is known of the end, until `result` makes the line
+    questions   permissions                   end        what is known of the end, until `result`
+                makes the line
 """
 
 from collections.abc import Callable, Mapping
@@ -38,18 +40,26 @@ Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and
 
 
 def part(path: str) -> Any:
-    """An attribute of one of an object's parts, read and set as the object's own; `path` is `part.name`."""
+    """An attribute of one of an object's parts, read and set as the object's own; `path` is
+    `part.name`.
+    """
     owner, _, name = path.rpartition(".")
-    return property(attrgetter(path), lambda turn, value: setattr(attrgetter(owner)(turn), name, value))
+    return property(
+        attrgetter(path), lambda turn, value: setattr(attrgetter(owner)(turn), name, value)
+    )
 
 
 class Turn:
-    """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all else is verbs.
+    """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all
+    else is verbs.
 
-    `text`, `say`, `tool_use`, `tool_result` and `message_end` are methods of the objects, which saves a call for each.
+    `text`, `say`, `tool_use`, `tool_result` and `message_end` are methods of the objects, which
+    saves a call for each.
     """
 
-    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, account: Account) -> None:
+    def __init__(
+        self, pen: Pen, terms: Terms, conversation: Conversation, account: Account
+    ) -> None:
         self.pen = pen
         self.conversation = conversation
         self.account = account
@@ -72,7 +82,8 @@ class Turn:
         self.closing = closing = Closing(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
-        self.waits: Failure | None = None  # why the vendor asks its model again, the last time it said so
+        # why the vendor asks its model again, the last time it said so
+        self.waits: Failure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
         self.open: dict[str, Call] = calls.open  # the calls without a result
         self.text = speech.text
@@ -92,7 +103,7 @@ class Turn:
             end=closing.conclude,
         )
 
-    # -- what the shell and the translators read ------------------------------------------------------------
+    # -- what the shell and the translators read ---------------------------------------------------
 
     state: State = part("machine.state")
     terms: Terms = part("opening.terms")
@@ -144,12 +155,14 @@ class Turn:
         """The answer, or what went wrong; "" before there is a result."""
         return "" if self.result is None else self.result.final_text
 
-    # -- who the vendor is --------------------------------------------------------------------------------
+    # -- who the vendor is -------------------------------------------------------------------------
 
     def started(self, **facts: Any) -> None:
-        """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode, slash_commands …
+        """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode,
+        slash_commands …
 
-        The first call that carries a session id says the `init` line; facts that come later are too late for it.
+        The first call that carries a session id says the `init` line; facts that come later are too
+        late for it.
         """
         session = facts.pop("session_id", None)
         if session and isinstance(session, str):
@@ -158,25 +171,32 @@ class Turn:
         if session and self.machine.state is NEW:
             self.machine.go(READY)
 
-    def answers(self, message: Message, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY) -> None:
-        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15).
+    def answers(
+        self, message: Message, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+    ) -> None:
+        """The user's message that this turn answers; `echo` says it again behind the init line
+        (contract C15).
 
-        `takes` gives what the vendor is given of it beside the text: known when it has said who it is.
+        `takes` gives what the vendor is given of it beside the text: known when it has said who it
+        is.
         """
         self.opening.message, self.opening.replays, self.opening.takes = message, echo, takes
-        if self.machine.state is not NEW:  # a child that stays had its session before the message, and init is said
+        # a child that stays had its session before the message, and init is said
+        if self.machine.state is not NEW:
             self.opening.user(message)
         self.pen.asked(message.text)
 
     def steered(self, message: Message) -> None:
-        """Another message was said to the vendor in the middle of this turn, whose result answers it too.
+        """Another message was said to the vendor in the middle of this turn, whose result answers
+        it too.
 
-        It is said again in front of the next reply, as the real claude does: by then the vendor has taken it.
+        It is said again in front of the next reply, as the real claude does: by then the vendor has
+        taken it.
         """
         self.opening.steered.append(message)
         self.pen.asked(message.text)
 
-    # -- replies ------------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
         if self.opening.steered:
@@ -194,7 +214,9 @@ class Turn:
         self.reply.facts(model, usage)
 
     def spent(self, usage: Usage, cost: float) -> None:
-        """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
+        """Usage and cost of a request that is no reply of this turn (one that failed, a
+        compaction).
+        """
         self.reply.count(usage)
         self.reply.cost += dollars(cost)
 
@@ -206,7 +228,9 @@ class Turn:
         self.speech.say(whole, THINKING)
 
     def text_snapshot(self, full: str, key: object = None) -> None:
-        """The block's text so far: says only what is new; a contradiction is counted, nothing is taken back."""
+        """The block's text so far: says only what is new; a contradiction is counted, nothing is
+        taken back.
+        """
         self.speech.snapshot(TEXT, full, key)
 
     def thinking_snapshot(self, full: str, key: object = None) -> None:
@@ -218,13 +242,19 @@ class Turn:
         self.speech.block_end()
 
     def retract(self) -> None:
-        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
+        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
+        said twice.
+        """
         self.speech.retract()
 
-    # -- calls --------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
-    def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
-        """Return the open call that a result with this id, name and arguments would belong to, or None."""
+    def find_call(
+        self, identity: object, name: str | None = None, arguments: object = None
+    ) -> Call | None:
+        """Return the open call that a result with this id, name and arguments would belong to, or
+        None.
+        """
         return self.calls.find_call(identity, name, arguments)
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
@@ -240,7 +270,9 @@ class Turn:
 
         One that is said behind this breaks no rule: it never ran.
         """
-        self.questions.denials.add(self.questions.denials.resolve_id(identity, name, arguments), name, arguments)
+        self.questions.denials.add(
+            self.questions.denials.resolve_id(identity, name, arguments), name, arguments
+        )
 
     def permission(
         self,
@@ -256,9 +288,9 @@ class Turn:
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
-        A permission request may show an open call with another name: `announced` are the name and arguments with which
-        the call was announced. `is_unique`: the adapter gives each open call an id of its own. `is_deferred`: the
-        call is written when its arguments are known.
+        A permission request may show an open call with another name: `announced` are the name and
+        arguments with which the call was announced. `is_unique`: the adapter gives each open call
+        an id of its own. `is_deferred`: the call is written when its arguments are known.
         """
         self.questions.permission(
             request,
@@ -276,22 +308,32 @@ class Turn:
         self.questions.defer(call, name)
 
     def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
+        """Write a call that arrived at the frontend's own server, if the call waited for its
+        arguments.
+        """
         self.questions.write_arrived_call(name, arguments)
 
     def end_deferral(self, call: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
         return self.questions.deferred.end(call)
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> None:
-        """Record that a permission was refused. `announced`: the frontend refused it itself and knows it (5.13).
+    def refused(
+        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+    ) -> None:
+        """Record that a permission was refused. `announced`: the frontend refused it itself and
+        knows it (5.13).
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
         self.questions.write_deferred(permission.call, permission.tool, permission.arguments)
         self.questions.denials.add(permission.call, permission.tool, permission.arguments)
         if not announced and self.machine.state is not CLOSED:
-            self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
+            self.system(
+                "permission_denied",
+                tool_name=permission.tool,
+                tool_use_id=permission.call,
+                message=message,
+            )
         self.calls.refused(permission.call, message, vendor_knows=vendor_knows)
 
     def corrected(self, permission: Permission, message: str) -> None:
@@ -303,16 +345,19 @@ class Turn:
         self.calls.forbid(call, reason)
 
     def child(self, parent: str, usage: Usage | None = None) -> Nested:
-        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
+        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
+        up.
+        """
         call = self.calls.open.get(parent)
         if call is not None:
             return self.nested.child(parent, call[0], usage)
         nested_call = self.nested.open.get(parent)
         if nested_call is not None:
             return self.nested.child(parent, nested_call.id, usage)
-        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)  # the call has ended
+        # the call has ended
+        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)
 
-    # -- beside the conversation --------------------------------------------------------------------------
+    # -- beside the conversation -------------------------------------------------------------------
 
     def system(self, subtype: str, **fields: Any) -> None:
         """A `system` line; it never closes a block."""
@@ -336,7 +381,9 @@ class Turn:
         )
 
     def compacted(self, trigger: str, before: int) -> None:
-        """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it had."""
+        """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it
+        had.
+        """
         self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
 
     def unknown(self, kind: object, sample: object = "") -> None:
@@ -347,10 +394,12 @@ class Turn:
         """The vendor said that it is alive; from now on in this turn it says so while it works."""
         self.beating = True
 
-    # -- the end ------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def ended(self, **facts: Any) -> None:
-        """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
+        """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
+        stop_reason …
+        """
         self.end.ended(facts)
 
     def failed(
@@ -363,7 +412,8 @@ class Turn:
         subtype: str | None = None,
         **facts: Any,
     ) -> None:
-        """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read off the text.
+        """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read
+        off the text.
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
@@ -374,7 +424,9 @@ class Turn:
         self.end.stopped(message, cause)
 
     def interrupted(self, **facts: Any) -> None:
-        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
+        its end.
+        """
         if self.machine.over:
             return
         self.end.interrupt(facts)
@@ -398,7 +450,9 @@ class Turn:
         self.end.paused = False
 
     def pause(self) -> None:
-        """The vendor may be done, and has no word for it: for a child that stays, a silence is the end."""
+        """The vendor may be done, and has no word for it: for a child that stays, a silence is the
+        end.
+        """
         self.end.paused = not self.machine.over
 
     def again(self) -> None:
@@ -417,12 +471,18 @@ class Turn:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         self.closing.close(child_exit, stderr)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool = False) -> Tried | None:
-        """Why the vendor said nothing, where another may be asked; None where this turn is the answer."""
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
+    ) -> Tried | None:
+        """Why the vendor said nothing, where another may be asked; None where this turn is the
+        answer.
+        """
         return self.closing.unanswered(child_exit, stderr, whatever=whatever)
 
     def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
-        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
+        R11).
+        """
         return self.closing.broke_off(child_exit, stderr)
 
     def fail_hard(self, reason: str) -> None:

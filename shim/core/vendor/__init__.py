@@ -1,1 +1,3 @@
-"""What a vendor is: its capabilities, its tools in Claude's words, its translator and the pump that feeds it."""
+"""What a vendor is: its capabilities, its tools in Claude's words, its translator and the pump that
+feeds it.
+"""

@@ -1,4 +1,6 @@
-"""Which allow rules a vendor cannot be told, and which keys of the settings have no effect: said in `init.shim`."""
+"""Which allow rules a vendor cannot be told, and which keys of the settings have no effect: said in
+`init.shim`.
+"""
 
 from collections.abc import Iterable
 
@@ -10,13 +12,18 @@ from shim.core.vendor.vendor import Request, Vendor
 PLAN = "plan"  # no rule allows a change in it, with the real claude neither
 
 
-def not_honoured(vendor: Vendor, policy: Policy, request: Request, unheeded: Iterable[str]) -> tuple[Unhonoured, ...]:
-    """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of this vendor.
+def not_honoured(
+    vendor: Vendor, policy: Policy, request: Request, unheeded: Iterable[str]
+) -> tuple[Unhonoured, ...]:
+    """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
+    this vendor.
 
     `unheeded` are `Settled.unheeded`.
     """
     rules = [
-        Unhonoured(str(rule), rule.source, reason) for rule in policy.allowed if (reason := _why(vendor, rule, request))
+        Unhonoured(str(rule), rule.source, reason)
+        for rule in policy.allowed
+        if (reason := _why(vendor, rule, request))
     ]
     keys = [
         Unhonoured(key, source, "only the real claude can honour it")
@@ -26,14 +33,22 @@ def not_honoured(vendor: Vendor, policy: Policy, request: Request, unheeded: Ite
 
 
 def _unhooked(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonoured]:
-    """The hooks of the settings that do not run before every tool: those that only talk, since others are refused."""
+    """The hooks of the settings that do not run before every tool: those that only talk, since
+    others are refused.
+    """
     if not policy.hooks or vendor.enforcement.own or vendor.program.plays:
         return []
     from shim.core.vendor.binding import unhooked
 
-    missed = [(hook.source, tools) for hook in policy.hooks if (tools := sorted(unhooked(vendor, hook, request)))]
+    missed = [
+        (hook.source, tools)
+        for hook in policy.hooks
+        if (tools := sorted(unhooked(vendor, hook, request)))
+    ]
     return [
-        Unhonoured("hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}")
+        Unhonoured(
+            "hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}"
+        )
         for source, tools in missed
     ]
 

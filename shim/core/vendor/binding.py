@@ -1,7 +1,9 @@
-"""Whether a vendor keeps the rules before a call runs; a turn whose rules it would not keep is refused.
+"""Whether a vendor keeps the rules before a call runs; a turn whose rules it would not keep is
+refused.
 
-A call that is stopped when it is seen may have run. So the vendor has to be told every rule that narrows, by its own
-flags and files, or it has to ask us before each call that the rule may be about.
+A call that is stopped when it is seen may have run. So the vendor has to be told every rule that
+narrows, by its own flags and files, or it has to ask us before each call that the rule may be
+about.
 """
 
 from shim.core.errors import ModeError
@@ -15,15 +17,16 @@ from shim.core.vendor.vendor import Request, Vendor
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# What changes or shows anything outside of the conversation. A hook about all tools has to be run before these.
+# What changes or shows anything outside of the conversation. A hook about all tools has to be run
+# before these.
 ACTING = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
 
 
 def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
     """ModeError for the first rule that the vendor would break.
 
-    `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen (`[vendors.X] late_denials`).
-    A hook of the settings is never run late.
+    `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
+    (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
     if vendor.enforcement.own or vendor.program.plays:
         return
@@ -34,12 +37,16 @@ def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> No
         if not keeps(vendor, rule, request):
             raise _refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
-    if policy.only is not None and not (vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)):
+    if policy.only is not None and not (
+        vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)
+    ):
         raise _refusal(vendor, "a choice of tools", chosen.source)
 
 
 def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
-    """ModeError for the first hook of the settings that cannot be run before each call that it is about."""
+    """ModeError for the first hook of the settings that cannot be run before each call that it is
+    about.
+    """
     if not policy.hooks:
         return
     from shim.core.claude.hooks.commands import names
@@ -47,7 +54,11 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
 
     for hook in policy.hooks:
         if hook.refusal:
-            trust = "start the real claude there once and trust the folder, " if hook.refusal == UNTRUSTED else ""
+            trust = (
+                "start the real claude there once and trust the folder, "
+                if hook.refusal == UNTRUSTED
+                else ""
+            )
             raise ModeError(
                 f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
@@ -63,7 +74,9 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
 
 
 def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozenset[str]:
-    """The tools that a hook is about, and that run without it; "mcp__" stands for those of all servers."""
+    """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
+    servers.
+    """
     if vendor.enforcement.hooked:
         return frozenset()
     from shim.core.claude.hooks.commands import about, names
@@ -72,7 +85,9 @@ def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozense
     if vendor.abilities.limits_tools:
         own -= {name for name in request.removed if vendor.own_names((name,))}
     concerned = {name for name in own if about(hook, name)}
-    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(Rule(MCP), request):
+    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(
+        Rule(MCP), request
+    ):
         concerned.add(MCP)
     return frozenset(concerned) - vendor.enforcement.asks(request)
 
@@ -107,8 +122,8 @@ def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
 def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     """Claude's names of the tools that a vendor is not to have.
 
-    A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents away whose calls
-    nobody sees.
+    A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
+    away whose calls nobody sees.
     """
     gone = set(policy.removed)
     if not (vendor.speaks or vendor.enforcement.own):
@@ -121,19 +136,29 @@ def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
 def unkept(vendor: Vendor, policy: Policy, request: Request) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
-        check(vendor, policy, request._replace(policy=policy, removed=removed(vendor, policy)), late=False)
+        check(
+            vendor,
+            policy,
+            request._replace(policy=policy, removed=removed(vendor, policy)),
+            late=False,
+        )
     except ModeError as error:
         return str(error)
     return ""
 
 
-def outdated(vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]) -> bool:
+def outdated(
+    vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
+) -> bool:
     """Whether a child that was told the rules `before` has to be told those of now by its start.
 
-    It need not where it asks before each call that a new rule is about; `asked` are the tools that it asks about.
+    It need not where it asks before each call that a new rule is about; `asked` are the tools that
+    it asks about.
     """
     lifted = any(rule not in now for rule in before)
-    return lifted or any(rule not in before and not concerned(vendor, rule) <= asked for rule in now)
+    return lifted or any(
+        rule not in before and not concerned(vendor, rule) <= asked for rule in now
+    )
 
 
 def _refusal(vendor: Vendor, rule: str, source: str) -> ModeError:

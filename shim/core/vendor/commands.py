@@ -1,6 +1,7 @@
 """What a child's output asks of the shell beside the bytes: commands.
 
-The pump gives them with the bytes, in the order in which they are to be carried out. They are frozen and hold no Turn.
+The pump gives them with the bytes, in the order in which they are to be carried out. They are
+frozen and hold no Turn.
 """
 
 from enum import Enum
@@ -11,7 +12,9 @@ from shim.core.reading.typed import NamedTuple
 
 
 class Ask(NamedTuple):
-    """The vendor asks whether a call may run: put the question to the frontend, give the vendor the answer."""
+    """The vendor asks whether a call may run: put the question to the frontend, give the vendor the
+    answer.
+    """
 
     permission: Permission
 
@@ -23,7 +26,9 @@ class TakeBack(NamedTuple):
 
 
 class Observe(NamedTuple):
-    """The frontend may have hooks for what happened; `last` is the last text of the turn, for its end."""
+    """The frontend may have hooks for what happened; `last` is the last text of the turn, for its
+    end.
+    """
 
     seen: tuple[Seen, ...]
     last: str = ""
@@ -36,13 +41,17 @@ class TellChild(NamedTuple):
 
 
 class Remember(NamedTuple):
-    """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the session elsewhere."""
+    """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the
+    session elsewhere.
+    """
 
     session: str | None
 
 
 class Expect(NamedTuple):
-    """From now on the child may be silent for as long as `timeout` allows (a key of the timeouts of the settings)."""
+    """From now on the child may be silent for as long as `timeout` allows (a key of the timeouts of
+    the settings).
+    """
 
     timeout: str
 

@@ -1,8 +1,10 @@
-"""Checks whether the promises of a vendor's profile hold for the installed version, and which turns depend on them.
+"""Checks whether the promises of a vendor's profile hold for the installed version, and which turns
+depend on them.
 
-A profile was measured with some versions of a program. Its promises are what these versions did: the program asks
-before a tool runs, and keeps permission modes and rules. Another program of the same name, or another major version,
-may not do this. Then the session is reported as unattended, and a turn that needs a promise is refused.
+A profile was measured with some versions of a program. Its promises are what these versions did:
+the program asks before a tool runs, and keeps permission modes and rules. Another program of the
+same name, or another major version, may not do this. Then the session is reported as unattended,
+and a turn that needs a promise is refused.
 """
 
 from shim.core.errors import PromiseError
@@ -15,15 +17,21 @@ LINE_CHARACTERS = 80  # so much of a program's output is quoted in an error
 
 
 def has_promises(vendor: Vendor) -> bool:
-    """Return whether a vendor's promises depend on the version. They do not if its profile names no tested versions."""
+    """Return whether a vendor's promises depend on the version. They do not if its profile names no
+    tested versions.
+    """
     return bool(vendor.version.tested) and not vendor.program.plays
 
 
 def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
-    """Return what a version means for the promises. `problem` is what was found instead of a version."""
+    """Return what a version means for the promises. `problem` is what was found instead of a
+    version.
+    """
     how = vendor.version
     if version is None:
-        return VersionCheck(None, distrust=f"the version of {vendor.name} is not recognised: {problem}")
+        return VersionCheck(
+            None, distrust=f"the version of {vendor.name} is not recognised: {problem}"
+        )
     if not how.has_tested_major(version):
         return VersionCheck(
             version,
@@ -52,11 +60,14 @@ def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
     return check._replace(distrust=reason, withdrawn=True)
 
 
-def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool) -> str:
+def find_promise(
+    vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool
+) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
 
-    `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run before calls. `late`: the
-    user accepts that in bypassPermissions the turn is stopped only after a forbidden call was seen.
+    `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run
+    before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
+    a forbidden call was seen.
     """
     if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
         return f"the permission mode {mode}"
@@ -75,7 +86,9 @@ def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, ho
 
 
 def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
-    """Return whether a mode starts the program with the same arguments as bypassPermissions, and without a judge."""
+    """Return whether a mode starts the program with the same arguments as bypassPermissions, and
+    without a judge.
+    """
     same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
     return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
 
@@ -92,7 +105,8 @@ def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> Promise
         )
     install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
     others = (
-        f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, and may run tools without asking"
+        f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, "
+        "and may run tools without asking"
     )
     return PromiseError(
         f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",

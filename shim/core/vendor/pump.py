@@ -1,7 +1,7 @@
 """The pump: a child's bytes in, Claude's bytes and commands for the shell out. Pure.
 
-It is the one place that reads what a Turn leaves for the shell. A driver carries the commands out and asks the Turn
-nothing.
+It is the one place that reads what a Turn leaves for the shell. A driver carries the commands out
+and asks the Turn nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +32,8 @@ from shim.core.vendor.commands import (
 )
 from shim.core.vendor.translation import Translation
 
-# Said into one turn: each is kept until it ends, since another child has to be told those that were not answered. Their
-# bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
+# Said into one turn: each is kept until it ends, since another child has to be told those that were
+# not answered. Their bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
 STEERED_MESSAGES = 64
 
 Known = tuple[str | None, bool]  # the vendor's session, and whether it can go on
@@ -42,11 +42,13 @@ Known = tuple[str | None, bool]  # the vendor's session, and whether it can go o
 class Pump:
     """The translation of a child, for a shell that serves that child.
 
-    `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what the pump of the child
-    before had told of the session.
+    `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what
+    the pump of the child before had told of the session.
     """
 
-    def __init__(self, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)) -> None:
+    def __init__(
+        self, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
+    ) -> None:
         self.translation = translation
         self.known = known
         self._saves_late = saves_late
@@ -88,14 +90,19 @@ class Pump:
         """Whether anything of the model's was said or done in this turn."""
         return self.turn.spoken
 
-    # -- a turn begins -------------------------------------------------------------------------------------
+    # -- a turn begins -----------------------------------------------------------------------------
 
     def begin(self, terms: Terms | None = None) -> None:
         """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.begin(terms)
 
     def answer(
-        self, message: Message, *, echo: bool, hooks: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+        self,
+        message: Message,
+        *,
+        echo: bool,
+        hooks: bool,
+        takes: Callable[[], Kinds] = lambda: TEXT_ONLY,
     ) -> None:
         """The turn answers `message`, of which the vendor `takes` more than its text.
 
@@ -108,11 +115,17 @@ class Pump:
 
     @property
     def steerable(self) -> bool:
-        """Whether a call of the turn runs, whose end the model hears together with a message, as the real one's does.
+        """Whether a call of the turn runs, whose end the model hears together with a message, as
+        the real one's does.
 
-        A message that comes while the model says its last words has a turn of its own; so has one beyond the limits.
+        A message that comes while the model says its last words has a turn of its own; so has one
+        beyond the limits.
         """
-        running = self._stage is Stage.RUNNING and bool(self.turn.open) and not (self.decided or self.finished)
+        running = (
+            self._stage is Stage.RUNNING
+            and bool(self.turn.open)
+            and not (self.decided or self.finished)
+        )
         few = len(self.steered) < STEERED_MESSAGES
         return running and few and sum(message.size for message in self.steered) < INBOUND_BYTES
 
@@ -145,7 +158,9 @@ class Pump:
         self.turn.terms = self.turn.terms._replace(tried=tried)
 
     def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
-        """Make ready for the same message once more, if the stream of its answer was cut; see `Translation.retry`."""
+        """Make ready for the same message once more, if the stream of its answer was cut; see
+        `Translation.retry`.
+        """
         ready = self.translation.retry(child_exit, stderr)
         if ready:
             self._restart()
@@ -154,7 +169,7 @@ class Pump:
     def _restart(self) -> None:
         self._stage, self._timeout = Stage.RUNNING, ""
 
-    # -- what the child says -------------------------------------------------------------------------------
+    # -- what the child says -----------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> Said:
         """The lines and the commands for a chunk of the child's stdout."""
@@ -185,10 +200,13 @@ class Pump:
         """What the child wrote about its run into a file; before `retry` and `close`."""
         self.translation.reported(report)
 
-    # -- what the frontend says ----------------------------------------------------------------------------
+    # -- what the frontend says --------------------------------------------------------------------
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> Said:
-        """Record that a permission was refused. `announced`: the frontend refused it itself and knows it.
+    def refused(
+        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+    ) -> Said:
+        """Record that a permission was refused. `announced`: the frontend refused it itself and
+        knows it.
 
         `vendor_knows`: the vendor receives the denial before the call runs.
         """
@@ -196,7 +214,9 @@ class Pump:
         return self._taken()
 
     def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> Said:
-        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
+        """Write a call that arrived at the frontend's own server, if the call waited for its
+        arguments.
+        """
         self.turn.write_arrived_call(tool, arguments)
         return self._taken()
 
@@ -212,7 +232,7 @@ class Pump:
     def interrupt(self) -> None:
         self.translation.interrupt()
 
-    # -- the end -------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def stop(self, reason: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
@@ -232,7 +252,8 @@ class Pump:
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
-        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child.
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
+        child.
 
         The commands of an end are carried out before its lines are said.
         """
@@ -245,7 +266,8 @@ class Pump:
         return self.translation.finish(), self._last(last)
 
     def settle_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
-        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is its result.
+        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
+        its result.
 
         `notice` are the fields of an `informational` system line before the result.
         """
@@ -266,15 +288,19 @@ class Pump:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
         return self.refuse(error), (Remember(self._session()),)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False) -> Tried | None:
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    ) -> Tried | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
         return self.translation.unanswered(child_exit, stderr, whatever=whatever)
 
     def waits(self, stderr: str) -> Failure:
-        """What the vendor asks its model again for, by its own words or by what it printed on stderr."""
+        """What the vendor asks its model again for, by its own words or by what it printed on
+        stderr.
+        """
         return self.turn.waits or classify(stderr)
 
-    # -- commands ------------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
     def _taken(self) -> Said:
         return self.translation.pen.take(), self._commands()
@@ -289,15 +315,20 @@ class Pump:
     def _commands(self) -> Commands:
         """What the Turn wants done, and what has changed since the last time."""
         translation, turn = self.translation, self.translation.turn
-        if turn is not self._turn:  # the child began another one by itself, and may have ended it already
+        # the child began another one by itself, and may have ended it already
+        if turn is not self._turn:
             self._turn, self._stage = turn, Stage.RUNNING
         if translation.finished and turn.sealed:
             stage = Stage.FINISHED
-        elif turn.settled or translation.finished:  # a passed result may have lines beside it, then its terminator
+        elif (
+            turn.settled or translation.finished
+        ):  # a passed result may have lines beside it, then its terminator
             stage = Stage.SETTLED
         else:
             stage = Stage.PAUSED if turn.paused else Stage.RUNNING
-        timeout = "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
+        timeout = (
+            "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
+        )
         known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
         changed = stage is not self._stage or timeout != self._timeout or known != self.known
         lines, taken_back = translation.outgoing(), translation.taken_back()

@@ -1,4 +1,6 @@
-"""Names of vendors: a prefix `VENDOR:MODEL`, a list in SHIM_VENDOR (surface page, The vendor of a turn)."""
+"""Names of vendors: a prefix `VENDOR:MODEL`, a list in SHIM_VENDOR (surface page, The vendor of a
+turn).
+"""
 
 from collections.abc import Collection
 
@@ -10,7 +12,9 @@ MODEL_CHARACTERS = 200
 
 
 class Routed(NamedTuple):
-    """A model's name without its prefix, and the vendor of the prefix. None stands for a missing part."""
+    """A model's name without its prefix, and the vendor of the prefix. None stands for a missing
+    part.
+    """
 
     vendor: str | None
     model: str | None
@@ -24,8 +28,8 @@ def listed(text: str) -> tuple[str, ...]:
 def routed(model: str | None, vendors: Collection[str]) -> Routed:
     """Split a model's name. `vendors` are the names that count as a prefix.
 
-    `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of the vendor that
-    answers, and so is `x:32b`, because no vendor is called x.
+    `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of
+    the vendor that answers, and so is `x:32b`, because no vendor is called x.
     """
     prefix, colon, rest = (model or "").partition(":")
     if colon and not prefix:
@@ -39,7 +43,9 @@ def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     """The model's name for a running conversation. ValueError if the prefix names another vendor."""
     named, rest = routed(model, vendors)
     if named not in (None, vendor):
-        raise ValueError(f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one")
+        raise ValueError(
+            f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one"
+        )
     return rest
 
 

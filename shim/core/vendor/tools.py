@@ -1,7 +1,8 @@
 """A vendor's tools in Claude's words: names and arguments, as tables.
 
-A vendor module holds one table, its tool's name → `Tool`. Tools that are not in the table pass through with their
-own name and arguments. Most entries are a rename; the few that need two fields at once name a function below.
+A vendor module holds one table, its tool's name → `Tool`. Tools that are not in the table pass
+through with their own name and arguments. Most entries are a rename; the few that need two fields
+at once name a function below.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +17,8 @@ Reshape = Callable[[Arguments], tuple[str, Arguments]]
 class Tool:
     """One tool: Claude's `name`, and how its arguments become Claude's.
 
-    rename   their key → Claude's key; keys that are not named keep their name. What is said under two keys: a list
+    rename   their key → Claude's key; keys that are not named keep their name. What is said under
+             two keys: a list
     only     drop every key that `rename` does not name (vendors that print their internals)
     drop     keys that Claude's tool does not have
     convert  Claude's key → function of the value
@@ -44,8 +46,11 @@ class Tool:
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
-        # Without these an argument needs no second look: most calls go through as they are, not even copied.
-        self.touched = None if only or extra or reshape else frozenset((*self.rename, *drop, *self.convert))
+        # Without these an argument needs no second look: most calls go through as they are, not
+        # even copied.
+        self.touched = (
+            None if only or extra or reshape else frozenset((*self.rename, *drop, *self.convert))
+        )
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
@@ -53,7 +58,9 @@ class Tool:
         if self.only:
             claude = {rename[key]: value for key, value in arguments.items() if key in rename}
         else:
-            claude = {rename.get(key, key): value for key, value in arguments.items() if key not in drop}
+            claude = {
+                rename.get(key, key): value for key, value in arguments.items() if key not in drop
+            }
         if len(claude) < len(arguments):
             claude |= self._said_twice(arguments)
         for key, convert in self.convert.items():
@@ -64,10 +71,12 @@ class Tool:
         return self.reshape(claude) if self.reshape else (self.name, claude)
 
     def _said_twice(self, arguments: Arguments) -> Arguments:
-        """Claude's arguments that a call says under several keys, with different values: a list of all of them.
+        """Claude's arguments that a call says under several keys, with different values: a list of
+        all of them.
 
-        Which one the vendor's tool reads depends on its version. A list is no path and no command, so that no rule and
-        no mode takes one value for what the call does, and whoever is asked sees them all.
+        Which one the vendor's tool reads depends on its version. A list is no path and no command,
+        so that no rule and no mode takes one value for what the call does, and whoever is asked
+        sees them all.
         """
         said: dict[str, list[Any]] = {}
         for key, value in arguments.items():
@@ -82,7 +91,9 @@ Tools = Mapping[str, Tool]
 
 
 def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
-    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`, whatever the tool."""
+    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`, whatever
+    the tool.
+    """
     tool = tools.get(name)
     if not isinstance(arguments, dict):
         if arguments is not None:
@@ -108,15 +119,19 @@ def claude_names(tools: Tools, names: object) -> list[str]:
 
 
 def vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
-    """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left out."""
+    """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left
+    out.
+    """
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
 
 
-def own_arguments(tools: Tools, name: str, own: Mapping[str, Any], changed: Mapping[str, Any]) -> Arguments | None:
+def own_arguments(
+    tools: Tools, name: str, own: Mapping[str, Any], changed: Mapping[str, Any]
+) -> Arguments | None:
     """Changed arguments of a call in the vendor's words; None when its table cannot say them.
 
-    `own` is the call as the vendor made it, `changed` are Claude's arguments as the frontend wants them. What comes
-    out is translated again and must say exactly what was wanted.
+    `own` is the call as the vendor made it, `changed` are Claude's arguments as the frontend wants
+    them. What comes out is translated again and must say exactly what was wanted.
     """
     tool = tools.get(name)
     if tool is None:
@@ -127,7 +142,9 @@ def own_arguments(tools: Tools, name: str, own: Mapping[str, Any], changed: Mapp
         if claude.get(key, _MISSING) == changed.get(key, _MISSING):
             continue
         names = [theirs for theirs, ours in tool.rename.items() if ours == key]
-        theirs = next((each for each in names if each in own), names[0] if names and key not in own else key)
+        theirs = next(
+            (each for each in names if each in own), names[0] if names and key not in own else key
+        )
         result.pop(theirs, None)
         if key in changed:
             convert = tool.convert.get(key)
@@ -156,7 +173,7 @@ def absolute(arguments: Arguments, cwd: str) -> Arguments:
     return arguments
 
 
-# -- the functions that tables name -------------------------------------------------------------------------------
+# -- the functions that tables name ----------------------------------------------------------------
 
 
 def milliseconds(seconds: Any) -> Any:
@@ -170,7 +187,9 @@ def one_based(line: Any) -> Any:
 
 
 def edits(old: str, new: str, every: str = "") -> Reshape:
-    """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's keys in an item."""
+    """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's
+    keys in an item.
+    """
 
     def reshape(arguments: Arguments) -> tuple[str, Arguments]:
         items = arguments.pop("edits", None)
@@ -204,7 +223,9 @@ def todos(items: Any) -> Any:
             return items
         content = item.get("content", "")
         status = str(item.get("status", "pending")).removeprefix("TODO_STATUS_").lower()
-        claude.append({"content": content, "status": status, "activeForm": item.get("activeForm", content)})
+        claude.append(
+            {"content": content, "status": status, "activeForm": item.get("activeForm", content)}
+        )
     return claude
 
 

@@ -1,4 +1,6 @@
-"""The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate` feed it."""
+"""The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate`
+feed it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +20,8 @@ from shim.core.vendor.translator import Translator
 if TYPE_CHECKING:
     from shim.core.turn.terms import Pen
 
-# Events that make a person or a program act. They are never believed from a repaired line (threats: forged lines).
+# Events that make a person or a program act. They are never believed from a repaired line (threats:
+# forged lines).
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
@@ -34,7 +37,8 @@ def guarded(turn: Turn) -> Turn:
 class Translation:
     """One child's output on its way to the frontend.
 
-    `feed` takes chunks of any size, `close` takes how the child ended; both give back whole lines to write.
+    `feed` takes chunks of any size, `close` takes how the child ended; both give back whole lines
+    to write.
     """
 
     def __init__(
@@ -49,7 +53,8 @@ class Translation:
     ) -> None:
         """`previous` is the last turn of another child of the same conversation.
 
-        A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that `aside` opens.
+        A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that
+        `aside` opens.
         """
         self.pen = pen
         self.account = Account()
@@ -79,11 +84,14 @@ class Translation:
 
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
-        self._pump(self.split(chunk))  # no name for the lines: a large one is gone before what it said is joined
+        # no name for the lines: a large one is gone before what it said is joined
+        self._pump(self.split(chunk))
         return self.pen.take()
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """The lines that a chunk of the child's stdout completes; lines that were too long are counted."""
+        """The lines that a chunk of the child's stdout completes; lines that were too long are
+        counted.
+        """
         lines = self._lines.feed(chunk)
         if self._lines.skipped:
             self._count_skipped()
@@ -105,11 +113,14 @@ class Translation:
         return self.pen.take()
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
-        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
+        child.
+        """
         return self._end(child_exit, self._last(child_exit, stderr))
 
     def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
-        """Make ready for the same message once more, if the stream of its answer was cut (Yume's R11).
+        """Make ready for the same message once more, if the stream of its answer was cut (Yume's
+        R11).
 
         `stderr` is None for a child that stays. Where this gives back False, `close` may follow.
         """
@@ -126,10 +137,14 @@ class Translation:
             self._read_by(self._translator.anew(turn))
         return True
 
-    def unanswered(self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False) -> Tried | None:
-        """Why the child did not answer, where another vendor may be asked; `close` may follow where this is None.
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    ) -> Tried | None:
+        """Why the child did not answer, where another vendor may be asked; `close` may follow where
+        this is None.
 
-        `stderr` is None for a child that stays; otherwise its stdout is read to the end first. `whatever` the cause is.
+        `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
+        `whatever` the cause is.
         """
         said = "" if stderr is None else self._last(child_exit, stderr)
         return self.turn.unanswered(child_exit, said, whatever=whatever)
@@ -140,7 +155,9 @@ class Translation:
         self._count_skipped()
 
     def _last(self, child_exit: Exit | None, stderr: str) -> str:
-        """Read what is left of stdout, once; gives back the part of stderr that may be the reason for a failure."""
+        """Read what is left of stdout, once; gives back the part of stderr that may be the reason
+        for a failure.
+        """
         if self._read is not None:
             return self._read
         self._pump_rest()
@@ -164,7 +181,9 @@ class Translation:
         self.turn.settle()
 
     def reported(self, report: Mapping[str, Any]) -> None:
-        """What the child wrote about its run into a file (`vendor.Report`); before `close` and `retry`."""
+        """What the child wrote about its run into a file (`vendor.Report`); before `close` and
+        `retry`.
+        """
         self._translator.report = dict(report)
 
     def finish(self) -> bytes:
@@ -172,7 +191,9 @@ class Translation:
         return self._end(None, "")
 
     def begin(self, terms: Terms | None = None) -> None:
-        """The next turn of the same child; its account counts the lines that were skipped since the last turn."""
+        """The next turn of the same child; its account counts the lines that were skipped since the
+        last turn.
+        """
         self.account.forget()
         if self._skipped:
             self.account.repaired("late_event", self._skipped_first, self._skipped)
@@ -180,11 +201,15 @@ class Translation:
         self._translator.begin(self.turn.next(terms))
 
     def anew(self) -> None:
-        """Another child continues the turn: what the last child left unfinished is not joined to its first line."""
+        """Another child continues the turn: what the last child left unfinished is not joined to
+        its first line.
+        """
         self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
 
     def skip(self, chunk: bytes) -> None:
-        """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be refused."""
+        """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
+        refused.
+        """
         late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
         if late and not self._skipped:
             self._skipped_first = late[0]
@@ -255,7 +280,8 @@ class Translation:
         account.line = b""
 
     def _repair(self, raw: bytes) -> bool:
-        """Read a line that is not one JSON value; True while an unfinished value waits for the next line.
+        """Read a line that is not one JSON value; True while an unfinished value waits for the next
+        line.
 
         What a repair yields is believed only where it may be the vendor's.
         """
@@ -280,7 +306,9 @@ class Translation:
             self._malformed(error)
 
     def _odd(self, event: object) -> None:
-        """A value without a known type. A list of events (the `json` format of some vendors) is read event by event."""
+        """A value without a known type. A list of events (the `json` format of some vendors) is
+        read event by event.
+        """
         bare, given = self._translator.untyped, event if isinstance(event, list) else []
         items = [item for item in given if isinstance(item, dict) and (bare or "type" in item)]
         if items and (bare or len(items) == len(given)):
@@ -315,10 +343,14 @@ class Translation:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind is None:
             return self._translator.untyped and isinstance(event, dict)
-        return isinstance(kind, str) and (self._overridden or kind in self._translator.handlers or kind in _CONTROL)
+        return isinstance(kind, str) and (
+            self._overridden or kind in self._translator.handlers or kind in _CONTROL
+        )
 
     def _believable(self, event: object) -> bool:
-        """Whether an object out of a broken line may be an event of this session: never a control message."""
+        """Whether an object out of a broken line may be an event of this session: never a control
+        message.
+        """
         if not isinstance(event, dict) or not self._known(event) or event.get("type") in _CONTROL:
             return False
         session = event.get("session_id")

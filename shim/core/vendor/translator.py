@@ -11,15 +11,19 @@ Event = dict[str, Any]
 
 
 class Translator:
-    """Turns a vendor's events into verbs of the Turn. One per child; `turn` is the turn that is running.
+    """Turns a vendor's events into verbs of the Turn. One per child; `turn` is the turn that is
+    running.
 
-    A subclass has one method `on_<type>` per event type. It may define `line(raw) -> raw | None`, a byte test
-    before parsing (None: skip, or remembered by itself), and override `feed` where `type` is not the key or the
-    next event matters. It never builds Claude's lines and never ends the stream.
+    A subclass has one method `on_<type>` per event type. It may define `line(raw) -> raw | None`, a
+    byte test before parsing (None: skip, or remembered by itself), and override `feed` where `type`
+    is not the key or the next event matters. It never builds Claude's lines and never ends the
+    stream.
     """
 
-    noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
-    untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
+    # how stderr lines begin that never are the reason of a failure
+    noise: ClassVar[tuple[str, ...]] = ()
+    # whether its events have no type that tells them from other objects
+    untyped: ClassVar[bool] = False
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
     _handler_names: ClassVar[tuple[str, ...]] = ()
 
@@ -31,9 +35,12 @@ class Translator:
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         self.turn = turn
         self.partial = partial
-        self.outbox: list[bytes] = []  # lines for a child that listens, where the vendor asks more than permissions
-        self.report: Event | None = None  # what the child wrote into a file for us, once it has ended
-        self.asked = True  # False until the frontend has said something, where it talks to the child itself
+        # lines for a child that listens, where the vendor asks more than permissions
+        self.outbox: list[bytes] = []
+        # what the child wrote into a file for us, once it has ended
+        self.report: Event | None = None
+        # False until the frontend has said something, where it talks to the child itself
+        self.asked = True
         self.handlers: dict[object, Callable[[Event], None]] = {
             name.removeprefix("on_"): getattr(self, name) for name in self._handler_names
         }
@@ -47,7 +54,8 @@ class Translator:
             handler(event)
 
     def unread(self, event: Event) -> "Translator":
-        """An event without a handler. Gives back who reads on: itself, or the translator of another dialect.
+        """An event without a handler. Gives back who reads on: itself, or the translator of another
+        dialect.
 
         That one is to read the event, and what follows it.
         """
@@ -77,9 +85,11 @@ class Translator:
         """The child's output is at its end: turn the last state into an outcome, if it was one."""
 
     def next_turn(self) -> None:
-        """The vendor begins a turn: another one of the same stream, if it has ended the last or its result is said.
+        """The vendor begins a turn: another one of the same stream, if it has ended the last or its
+        result is said.
 
-        That we are stopping the last one is no end yet: a vendor may begin what it was told to stop.
+        That we are stopping the last one is no end yet: a vendor may begin what it was told to
+        stop.
         """
         if self.turn.settled or self.turn.state is CLOSED:
             self.turn.finish()
@@ -95,9 +105,11 @@ STREAMED_BLOCKS = 1000  # of one reply
 
 
 class StreamedTranslator(Translator):
-    """Of a vendor that streams a block and then says it whole: what was streamed of it is not said again.
+    """Of a vendor that streams a block and then says it whole: what was streamed of it is not said
+    again.
 
-    `_streamed` are the open reply's streamed blocks, as (kind, key); a subclass counts `_key` up where a block begins.
+    `_streamed` are the open reply's streamed blocks, as (kind, key); a subclass counts `_key` up
+    where a block begins.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -121,7 +133,9 @@ class StreamedTranslator(Translator):
         for position, (streamed, key) in enumerate(self._streamed):
             if streamed == kind:
                 del self._streamed[position]
-                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
+                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(
+                    whole, key
+                )
                 self.turn.block_end()
                 return
         self.turn.say(whole, kind)

@@ -1,8 +1,9 @@
-"""What a vendor's program is asked: its version and whether that was tried, its models, and whether it has a login.
+"""What a vendor's program is asked: its version and whether that was tried, its models, and whether
+it has a login.
 
-A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07` compare alike, and what
-stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a preview is nearer to what it is a
-preview of than to what came before.
+A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07`
+compare alike, and what stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not
+count: a preview is nearer to what it is a preview of than to what came before.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ ANSWER_CHARACTERS = 4000  # characters that a pattern sees
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
 NUMBERS = 8  # of one
 DIGITS = 18  # of one number
-# What most programs print, alone or behind their name; a text, because a pattern is compiled only where one is asked.
+# What most programs print, alone or behind their name; a text, because a pattern is compiled only
+# where one is asked.
 USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
 # Colours and other escape sequences: some programs also print them to a pipe.
 ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
@@ -27,7 +29,8 @@ MOST_MODELS = 500  # of one program: a frontend shows them all
 class VersionCheck(NamedTuple):
     """What the version of the installed program means for the promises of its profile.
 
-    A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that it keeps a rule.
+    A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that
+    it keeps a rule.
 
     version   the version, or None if it was not recognised
     note      a remark about a version whose promises hold, such as "newer than tested", or ""
@@ -44,9 +47,9 @@ class VersionCheck(NamedTuple):
 class VersionProbe(NamedTuple):
     """How a vendor's program is asked for its version, and which versions were tried.
 
-    `args` are the arguments of the question. `regex` finds the version in what it answers: its first group, or all
-    that it matches; `^` and `$` are the ends of a line. `tested` is a range, conditions with commas between them
-    (`>=0.169,<0.170`); "" where none was.
+    `args` are the arguments of the question. `regex` finds the version in what it answers: its
+    first group, or all that it matches; `^` and `$` are the ends of a line. `tested` is a range,
+    conditions with commas between them (`>=0.169,<0.170`); "" where none was.
     """
 
     args: tuple[str, ...] = ("--version",)
@@ -77,17 +80,23 @@ class VersionProbe(NamedTuple):
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:
-        """Return whether a version has the first number of a tested version. A range may have no upper bound."""
+        """Return whether a version has the first number of a tested version. A range may have no
+        upper bound.
+        """
         numbers = numbers_of(version)
         if not numbers:
             return False
-        return all(_allows_major(numbers[0], sign, bound) for sign, bound in conditions(self.tested))
+        return all(
+            _allows_major(numbers[0], sign, bound) for sign, bound in conditions(self.tested)
+        )
 
 
 class ModelProbe(NamedTuple):
-    """How a vendor's program is asked for the models that it can be told; () where it has no such list.
+    """How a vendor's program is asked for the models that it can be told; () where it has no such
+    list.
 
-    `regex` finds one in each line of the answer: its groups with slashes between them, or all that it matches.
+    `regex` finds one in each line of the answer: its groups with slashes between them, or all that
+    it matches.
     """
 
     args: tuple[str, ...] = ()
@@ -105,9 +114,9 @@ class ModelProbe(NamedTuple):
 class LoginProbe(NamedTuple):
     """How a vendor's program is asked, free of charge, whether it has a login; its stdin is empty.
 
-    `args` are its arguments, and `refusal` matches its words for a missing login in a line that it prints; "" where
-    there is no such question. `environment` are variables for it. `unless` says when it runs without a login all the
-    same; "" where it never does.
+    `args` are its arguments, and `refusal` matches its words for a missing login in a line that it
+    prints; "" where there is no such question. `environment` are variables for it. `unless` says
+    when it runs without a login all the same; "" where it never does.
     """
 
     args: tuple[str, ...] = ()
@@ -145,14 +154,20 @@ _DIGITS = "0123456789"
 
 
 def conditions(text: str) -> list[tuple[str, Numbers]]:
-    """The conditions of a range, as (sign, numbers). ValueError names a part that is not a condition."""
+    """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
+    condition.
+    """
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     found = []
     for part in parts:
         sign = next((sign for sign in SIGNS if part.startswith(sign)), "")
         bound = part[len(sign) :].strip()
         numbers = bound.replace("-", ".").split(".")
-        if not sign or len(parts) > CONDITIONS or not all(one.isascii() and one.isdigit() for one in numbers):
+        if (
+            not sign
+            or len(parts) > CONDITIONS
+            or not all(one.isascii() and one.isdigit() for one in numbers)
+        ):
             raise ValueError(part)
         found.append((sign, numbers_of(bound)))
     return found
@@ -160,12 +175,18 @@ def conditions(text: str) -> list[tuple[str, Numbers]]:
 
 def newest(text: str) -> str:
     """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
-    ends = [part.strip().lstrip("<>= ") for part in text.split(",") if part.strip().startswith(("<", "=="))]
+    ends = [
+        part.strip().lstrip("<>= ")
+        for part in text.split(",")
+        if part.strip().startswith(("<", "=="))
+    ]
     return ends[0] if ends else ""
 
 
 def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
-    """Return whether a version with this first number can meet a condition. `<2.0` excludes every 2."""
+    """Return whether a version with this first number can meet a condition. `<2.0` excludes every
+    2.
+    """
     if sign == "==":
         return major == bound[0]
     if sign in (">=", ">"):
@@ -177,7 +198,13 @@ def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
 
 def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
     one, other = _padded(numbers, bound), _padded(bound, numbers)
-    return {">=": one >= other, "<=": one <= other, ">": one > other, "<": one < other, "==": one == other}[sign]
+    return {
+        ">=": one >= other,
+        "<=": one <= other,
+        ">": one > other,
+        "<": one < other,
+        "==": one == other,
+    }[sign]
 
 
 def _padded(numbers: Numbers, beside: Numbers) -> Numbers:

@@ -1,4 +1,5 @@
-"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure. No command line is a mistake.
+"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure. No command line is a
+mistake.
 
 yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--resume ID] …
 """
@@ -10,8 +11,9 @@ from shim.core.claude.argv.unknown import find_permission_flag
 from shim.core.reading.typed import NamedTuple
 
 MODE_FLAG = "--permission-mode"
-# Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch. What is not in the
-# table takes the next word unless that is a flag. Each is known in camelCase too, as `--historyFile` is.
+# Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch.
+# What is not in the table takes the next word unless that is a flag. Each is known in camelCase
+# too, as `--historyFile` is.
 FLAGS: dict[str, str | None] = {
     "--provider": "provider",
     "--model": "model",
@@ -33,7 +35,8 @@ FLAGS: dict[str, str | None] = {
     "--help": None,
     "-h": None,
 }
-TEXTS = ("--prompt", "--append-system-prompt")  # they take the next word, even one that begins with a dash
+# they take the next word, even one that begins with a dash
+TEXTS = ("--prompt", "--append-system-prompt")
 
 # Provider → vendor. The name of a vendor stands for itself.
 PROVIDERS = {"openai": "codex", "anthropic": "claude", "google": "gemini", "github": "copilot"}
@@ -87,7 +90,9 @@ class Call(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Call:
-    """Parse the words after the program's name. An unknown flag is noted, and skipped with its value."""
+    """Parse the words after the program's name. An unknown flag is noted, and skipped with its
+    value.
+    """
     words = list(arguments)
     command = words.pop(0) if words and words[0] in COMMANDS else ""
     found: dict[str, str] = {}
@@ -125,7 +130,9 @@ def parse(arguments: Sequence[str]) -> Call:
     return _finished(command, found, others, switches, notes)
 
 
-def _finished(command: str, found: dict[str, str], others: list[str], switches: set[str], notes: list[str]) -> Call:
+def _finished(
+    command: str, found: dict[str, str], others: list[str], switches: set[str], notes: list[str]
+) -> Call:
     if switches & {"--version", "-v"}:
         command = "version"
     elif switches & {"--help", "-h"}:
@@ -135,9 +142,13 @@ def _finished(command: str, found: dict[str, str], others: list[str], switches: 
         if others and not found.get("prompt"):
             found["prompt"] = " ".join(others)
         if found.get("protocol", PROTOCOL) != PROTOCOL:
-            notes.append(f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL}")
+            notes.append(
+                f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL}"
+            )
         if found.get("format", "stream-json") != "stream-json":
-            notes.append(f"--output-format {found['format'][:20]} is not there; this is stream-json")
+            notes.append(
+                f"--output-format {found['format'][:20]} is not there; this is stream-json"
+            )
     return Call(command=command, words=tuple(others), notes=tuple(notes), **found)
 
 

@@ -1,13 +1,16 @@
-"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section 1).
+"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section
+1).
 
-    {"type":"user","content":…}                              a message; `message` as Claude has it is read too
+    {"type":"user","content":…}                              a message; `message` as Claude has it
+                                                             is read too
     {"type":"interrupt"}                                      stops the turn that runs
     {"type":"set_permission_mode","mode":…}                   from now on, in its names or Claude's
-    {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of its `tool_use` line
+    {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of
+                                                              its `tool_use` line
 
-A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS. One that comes
-before the vendor's question is kept for it. `$`, the older end
-of a message, is heard and means nothing. A frame that cannot be read is skipped with a word on stderr.
+A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS.
+One that comes before the vendor's question is kept for it. `$`, the older end of a message, is
+heard and means nothing. A frame that cannot be read is skipped with a word on stderr.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +21,14 @@ from shim.core.claude.control.wishes import Chosen, Decided, Interrupt, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, read_line, read_message
-from shim.core.claude.permissions import CLOSED_STREAM, QUESTION, RULED, UNASKED, Decision, Permission
+from shim.core.claude.permissions import (
+    CLOSED_STREAM,
+    QUESTION,
+    RULED,
+    UNASKED,
+    Decision,
+    Permission,
+)
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
@@ -27,7 +37,8 @@ from shim.core.yume.words import yume_mode
 
 # Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
 APPROVAL_SECONDS = 600.0
-EARLY_APPROVALS = 1000  # approvals that came before the vendor asked: the frontend has seen the call already
+# approvals that came before the vendor asked: the frontend has seen the call already
+EARLY_APPROVALS = 1000
 UNANSWERED = "Nobody approved this call in time."
 DENIED = "The call was denied."
 UNANSWERABLE = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
@@ -46,7 +57,13 @@ class YumeControl(Control):
     patience = APPROVAL_SECONDS
 
     def __init__(
-        self, facts: Facts, mint: Callable[[], str], now: Callable[[], str], pen: YumePen, *, unattended: bool
+        self,
+        facts: Facts,
+        mint: Callable[[], str],
+        now: Callable[[], str],
+        pen: YumePen,
+        *,
+        unattended: bool,
     ) -> None:
         """`unattended`: the vendor runs its tools and never asks."""
         super().__init__(facts, mint, now)
@@ -61,7 +78,7 @@ class YumeControl(Control):
         """Nothing: the pen writes all lines."""
         return self._pen.take()
 
-    # -- what the frontend says ---------------------------------------------------------------------------
+    # -- what the frontend says --------------------------------------------------------------------
 
     def receive(self, raw: bytes) -> list[Wish]:
         if raw.strip() in (b"", b"$"):
@@ -97,10 +114,16 @@ class YumeControl(Control):
     def _choose(self, name: object) -> list[Wish]:
         mode, asks, known = yume_mode(name)
         if not known:
-            self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
+            self._complain(
+                f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default",
+                "",
+            )
         if asks and not self.facts.serving.asks:
-            self._complain(  # an unattended vendor is refused by its next turn, if no other vendor answers
-                "it asks nobody here" + ("" if self.facts.serving.unattended else "; it keeps to its own default"), ""
+            # an unattended vendor is refused by its next turn, if no other vendor answers
+            self._complain(
+                "it asks nobody here"
+                + ("" if self.facts.serving.unattended else "; it keeps to its own default"),
+                "",
             )
         self.facts.mode, self.facts.prompts = mode, asks
         return [Chosen("mode", mode)]
@@ -126,7 +149,7 @@ class YumeControl(Control):
         denial = Decision(False, message=message or STOPPED, interrupt=not message)
         return [Decided(it, denial) for it in asked.values()]
 
-    # -- what we ask --------------------------------------------------------------------------------------
+    # -- what we ask -------------------------------------------------------------------------------
 
     def ask(self, permission: Permission) -> Decision | None:
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
@@ -137,17 +160,25 @@ class YumeControl(Control):
             return Decision(False, message=hook.reason, announced=False)
         ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
-            return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+            return Decision(
+                False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
+            )
         if permission.tool == QUESTION:
             return Decision(False, message=UNANSWERABLE, announced=False)
         changed = None if shown == permission.arguments else shown
-        if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):  # a person approves every other call
+        # a person approves every other call
+        if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):
             return Decision(True, changed=changed)
-        if not self.facts.prompts or self.facts.mode == "dontAsk" or changed is not None:  # Yume shows no other input
-            return Decision(False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False)
+        # Yume shows no other input
+        if not self.facts.prompts or self.facts.mode == "dontAsk" or changed is not None:
+            return Decision(
+                False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False
+            )
         size = len(dump(permission.arguments))
         if size > self._pen.room:
-            return Decision(False, message=f"The call is too large to be asked about ({size} bytes).")
+            return Decision(
+                False, message=f"The call is too large to be asked about ({size} bytes)."
+            )
         if (early := self._early.pop(permission.call, None)) is not None:
             self._decide(permission.call)
             return early
@@ -168,7 +199,7 @@ class YumeControl(Control):
         self._decide(permission.call)
         return Decision(False, message=UNANSWERED)
 
-    # -- what Claude's frontends are told and Yume is not ---------------------------------------------------
+    # -- what Claude's frontends are told and Yume is not ------------------------------------------
 
     def end(self) -> None:
         """The turn is over: forget its approvals."""

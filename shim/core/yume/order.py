@@ -1,24 +1,29 @@
 """The order of Yume's lines (its R3): a call, its result, then the lines after it.
 
-Vendors say parallel calls first and their results in any order; here each call waits until the one before it was
-answered, and so does text. A nested agent's lines are a lane of their own, which begins when its call was said.
+Vendors say parallel calls first and their results in any order; here each call waits until the one
+before it was answered, and so does text. A nested agent's lines are a lane of their own, which
+begins when its call was said.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-# What waits for a result, in bytes: calls and texts of one reply are far below, an agent that talks on for an hour
-# while a call of its is open is not. Beyond, the open calls are answered by TOO_LATE.
+# What waits for a result, in bytes: calls and texts of one reply are far below, an agent that talks
+# on for an hour while a call of its is open is not. Beyond, the open calls are answered by
+# TOO_LATE.
 HELD_BYTES = 4 * 1024 * 1024
 
-Parent = str | None  # the call that a nested agent belongs to; "" is the main conversation, None an unknown call
+# the call that a nested agent belongs to; "" is the main conversation, None an unknown call
+Parent = str | None
 Answer = Callable[[str, Parent, str, bool], bytes]  # id, parent, text, whether it is an error
 TOO_LATE = "[The result of this call came too late: too much other output was waiting for it.]"
 UNANSWERED = "No result was reported for this call."
 
 
 class Lane:
-    """One agent's lines. `said` are calls that wait for a result, `held` are lines that wait for these calls."""
+    """One agent's lines. `said` are calls that wait for a result, `held` are lines that wait for
+    these calls.
+    """
 
     __slots__ = ("held", "results", "said")
 
@@ -29,7 +34,9 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of one turn. `out` takes the lines in their order; `answer` makes a result that never came."""
+    """All lanes of one turn. `out` takes the lines in their order; `answer` makes a result that
+    never came.
+    """
 
     def __init__(self, out: list[bytes], answer: Answer) -> None:
         self._out = out
@@ -47,7 +54,9 @@ class Lanes:
             self._hold(parent, "", line)
 
     def call(self, parent: Parent, identity: str, line: bytes) -> None:
-        """Take a call. A call whose id comes again while it waits is written after all waiting lines."""
+        """Take a call. A call whose id comes again while it waits is written after all waiting
+        lines.
+        """
         if identity in self._home:
             self.settle(TOO_LATE, failed=False)
         if self._blocked(parent):
@@ -98,7 +107,7 @@ class Lanes:
                 if parent not in self._home:
                     self._drain(parent)
 
-    # -- how it is done -----------------------------------------------------------------------------------
+    # -- how it is done ----------------------------------------------------------------------------
 
     def _lane(self, parent: Parent) -> Lane:
         lane = self._lanes.get(parent)
@@ -107,7 +116,9 @@ class Lanes:
         return lane
 
     def _blocked(self, parent: Parent) -> bool:
-        """Whether a line must wait: for an open call, for earlier waiting lines, or for its agent's own call."""
+        """Whether a line must wait: for an open call, for earlier waiting lines, or for its agent's
+        own call.
+        """
         lane = self._lanes.get(parent)
         return (lane is not None and bool(lane.said or lane.held)) or parent in self._home
 

@@ -1,8 +1,9 @@
 """Yume's pen: the flat dialect, one small object a line (its reference, sections 2 to 4).
 
-`text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`, `interrupt`, `system` and `message_stop`,
-and nothing else. Every fragment is a line when it comes; a whole block is never said again. The order of calls, results
-and text is that of `lanes`. The end is said as: usage, what happened, result, terminator.
+`text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`, `interrupt`, `system` and
+`message_stop`, and nothing else. Every fragment is a line when it comes; a whole block is never
+said again. The order of calls, results and text is that of `lanes`. The end is said as: usage, what
+happened, result, terminator.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,15 @@ from shim.core.claude.pen import ClaudePen
 from shim.core.claude.usage import Usage, known
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump, escape
-from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, cut, fit, fit_line, pieces
+from shim.core.reading.limits import (
+    ENVELOPE_BYTES,
+    NOTE_BYTES,
+    SHORTEST,
+    cut,
+    fit,
+    fit_line,
+    pieces,
+)
 from shim.core.yume.order import Lanes
 from shim.core.yume.words import RETRYABLE, error_code, readable, retry_after
 
@@ -20,25 +29,39 @@ STOP = b'{"type":"message_stop"}\n'
 CHARACTERS_PER_TOKEN = 4  # the rule of thumb that R6 names
 COMPACTIONS = ("auto", "manual")
 
-NUMBERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+NUMBERS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
 TOOLS = {"Agent": "Task"}  # Claude's newer name for it
 
 # What of our result Yume has a use for; the text was said, `shim` is ours.
-KEPT = ("duration_ms", "duration_api_ms", "total_cost_usd", "modelUsage", "structured_output", "shim")
+KEPT = (
+    "duration_ms",
+    "duration_api_ms",
+    "total_cost_usd",
+    "modelUsage",
+    "structured_output",
+    "shim",
+)
 
 
 class YumePen:
     """Writes Yume's lines into a buffer; `take` hands the bytes over.
 
-    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is how the frontend
-    calls the session where its own name for it is no UUID. `history` writes the same messages in Claude's lines, for
-    the transcript that history lists read.
+    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is
+    how the frontend calls the session where its own name for it is no UUID. `history` writes the
+    same messages in Claude's lines, for the transcript that history lists read.
     """
 
     partial = True
     terminates = True
 
-    def __init__(self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None) -> None:
+    def __init__(
+        self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None
+    ) -> None:
         most = DIALECTS["yume"].line_bytes
         self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
@@ -55,7 +78,8 @@ class YumePen:
 
     def _begin(self) -> None:
         """What is remembered of one turn."""
-        self._before = self._session_id, self._shown  # as the frontend knows the session when the turn begins
+        # as the frontend knows the session when the turn begins
+        self._before = self._session_id, self._shown
         self._lanes = Lanes(self._lines, self._result_line)
         self._responded = False
         self._texts = False
@@ -68,7 +92,9 @@ class YumePen:
         return data
 
     def forget(self) -> None:
-        """Forget the turn that has begun, and the session that was named in it: the frontend got none of its lines."""
+        """Forget the turn that has begun, and the session that was named in it: the frontend got
+        none of its lines.
+        """
         self._session_id, self._shown = self._before
         self._lines.clear()
         self._begin()
@@ -90,7 +116,7 @@ class YumePen:
         """Its length is what an estimate of the tokens begins with."""
         self._read += len(prompt)
 
-    # -- the frame ----------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------
 
     def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
         """The first line of the process; later only a session that has another id (R1, R12)."""
@@ -107,7 +133,9 @@ class YumePen:
             "model": facts.get("model") or "unknown",
             "cwd": facts.get("cwd") or "",
             "permissionMode": facts.get("mode") or "default",
-            "tools": list(dict.fromkeys(TOOLS.get(name, name) for name in facts.get("tools") or [])),
+            "tools": list(
+                dict.fromkeys(TOOLS.get(name, name) for name in facts.get("tools") or [])
+            ),
             "uuid": self.new_uuid(),
         }
         self._append(line | {"shim": facts.get("shim") or {}})
@@ -128,7 +156,12 @@ class YumePen:
                 "trigger": trigger if trigger in COMPACTIONS else COMPACTIONS[0],
                 "pre_tokens": known({"input_tokens": given.get("pre_tokens")})["input_tokens"],
             }
-            line = {"type": "system", "subtype": subtype, "session_id": self._known_as(), "compact_metadata": metadata}
+            line = {
+                "type": "system",
+                "subtype": subtype,
+                "session_id": self._known_as(),
+                "compact_metadata": metadata,
+            }
             self._append(line)
 
     def result(self, facts: Mapping[str, Any]) -> None:
@@ -137,7 +170,12 @@ class YumePen:
         cause = str((facts.get("shim") or {}).get("cause") or "")
         failed = bool(facts.get("is_error"))
         answer = facts.get("result")
-        if not failed and not self._texts and isinstance(answer, str) and "structured_output" not in facts:
+        if (
+            not failed
+            and not self._texts
+            and isinstance(answer, str)
+            and "structured_output" not in facts
+        ):
             self._say_text("text", answer)  # it came with the end and never before
         usage = self._usage(facts.get("usage"))
         self._append({"type": "usage", **usage})
@@ -150,7 +188,9 @@ class YumePen:
         line |= {name: facts[name] for name in KEPT if name in facts}
         if late := self._lanes.late:
             ours = dict(facts.get("shim") or {})
-            line["shim"] = ours | {"repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}}
+            line["shim"] = ours | {
+                "repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}
+            }
         line |= {"uuid": self.new_uuid(), "session_id": self._known_as()}
         self._append({"type": "result", **line})
         self.last_result = self._lines[-1]
@@ -177,11 +217,17 @@ class YumePen:
             if (seconds := retry_after(str(errors[0]))) is not None:
                 advice["retry_after"] = seconds
         if code == "AUTH" and not self._responded:
-            self._append({"type": "system", "subtype": "error", "session_id": self._known_as(), **word})
+            self._append(
+                {"type": "system", "subtype": "error", "session_id": self._known_as(), **word}
+            )
         else:
             self._append({"type": "error", **word, **advice})
         subtype = facts.get("subtype")
-        return {"subtype": subtype if subtype != "success" else "error_during_execution", "errors": errors, **advice}
+        return {
+            "subtype": subtype if subtype != "success" else "error_during_execution",
+            "errors": errors,
+            **advice,
+        }
 
     def _usage(self, given: object) -> dict[str, Any]:
         """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
@@ -198,7 +244,7 @@ class YumePen:
     def _known_as(self) -> str:
         return self._shown or self._session_id or ""
 
-    # -- a reply ------------------------------------------------------------------------------------------
+    # -- a reply -----------------------------------------------------------------------------------
 
     def message_start(self, model: str, usage: Usage) -> None:
         """Replies have no lines of their own."""
@@ -244,7 +290,9 @@ class YumePen:
     def block_stop(self) -> None:
         """Blocks have no lines of their own."""
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def tool_use(
+        self, identity: str, name: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
         """A whole call (R3, R5)."""
         dumped, said = self._fitted(arguments)
         self._responded = True
@@ -283,13 +331,15 @@ class YumePen:
             self.history.notice(text)
         self._append({"type": "text", "content": text, "id": self._chunk_id()})
 
-    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
+    def api_error(
+        self, text: str, error: str, status: int | None, error_type: str | None = None
+    ) -> None:
         """What failed is said with the result."""
         if self.history:
             self.history.api_error(text, error, status, error_type)
         self._error = (error, status)
 
-    # -- nested agents ------------------------------------------------------------------------------------
+    # -- nested agents -----------------------------------------------------------------------------
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
         """A nested agent's step: the same lines with the id of the call that it belongs to."""
@@ -297,15 +347,19 @@ class YumePen:
             kind = block["type"]
             if kind == "tool_use":
                 dumped, _ = self._fitted(block["input"])
-                self._lanes.call(parent, block["id"], self._call_line(block["id"], parent, block["name"], dumped))
+                self._lanes.call(
+                    parent, block["id"], self._call_line(block["id"], parent, block["name"], dumped)
+                )
             elif kind == "tool_result":
-                line = self._result_line(block["tool_use_id"], parent, readable(block["content"]), block["is_error"])
+                line = self._result_line(
+                    block["tool_use_id"], parent, readable(block["content"]), block["is_error"]
+                )
                 self._lanes.result(parent, block["tool_use_id"], line)
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in pieces(block[kind], self.room):
                     self._lanes.say(parent, self._text_line(kind, dump(piece), parent))
 
-    # -- pass-through: Yume is told nothing as it came -------------------------------------------------------
+    # -- pass-through: Yume is told nothing as it came ---------------------------------------------
 
     def adopt_session(self, session_id: str) -> None:
         """Begin the session of a result without an `init`: Yume needs one."""
@@ -323,7 +377,7 @@ class YumePen:
     def verbatim_result(self, line: bytes) -> None:
         """Nothing passes."""
 
-    # -- lines --------------------------------------------------------------------------------------------
+    # -- lines -------------------------------------------------------------------------------------
 
     def _say_text(self, kind: str, text: str) -> None:
         for piece in pieces(text, self.room):
@@ -334,7 +388,11 @@ class YumePen:
         behind = self._behind(parent)
         if kind == "thinking":
             return b'{"type":"thinking","is_thinking":true,"thought":%b%b}\n' % (dumped, behind)
-        return b'{"type":"text","content":%b,"id":"%b"%b}\n' % (dumped, self._chunk_id().encode(), behind)
+        return b'{"type":"text","content":%b,"id":"%b"%b}\n' % (
+            dumped,
+            self._chunk_id().encode(),
+            behind,
+        )
 
     def _chunk_id(self) -> str:
         self._chunk += 1

@@ -1,4 +1,6 @@
-"""Words of Yume's own: its permission modes, codes of errors, how long to wait, a tool result as one text."""
+"""Words of Yume's own: its permission modes, codes of errors, how long to wait, a tool result as
+one text.
+"""
 
 import re
 
@@ -6,7 +8,8 @@ from shim.core.api_errors import READ_CHARACTERS, classify
 from shim.core.reading.json_text import as_text
 from shim.core.turn.outcome import lost
 
-# The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our cause.
+# The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
+# cause.
 CODES = {
     "authentication_failed": "AUTH",
     "auth": "AUTH",
@@ -44,7 +47,8 @@ _UNITS = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def yume_mode(name: object) -> tuple[str, bool, bool]:
-    """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one is `default` (R15).
+    """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one
+    is `default` (R15).
 
     No frame can ask for bypassPermissions.
     """

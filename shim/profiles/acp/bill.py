@@ -1,4 +1,6 @@
-"""What a session of an agent costs, as the agent tells it: tokens with the end of a turn, money so far at any time."""
+"""What a session of an agent costs, as the agent tells it: tokens with the end of a turn, money so
+far at any time.
+"""
 
 from collections.abc import Mapping
 
@@ -7,7 +9,8 @@ from shim.core.reading.typed import Any
 
 
 class Bill:
-    """The bill of one session. `cost` is that of the turn in dollars, `used` are the tokens of the context so far.
+    """The bill of one session. `cost` is that of the turn in dollars, `used` are the tokens of the
+    context so far.
 
     `of_session`: the usage that comes with the end of a turn is that of the session so far.
     """
@@ -20,21 +23,39 @@ class Bill:
         self._counted = usage(0, 0, 0, 0)
 
     def hear(self, update: Mapping[str, Any], *, resumed: bool) -> None:
-        """The cost of the session so far; of one that was taken up again it is not known what was paid before."""
+        """The cost of the session so far; of one that was taken up again it is not known what was
+        paid before.
+        """
         cost = update.get("cost")
-        amount = dollars(cost.get("amount")) if isinstance(cost, dict) and cost.get("currency") == "USD" else 0.0
+        amount = (
+            dollars(cost.get("amount"))
+            if isinstance(cost, dict) and cost.get("currency") == "USD"
+            else 0.0
+        )
         before = self._paid if self._paid is not None else (amount if resumed else 0.0)
         self.cost += max(0.0, amount - before)
         self._paid, self.used = amount, update.get("used", 0)
 
     def usage(self, result: Mapping[str, Any]) -> Usage | None:
-        """The usage of the turn; cached tokens are among the fresh ones where these and the output are all."""
+        """The usage of the turn; cached tokens are among the fresh ones where these and the output
+        are all.
+        """
         said = result.get("usage")
         if not isinstance(said, dict):
             return self._quota(result.get("_meta"))
-        fresh, output, total = said.get("inputTokens"), said.get("outputTokens"), said.get("totalTokens")
+        fresh, output, total = (
+            said.get("inputTokens"),
+            said.get("outputTokens"),
+            said.get("totalTokens"),
+        )
         inclusive = isinstance(fresh, int) and isinstance(output, int) and total == fresh + output
-        made = usage(fresh, said.get("cachedReadTokens"), said.get("cachedWriteTokens"), output, inclusive=inclusive)
+        made = usage(
+            fresh,
+            said.get("cachedReadTokens"),
+            said.get("cachedWriteTokens"),
+            output,
+            inclusive=inclusive,
+        )
         if self._of_session:
             before, self._counted = self._counted, made
             return usage(*(max(0, made[key] - before[key]) for key in ORDER))
@@ -45,5 +66,7 @@ class Bill:
         quota = meta.get("quota") if isinstance(meta, dict) else None
         counts = quota.get("token_count") if isinstance(quota, dict) else None
         return (
-            usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens")) if isinstance(counts, dict) else None
+            usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
+            if isinstance(counts, dict)
+            else None
         )

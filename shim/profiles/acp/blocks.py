@@ -1,4 +1,6 @@
-"""A message as the content blocks of `session/prompt`: text, images, and files as embedded resources."""
+"""A message as the content blocks of `session/prompt`: text, images, and files as embedded
+resources.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,20 +10,26 @@ from shim.core.claude.messages import Kinds, Message, Part
 from shim.profiles.rpc.peer import table
 
 COMMAND = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
-FILE, IMAGE, NONE = "file", "image", "none"  # how a document is said: embedded, as an image is, or not at all
+# how a document is said: embedded, as an image is, or not at all
+FILE, IMAGE, NONE = "file", "image", "none"
 # What an agent says that it can be given beside text → what that is in a message.
 PROMPTS = {"image": "image", "embeddedContext": "document"}
 
 
 def takes(agent: Mapping[str, Any], documents: str = FILE) -> Kinds:
-    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a table in version 2.
+    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
+    table in version 2.
 
     `documents`: how a document is said to it.
     """
     first = table(agent.get("agentCapabilities")).get("promptCapabilities")
     second = table(table(agent.get("capabilities")).get("session")).get("prompt")
     said = {**table(first), **table(second)}
-    able = {kind for name, kind in PROMPTS.items() if said.get(name) is True or isinstance(said.get(name), dict)}
+    able = {
+        kind
+        for name, kind in PROMPTS.items()
+        if said.get(name) is True or isinstance(said.get(name), dict)
+    }
     return frozenset(able - {"document"} if documents == NONE else able)
 
 
@@ -31,12 +39,18 @@ def blocks(message: Message, kinds: Kinds, documents: str = FILE) -> list[dict[s
 
 
 def _block(part: Part, number: int, documents: str) -> dict[str, Any]:
-    """One block. A text that begins as a command of the agent's own is escaped: it would run it, and ask nobody."""
+    """One block. A text that begins as a command of the agent's own is escaped: it would run it,
+    and ask nobody.
+    """
     if part.kind == "text":
         text = f"\\{part.text}" if COMMAND.match(part.text) else part.text
         return {"type": "text", "text": text}
     if IMAGE in (part.kind, documents):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
-    # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the machine for it.
+    # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the
+    # machine for it.
     name = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
-    return {"type": "resource", "resource": {"uri": name, "mimeType": part.media_type, "blob": part.data}}
+    return {
+        "type": "resource",
+        "resource": {"uri": name, "mimeType": part.media_type, "blob": part.data},
+    }

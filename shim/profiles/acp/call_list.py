@@ -12,7 +12,9 @@ RUNNING = ("in_progress", "completed", "failed", "cancelled")  # states of a cal
 
 
 class CallList:
-    """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or empty."""
+    """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or
+    empty.
+    """
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -28,7 +30,9 @@ class CallList:
         return [call for call in self._calls if call.agent_id == agent_id]
 
     def begin(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
-        """Return the call of a `tool_call`. It is a new call if the update contradicts all calls with its id."""
+        """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
+        with its id.
+        """
         agent_id = read_id(update.get("toolCallId"))
         self._ended.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
@@ -37,7 +41,9 @@ class CallList:
         return self._add(agent_id, create_id)
 
     def find(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
-        """Return the call of a `tool_call_update`: a call with the same input, or else the next call in order."""
+        """Return the call of a `tool_call_update`: a call with the same input, or else the next
+        call in order.
+        """
         agent_id = read_id(update.get("toolCallId"))
         calls = self.list_calls(agent_id)
         if not calls:
@@ -45,7 +51,8 @@ class CallList:
         status = update.get("status")
         matches = [call for call in calls if call.told and call.input == update.get("rawInput")]
         if not matches and status == "in_progress" and self._form.content:
-            matches = [call for call in calls if not call.told][-1:]  # its input is still being sent
+            # its input is still being sent
+            matches = [call for call in calls if not call.told][-1:]
         elif not matches and status == "in_progress":
             matches = [call for call in calls if not call.is_running]
         elif not matches and status in RUNNING:
@@ -55,12 +62,16 @@ class CallList:
         return call
 
     def find_for_permission(
-        self, question: Mapping[str, Any], create_id: Callable[[str], str], is_undecided: Callable[[str], bool]
+        self,
+        question: Mapping[str, Any],
+        create_id: Callable[[str], str],
+        is_undecided: Callable[[str], bool],
     ) -> Call | None:
-        """Return the call of a permission request, or None if the request may be about several different calls.
+        """Return the call of a permission request, or None if the request may be about several
+        different calls.
 
-        While the request for a call is undecided, a request with another input is about another call. After the
-        decision it is about the same call, described again.
+        While the request for a call is undecided, a request with another input is about another
+        call. After the decision it is about the same call, described again.
         """
         agent_id, given = read_id(question.get("toolCallId")), question.get("rawInput")
         self._ended.pop(agent_id, None)
@@ -69,13 +80,19 @@ class CallList:
             return self._add(agent_id, create_id)
         candidates = [call for call in calls if call.asked_input is None]
         undecided = [call for call in calls if is_undecided(call.identity)]
-        if not candidates and undecided and all(_contradicts(call.asked_input, given) for call in calls):
+        if (
+            not candidates
+            and undecided
+            and all(_contradicts(call.asked_input, given) for call in calls)
+        ):
             return self._add(agent_id, create_id)
         if not candidates:
             candidates = calls
         matches = [call for call in candidates if call.told and call.input == given]
         if not matches and len(calls) > 1 and not _has_input(given):
-            matches = [call for call in candidates if call.title and call.title == question.get("title")]
+            matches = [
+                call for call in candidates if call.title and call.title == question.get("title")
+            ]
             return matches[0] if len(matches) == 1 else None
         return matches[0] if matches else candidates[0]
 
@@ -112,8 +129,8 @@ class CallList:
 def is_another_call(call: Call, update: Mapping[str, Any], form: Form) -> bool:
     """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
-    An agent may announce a call again with more details. After a call was written with its input, another input
-    belongs to another call.
+    An agent may announce a call again with more details. After a call was written with its input,
+    another input belongs to another call.
     """
     kind, given, title = update.get("kind"), update.get("rawInput"), update.get("title")
     if kind in KINDS and call.kind in KINDS and kind != call.kind:
@@ -131,7 +148,9 @@ def is_another_call(call: Call, update: Mapping[str, Any], form: Form) -> bool:
 
 
 def _contradicts(known: Mapping[str, Any] | None, given: object) -> bool:
-    """Return whether a permission request shows another input. Only the path may differ: agents ask for each path."""
+    """Return whether a permission request shows another input. Only the path may differ: agents ask
+    for each path.
+    """
     if known is None or not isinstance(given, dict):
         return False
     return any(key in known and known[key] != value for key, value in given.items() if key != PLACE)

@@ -1,9 +1,10 @@
 """A call of an agent's, gathered from what it says of it, in Claude's words.
 
-The protocol has no field for a tool's name. The profile says where this agent has it: in the call's first title (in
-front of a colon), in front of its id, or nowhere, so that the call's kind and the keys of its input tell it. The input
-stands in `rawInput`, or as JSON in the content until the call has ended; an agent that has it in neither says the same
-in the title, the places and the content, by the kind of the call.
+The protocol has no field for a tool's name. The profile says where this agent has it: in the call's
+first title (in front of a colon), in front of its id, or nowhere, so that the call's kind and the
+keys of its input tell it. The input stands in `rawInput`, or as JSON in the content until the call
+has ended; an agent that has it in neither says the same in the title, the places and the content,
+by the kind of the call.
 """
 
 import re
@@ -28,21 +29,30 @@ KINDS = {
 }
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 # Kinds of content blocks → the key of the block's value.
-VALUES = {"text": "text", "image": "data", "audio": "data", "resource": "resource", "resource_link": "uri"}
+VALUES = {
+    "text": "text",
+    "image": "data",
+    "audio": "data",
+    "resource": "resource",
+    "resource_link": "uri",
+}
 FILE_KINDS = ("read", "edit", "delete")
 ERROR_CHARACTERS = 4000  # the path of a file is searched in so much of an error
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
 DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
-# What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
+# What gemini notes of a command beside its title: the folder, said as `in` where the call names it,
+# and a description.
 NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
 LATER = " [background]"  # behind either of them
 ELSEWHERE = "[in "  # how such a note begins that names a folder
 
 
 class Sign(NamedTuple):
-    """How the calls of one tool are told from others: their kind, the beginning of their title, keys of their input."""
+    """How the calls of one tool are told from others: their kind, the beginning of their title,
+    keys of their input.
+    """
 
     kind: str
     title: str = ""
@@ -52,11 +62,14 @@ class Sign(NamedTuple):
 class Form(NamedTuple):
     """Where an agent says what the protocol has no field for.
 
-    name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not say it
+    name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not
+               say it
     signs      with "kind": the agent's tools, by the signs of their calls; the first that fits
-    questions  with "kind": keys of a question's input, by the kind of the call; without them its tool is not known
+    questions  with "kind": keys of a question's input, by the kind of the call; without them its
+    tool is not known
     content    the input is JSON in the content of a call that has not ended
-    path       pattern for the error of a call without a location; its first group is the path of the file
+    path       pattern for the error of a call without a location; its first group is the path of
+               the file
     """
 
     name: str = "title"
@@ -67,7 +80,9 @@ class Form(NamedTuple):
 
 
 class Call:
-    """What was said so far of one call. `begun` is how often it began: more than once, it may be another one by now."""
+    """What was said so far of one call. `begun` is how often it began: more than once, it may be
+    another one by now.
+    """
 
     def __init__(self, identity: str, form: Form) -> None:
         self.identity = identity  # unique among the open calls
@@ -81,14 +96,17 @@ class Call:
         self.raw_output: Any = None
         self.places: list[str] = []
         self.said = False
-        self.asked_input: dict[str, Any] | None = None  # the input in the first permission request for the call
+        # the input in the first permission request for the call
+        self.asked_input: dict[str, Any] | None = None
         self.is_running = False
         self.begun = 0
         self._place: object = None  # what a question names beside the call
         self._form = form
 
     def hear(self, update: Mapping[str, Any]) -> None:
-        """More of the call: what is said last counts, and what was said before where nothing new is."""
+        """More of the call: what is said last counts, and what was said before where nothing new
+        is.
+        """
         title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
         if isinstance(title, str):
             self.title = title
@@ -101,12 +119,17 @@ class Call:
         if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
         if isinstance(content, list):
-            self.content = content or self.content  # kept for a permission request if the result has no content
+            # kept for a permission request if the result has no content
+            self.content = content or self.content
             self.output = content
         if update.get("rawOutput") is not None:
             self.raw_output = update["rawOutput"]
         if isinstance(places := update.get("locations"), list) and places:
-            self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
+            self.places = [
+                one["path"]
+                for one in places
+                if isinstance(one, dict) and isinstance(one.get("path"), str)
+            ]
         self.own = self.own or self._name()
 
     def _name(self) -> str:
@@ -117,12 +140,15 @@ class Call:
             return self.identity.rpartition("__")[0]
         signs, given = self._form.signs.items(), self.input.keys()
         fit = (
-            own for own, it in signs if it.kind == self.kind and self.title.startswith(it.title) and given >= {*it.keys}
+            own
+            for own, it in signs
+            if it.kind == self.kind and self.title.startswith(it.title) and given >= {*it.keys}
         )
         return next(fit, "") if self.told else ""
 
     def asked(self, question: Mapping[str, Any]) -> "Call":
-        """The call as a question shows it: what it says of the call counts, and no more than it has to say of it.
+        """The call as a question shows it: what it says of the call counts, and no more than it has
+        to say of it.
 
         opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
         """
@@ -138,17 +164,22 @@ class Call:
         if self.told:
             if PLACE in self._form.questions.get(str(question.get("kind")), ()):
                 shown._place = shown.input.get(PLACE)
-            shown.input = self.input | {key: value for key, value in shown.input.items() if key in self.input}
+            shown.input = self.input | {
+                key: value for key, value in shown.input.items() if key in self.input
+            }
         shown.content, shown.places = shown.content or self.content, shown.places or self.places
         return shown
 
     def _known(self, question: "Call") -> bool:
         """Whether it is certain which tool a question is about.
 
-        A tool of a server's may have any name, any kind and any input. Its question comes before its call is said.
+        A tool of a server's may have any name, any kind and any input. Its question comes before
+        its call is said.
         """
         keys = self._form.questions.get(question.kind)
-        return self._form.name != "kind" or (self.begun > 0 and keys is not None and question.input.keys() >= {*keys})
+        return self._form.name != "kind" or (
+            self.begun > 0 and keys is not None and question.input.keys() >= {*keys}
+        )
 
     @property
     def told(self) -> bool:
@@ -158,8 +189,9 @@ class Call:
     def in_claudes_words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments.
 
-        copilot takes several places as one text apart, and asks about one of them: a place that the call does not name
-        by itself stands beside its own, as a list, which is no path for any rule or mode.
+        copilot takes several places as one text apart, and asks about one of them: a place that the
+        call does not name by itself stands beside its own, as a list, which is no path for any rule
+        or mode.
         """
         name, words = self._words(tools)
         said, place = words.get(PLACE), self._place
@@ -172,13 +204,18 @@ class Call:
     def _words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         known = tools.get(self.own)
         if self.told:
-            given = {key: value for key, value in self.input.items() if key not in BESIDE or self.kind != "execute"}
+            given = {
+                key: value
+                for key, value in self.input.items()
+                if key not in BESIDE or self.kind != "execute"
+            }
             if known is not None or self.kind not in KINDS:
                 title = {} if self.own or self._form.name != "kind" else {"title": self.title}
                 words = translate(tools, self._shown_name, title | given)
                 command, twice = given.get("command"), isinstance(words[1].get("command"), list)
                 if self.kind != "execute" or twice or command in (None, *words[1].values()):
-                    return words  # otherwise its name says another tool than the one that runs the command
+                    # otherwise its name says another tool than the one that runs the command
+                    return words
             return KINDS[self.kind], self._by_kind(given)
         name = KINDS.get(self.kind, self._shown_name) if known is None else known.name
         if self.kind == "edit" and (diff := self._diff()):
@@ -187,19 +224,25 @@ class Call:
 
     @property
     def _shown_name(self) -> str:
-        """A name for a tool that no table has. The words of a title may be the model's: they name no tool."""
+        """A name for a tool that no table has. The words of a title may be the model's: they name
+        no tool.
+        """
         return self.own or (self.title if self._form.name != "kind" else "") or UNNAMED
 
     def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kind, place = self.kind, self.places[0] if len(self.places) == 1 else None
         if kind == "execute":
             command = given.get("command", self.title)
-            found = {"command": command if isinstance(command, str) else " ".join(map(str, command))}
+            found = {
+                "command": command if isinstance(command, str) else " ".join(map(str, command))
+            }
             notes = text_of(self.content)
             if noted := NOTES.fullmatch(notes.replace(LATER, "", 1)):
                 found |= {"directory": noted[2]} if noted[1] == "in" else {}
                 notes = noted[3] or ""
-            elif notes.startswith(ELSEWHERE):  # a folder, but not which one: a path that is none of the turn's
+            elif notes.startswith(
+                ELSEWHERE
+            ):  # a folder, but not which one: a path that is none of the turn's
                 found["directory"] = f"/{notes}"
             return found | ({"description": notes} if notes else {})
         if kind in FILE_KINDS and place is None and not self.places:
@@ -216,21 +259,35 @@ class Call:
         return None if match is None else match[1]
 
     def _diff(self) -> tuple[str, dict[str, Any]] | None:
-        """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several files are named."""
+        """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several
+        files are named.
+        """
         diffs = [one for one in self.content if isinstance(one, dict) and one.get("type") == "diff"]
         if not diffs:
             return None
         one = diffs[0]
-        changes = [change for diff in diffs for change in diff.get("changes") or () if isinstance(change, dict)]
+        changes = [
+            change
+            for diff in diffs
+            for change in diff.get("changes") or ()
+            if isinstance(change, dict)
+        ]
         if changes:  # version 2 says which files change, and how in words for a person
-            files = list(dict.fromkeys(change[key] for change in changes for key in PATHS if change.get(key)))
+            files = list(
+                dict.fromkeys(change[key] for change in changes for key in PATHS if change.get(key))
+            )
             patch = {"patch": one["patch"]["text"]} if isinstance(one.get("patch"), dict) else {}
-            return "Edit", ({"file_path": files[0]} if len(files) == 1 else {"files": files}) | patch
+            return "Edit", (
+                {"file_path": files[0]} if len(files) == 1 else {"files": files}
+            ) | patch
         path, old, new = one.get("path"), one.get("oldText"), one.get("newText")
         if len({diff.get("path") for diff in diffs}) > 1:
             return "Edit", {"files": [diff.get("path") for diff in diffs]}
         if len(diffs) > 1:
-            edits = [{"old_string": diff.get("oldText"), "new_string": diff.get("newText")} for diff in diffs]
+            edits = [
+                {"old_string": diff.get("oldText"), "new_string": diff.get("newText")}
+                for diff in diffs
+            ]
             return "MultiEdit", {"file_path": path, "edits": edits}
         if not old:
             return "Write", {"file_path": path, "content": new}
@@ -242,25 +299,35 @@ def shown(block: Mapping[str, Any]) -> str | None:
     kind, inside = block.get("type"), block.get("resource")
     if kind == "resource_link":
         return f"[{block.get('title') or block.get('name')}]({block.get('uri')})"
-    found = inside.get("text") if kind == "resource" and isinstance(inside, dict) else block.get("text")
+    found = (
+        inside.get("text") if kind == "resource" and isinstance(inside, dict) else block.get("text")
+    )
     return found if kind in ("text", "resource") and isinstance(found, str) else None
 
 
 def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the content blocks of a call. ACP uses the blocks of MCP."""
-    blocks = [item.get("content") for item in content if isinstance(item, dict) and item.get("type") == "content"]
-    return [block for block in blocks if isinstance(block, dict) and isinstance(block.get("type"), str)]
+    blocks = [
+        item.get("content")
+        for item in content
+        if isinstance(item, dict) and item.get("type") == "content"
+    ]
+    return [
+        block for block in blocks if isinstance(block, dict) and isinstance(block.get("type"), str)
+    ]
 
 
 def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
     """Return the content blocks that a raw output lists, if the content says less.
 
-    copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a list, and as
-    content its JSON.
+    copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a
+    list, and as content its JSON.
     """
     contents = raw.get("contents") if isinstance(raw, dict) else raw
     listed = contents if isinstance(contents, list) else []
-    blocks = [_as_mcp(one) for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str)]
+    blocks = [
+        _as_mcp(one) for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str)
+    ]
     shown = [block for block in blocks if is_complete(block)]
     return shown if isinstance(raw, list) or any(block["type"] != "text" for block in shown) else []
 
@@ -273,16 +340,25 @@ def _as_mcp(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_complete(block: Mapping[str, Any]) -> bool:
-    """Return whether a content block has a kind of the protocol and the value that this kind requires."""
+    """Return whether a content block has a kind of the protocol and the value that this kind
+    requires.
+    """
     return isinstance(block.get(VALUES.get(block["type"], "")), (str, dict))
 
 
-def join_texts(blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None) -> list[dict[str, Any]]:
-    """Return the blocks with adjacent texts joined, without empty texts and without the agent's `trailer`."""
+def join_texts(
+    blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the blocks with adjacent texts joined, without empty texts and without the agent's
+    `trailer`.
+    """
     joined: list[dict[str, Any]] = []
     for block in blocks:
         if block["type"] == "text" and joined and joined[-1]["type"] == "text":
-            joined[-1] = {"type": "text", "text": f"{joined[-1]['text']}\n{block.get('text') or ''}"}
+            joined[-1] = {
+                "type": "text",
+                "text": f"{joined[-1]['text']}\n{block.get('text') or ''}",
+            }
         elif block["type"] == "text":
             joined.append({"type": "text", "text": str(block.get("text") or "")})
         else:
@@ -297,8 +373,14 @@ def join_texts(blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = 
 def text_of(content: object) -> str:
     """The texts of a call's content."""
     given = content if isinstance(content, list) else ()
-    blocks = [one.get("content") for one in given if isinstance(one, dict) and one.get("type") == "content"]
-    return "\n".join(one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str))
+    blocks = [
+        one.get("content")
+        for one in given
+        if isinstance(one, dict) and one.get("type") == "content"
+    ]
+    return "\n".join(
+        one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)
+    )
 
 
 def read_object(text: str) -> object:
@@ -319,11 +401,15 @@ def raw_output(raw: Any) -> str:
 def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A plan as Claude's list of todos."""
     said = ((one.get("content"), one.get("status")) for one in entries)
-    return [{"content": content, "status": status, "activeForm": content} for content, status in said]
+    return [
+        {"content": content, "status": status, "activeForm": content} for content, status in said
+    ]
 
 
 def exit_code(raw: Any) -> object:
-    """The exit code of a command, which opencode and copilot note beside its output; 0 where there is none."""
+    """The exit code of a command, which opencode and copilot note beside its output; 0 where there
+    is none.
+    """
     noted = raw if isinstance(raw, dict) else {}
     metadata, contents = noted.get("metadata"), noted.get("contents")
     ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []

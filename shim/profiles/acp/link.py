@@ -1,8 +1,9 @@
-"""One agent that speaks JSON-RPC 2.0 on its stdin and stdout: what it was asked, and the session that it holds.
+"""One agent that speaks JSON-RPC 2.0 on its stdin and stdout: what it was asked, and the session
+that it holds.
 
-Sans-IO: each method gives the bytes of whole lines. A session is opened step by step, each by the answer to the step
-before: `initialize`, then `session/new` (or resume, load, fork), then the model and the mode, then the prompt. A
-prompt that comes earlier waits.
+Sans-IO: each method gives the bytes of whole lines. A session is opened step by step, each by the
+answer to the step before: `initialize`, then `session/new` (or resume, load, fork), then the model
+and the mode, then the prompt. A prompt that comes earlier waits.
 """
 
 from collections.abc import Mapping
@@ -23,23 +24,28 @@ ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": 
 FORMS: Mapping[str, Any] = {"elicitation": {"form": {}}}  # where the frontend can answer them
 # The steps of a session, and what was answered to them.
 GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
-EFFORT, LEVEL = "effort", "thought_level"  # a setting without which the turn goes on, and its option's category
+# a setting without which the turn goes on, and its option's category
+EFFORT, LEVEL = "effort", "thought_level"
 TAKEN, MAY_END = "taken", "may end"  # what the prompt is, and its turn, in version 2
 STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
 LOGINS = 10  # ways to log in that are told
-# Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
+# Asked while a session is loaded: nobody has it, and its answer stands behind what was said before
+# it.
 NOTHING = "_claude-shim/nothing"
 # Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING = ("load", "fork")
-REPLAYS = 10_000  # such questions for one session: one is answered behind one or more of its old messages
+# such questions for one session: one is answered behind one or more of its old messages
+REPLAYS = 10_000
 
 
 class Opening(NamedTuple):
-    """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
+    """How a session begins. `resume` is the agent's own id of one that goes on, in another one if
+    `fork`.
 
-    `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP servers as version 1
-    has them. `version` of the protocol is offered to the agent. `documents`: how those of a message are said.
-    `asks`: the frontend answers questions to the person. `addresses`: a server that is a command is none for the agent.
+    `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP
+    servers as version 1 has them. `version` of the protocol is offered to the agent. `documents`:
+    how those of a message are said. `asks`: the frontend answers questions to the person.
+    `addresses`: a server that is a command is none for the agent.
     """
 
     cwd: str
@@ -105,7 +111,8 @@ class Link:
         return self._peer.tell("session/cancel", sessionId=self.session) if self.session else b""
 
     def set(self, category: str, value: str | None) -> bytes | None:
-        """Another model or mode; None: the agent's own, which is the one that the session began with.
+        """Another model or mode; None: the agent's own, which is the one that the session began
+        with.
 
         Gives back None where that is not known. A session that is not open yet begins with it.
         """
@@ -148,13 +155,17 @@ class Link:
 
     @property
     def takes(self) -> Kinds:
-        """What a message may have beside its text; everything until the agent has said what it takes."""
+        """What a message may have beside its text; everything until the agent has said what it
+        takes.
+        """
         return takes(self.agent, self._opening.documents) if self.agent else EVERYTHING
 
     @property
     def logins(self) -> list[str]:
         """The agent's ways to log in, in its words."""
-        methods = [one for one in _list(self.agent.get("authMethods")) if isinstance(one, dict)][:LOGINS]
+        methods = [one for one in _list(self.agent.get("authMethods")) if isinstance(one, dict)][
+            :LOGINS
+        ]
         return [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
 
     @property
@@ -177,7 +188,9 @@ class Link:
             self._waiting, self.usable = None, False
             return Heard(step, result, {"message": STRANGER.format(result.get("protocolVersion"))})
         if step == PROMPT and not self.version.answers:
-            return Heard(MAY_END if self.work.placed(message["id"], answered=True) else TAKEN, result)
+            return Heard(
+                MAY_END if self.work.placed(message["id"], answered=True) else TAKEN, result
+            )
         if self.greeted:
             self._go_on(step, result)
         elif step == SESSION:
@@ -192,7 +205,9 @@ class Link:
         return chosen == self.version.number
 
     def state(self, update: Mapping[str, Any]) -> Heard:
-        """A state of the session, in version 2: the answer to the prompt where it ends the turn, or may end it."""
+        """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
+        may end it.
+        """
         ends = self.work.reach(update.get("state"), self._peer.waits(PROMPT))
         if not self.greeted:  # it is not known what the agent was asked
             ends = "stopReason" in update
@@ -205,32 +220,42 @@ class Link:
     def reply(self, identity: object, **body: object) -> None:
         """Answer a request without a question to anybody.
 
-        One with the id of an open question has no answer: it would be taken for the answer to that question.
+        One with the id of an open question has no answer: it would be taken for the answer to that
+        question.
         """
         if not self._asks(dump(identity).decode()):
             self.outbox.append(self._peer.answer(identity, **body))
 
     def question(self, identity: object, call: str, options: object, words: str = "") -> str | None:
-        """The name under which a question about a call is kept until `decide`; None where nobody is to be asked.
+        """The name under which a question about a call is kept until `decide`; None where nobody is
+        to be asked.
 
-        It has its answer by now where too many are open, and none where its id is that of an open question. A call may
-        be asked about again, for each thing that it does: the answer is the same as long as the frontend would be shown
-        the same `words`.
+        It has its answer by now where too many are open, and none where its id is that of an open
+        question. A call may be asked about again, for each thing that it does: the answer is the
+        same as long as the frontend would be shown the same `words`.
         """
         request = dump(identity).decode()
-        if self._asks(request):  # an answer to this id would be taken for the answer to the open question
+        # an answer to this id would be taken for the answer to the open question
+        if self._asks(request):
             return None
         if len(self._questions) >= REQUESTS:
             self.reply(identity, result=CANCELLED)
             return None
-        self._questions[request] = identity, call, words, [one for one in _list(options) if isinstance(one, dict)]
+        self._questions[request] = (
+            identity,
+            call,
+            words,
+            [one for one in _list(options) if isinstance(one, dict)],
+        )
         if self._allowed.get(call) == words:
             self.outbox.append(self.decide(request, allow=True, stop=False))
             return None
         return request
 
     def form(self, identity: object, call: str, params: Mapping[str, Any]) -> str | None:
-        """The name under which a form is kept until `fill`; None where nobody is to be asked, as for a question."""
+        """The name under which a form is kept until `fill`; None where nobody is to be asked, as
+        for a question.
+        """
         request = dump(identity).decode()
         if self._asks(request) or len(self.forms.open) >= REQUESTS:
             self.reply(identity, result=DISMISSED)
@@ -238,12 +263,18 @@ class Link:
         self.forms.open[request] = identity, call, params
         return request
 
-    def fill(self, request: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes | None:
-        """The answer to a form, by the arguments of Claude's question that came back; None for what is no form."""
+    def fill(
+        self, request: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    ) -> bytes | None:
+        """The answer to a form, by the arguments of Claude's question that came back; None for what
+        is no form.
+        """
         if request not in self.forms.open:
             return None
         identity = self.forms.open[request][0]
-        return self._peer.answer(identity, result=self.forms.close(request, changed, allow=allow, stop=stop))
+        return self._peer.answer(
+            identity, result=self.forms.close(request, changed, allow=allow, stop=stop)
+        )
 
     def is_undecided(self, call: str) -> bool:
         """Return whether a permission request for a call waits for its answer."""
@@ -258,7 +289,9 @@ class Link:
         self._allowed.pop(call, None)
 
     def explain(self) -> bytes:
-        """A prompt with the reasons of the calls that were denied, so that the agent's model goes on."""
+        """A prompt with the reasons of the calls that were denied, so that the agent's model goes
+        on.
+        """
         said = [f"A call was not allowed: {reason}" for reason in self.reasons]
         return self._prompt(Message("\n".join([*said, "Go on without it."])))
 
@@ -283,7 +316,7 @@ class Link:
         """The turn is over: nothing that was allowed in it is allowed again."""
         self._allowed.clear()
 
-    # -- the steps -----------------------------------------------------------------------------------------
+    # -- the steps ---------------------------------------------------------------------------------
 
     def _go_on(self, step: str, result: Mapping[str, Any]) -> None:
         if step == GREETING:
@@ -307,7 +340,10 @@ class Link:
         told = [(one["name"], self.version.server(one, agent)) for one in reached]
         self.left_out = [one["name"] for one in opening.servers if one not in reached]
         self.left_out += [name for name, server in told if server is None]
-        place = {"cwd": opening.cwd, "mcpServers": [server for _, server in told if server is not None]}
+        place = {
+            "cwd": opening.cwd,
+            "mcpServers": [server for _, server in told if server is not None],
+        }
         if opening.resume is None:
             return self._peer.ask(SESSION, "session/new", **place)
         way = self.version.way(agent, opening.fork)
@@ -317,13 +353,17 @@ class Link:
     def _settings(self) -> list[bytes]:
         """What sets the model and the mode, where they are not what the session begins with."""
         model, mode = self._opening.model, self._opening.mode
-        lines = [self._setting("model", model)] if model not in (None, self.current("model")) else []
+        lines = (
+            [self._setting("model", model)] if model not in (None, self.current("model")) else []
+        )
         if mode is not None and self.current("mode") not in (None, mode):  # None: it has no modes
             lines.append(self._setting("mode", mode))
         return lines if self._opening.effort is None else [*lines, *self._effort()]
 
     def _effort(self) -> list[bytes]:
-        """What sets the effort, for an agent that has an option for it with such a level, or one below it."""
+        """What sets the effort, for an agent that has an option for it with such a level, or one
+        below it.
+        """
         option, level = self._option(LEVEL), self._opening.effort
         if option is None:
             return []
@@ -335,15 +375,25 @@ class Link:
         option = self._option(category)
         if option is not None:
             return self._choose(SETTING, option, value)
-        return self._peer.ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
+        return self._peer.ask(
+            SETTING,
+            f"session/set_{category}",
+            **{"sessionId": self.session, f"{category}Id": value},
+        )
 
     def _choose(self, step: str, option: Mapping[str, Any], value: object) -> bytes:
-        said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
+        said = {
+            "sessionId": self.session,
+            "configId": option.get(self.version.option),
+            "value": value,
+        }
         return self._peer.ask(step, "session/set_config_option", **said, **self.version.value)
 
     def _option(self, category: str) -> Mapping[str, Any] | None:
         """The agent's option for the model, the mode or the effort, where it has options."""
-        options = (one for one in _list(self._options.get("configOptions")) if isinstance(one, dict))
+        options = (
+            one for one in _list(self._options.get("configOptions")) if isinstance(one, dict)
+        )
         return next((one for one in options if one.get("category") == category), None)
 
     def current(self, category: str) -> str | None:

@@ -13,22 +13,29 @@ SERVERS = 100  # that one session may have
 
 def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     """The servers of a configuration: name → what Claude has for it."""
-    return tuple([_server(name, one) for name, one in named.items() if isinstance(one, dict)][:SERVERS])
+    return tuple(
+        [_server(name, one) for name, one in named.items() if isinstance(one, dict)][:SERVERS]
+    )
 
 
 def tool_of(template: str, names: Iterable[str], own: str, judge: "Judge | None" = None) -> str:
-    """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers; else "".
+    """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers;
+    else "".
 
-    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the tool that a rule of
-    the `judge` restricts counts, else that of the server with the longer name.
+    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the
+    tool that a rule of the `judge` restricts counts, else that of the server with the longer name.
     """
     found = list(_list_readings(template, names, own))
-    restricted = (name for name in found if judge is not None and judge.narrowed(name, {}) is not None)
+    restricted = (
+        name for name in found if judge is not None and judge.narrowed(name, {}) is not None
+    )
     return next(restricted, found[0] if found else "")
 
 
 def _list_readings(template: str, names: Iterable[str], own: str) -> Iterator[str]:
-    """Yield what an agent may mean by a tool's name, that of the server with the longest name first."""
+    """Yield what an agent may mean by a tool's name, that of the server with the longest name
+    first.
+    """
     for name in sorted(names, key=len, reverse=True) if template else ():
         server = plain_name(name)
         beginning = template.partition("{tool}")[0].replace("{server}", server)
@@ -50,4 +57,8 @@ def _server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pairs(table: object) -> list[dict[str, str]]:
-    return [{"name": str(key), "value": str(value)} for key, value in table.items()] if isinstance(table, dict) else []
+    return (
+        [{"name": str(key), "value": str(value)} for key, value in table.items()]
+        if isinstance(table, dict)
+        else []
+    )

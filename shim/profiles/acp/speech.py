@@ -12,7 +12,9 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 
 
 class AcpSpeech(LinkSpeech[Link]):
-    """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
+    """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as
+    `default`.
+    """
 
     def __init__(
         self,
@@ -23,10 +25,11 @@ class AcpSpeech(LinkSpeech[Link]):
         documents: str = FILE,
         addresses: bool = False,
     ) -> None:
-        """`model`: the agent is told the model in the session, because its command line has no word for it.
+        """`model`: the agent is told the model in the session, because its command line has no word
+        for it.
 
-        `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the agent.
-        `addresses`: it takes no server of MCP that is a command.
+        `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the
+        agent. `addresses`: it takes no server of MCP that is a command.
         """
         super().__init__(Link())
         self._documents = documents
@@ -65,7 +68,9 @@ class AcpSpeech(LinkSpeech[Link]):
         return self._link.effort(level)
 
     def mode(self, name: str) -> bytes | None:
-        """The agent asks about each call in every mode, and the policy answers: most modes are one to it."""
+        """The agent asks about each call in every mode, and the policy answers: most modes are one
+        to it.
+        """
         before, self._mode = self._own_mode(self._mode), name
         own = self._own_mode(name)
         return b"" if own == before else self._link.set("mode", own)
@@ -74,8 +79,12 @@ class AcpSpeech(LinkSpeech[Link]):
         return self._modes.get(name, self._modes.get("default"))
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
-        """One of the options that it gave. ValueError for a changed input, which the protocol has no word for."""
-        filled = self._link.fill(permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt)
+        """One of the options that it gave. ValueError for a changed input, which the protocol has
+        no word for.
+        """
+        filled = self._link.fill(
+            permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt
+        )
         if filled is not None:
             return filled
         if decision.allow and decision.changed is not None:

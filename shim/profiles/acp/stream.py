@@ -1,6 +1,8 @@
-"""What an agent of the protocol says: updates of its session, questions, and the answers to what it was asked.
+"""What an agent of the protocol says: updates of its session, questions, and the answers to what it
+was asked.
 
-An answer to `session/prompt` ends the turn. What is said while a session is loaded was said in an earlier turn.
+An answer to `session/prompt` ends the turn. What is said while a session is loaded was said in an
+earlier turn.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,20 +36,30 @@ from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 from shim.profiles.rpc.form import questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
 
-ITEMS = ("content", "diff")  # kinds of a call's content that are written; a diff is in the arguments of its call
+# kinds of a call's content that are written; a diff is in the arguments of its call
+ITEMS = ("content", "diff")
 FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
 FAILURE_CHARACTERS = 20_000  # of the agent's text about a failed turn
 # Updates that belong to the answer: after one of these the turn continues.
-CONVERSATION = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan")
-NOTICE = "[MODE_UPDATE]"  # in front of what gemini says of a new mode, where its model's words stand
+CONVERSATION = (
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+)
+# in front of what gemini says of a new mode, where its model's words stand
+NOTICE = "[MODE_UPDATE]"
 UNTITLED = "****\n"  # gemini's title of a thought that has none
 
 
 class AcpTranslator(Translator):
-    """`link` is who tells the agent; where a recording is read there is none, and it is only listened to."""
+    """`link` is who tells the agent; where a recording is read there is none, and it is only
+    listened to.
+    """
 
     untyped = True
     tools: ClassVar[Tools] = {}
@@ -56,17 +68,21 @@ class AcpTranslator(Translator):
     counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
     ends_at_denial: ClassVar[bool] = False  # its model hears nothing more when a call was denied
     trailer: ClassVar[Pattern[str] | None] = None  # what it adds to the end of what a call returned
-    notices: ClassVar[Pattern[str] | None] = None  # what it says itself about a call, where its model's words stand
+    # what it says itself about a call, where its model's words stand
+    notices: ClassVar[Pattern[str] | None] = None
 
-    retries: ClassVar[Pattern[str] | None] = None  # the agent's own text when it calls its model again
-    failures: ClassVar[Pattern[str] | None] = None  # the beginning of the agent's own text when a turn failed
+    # the agent's own text when it calls its model again
+    retries: ClassVar[Pattern[str] | None] = None
+    # the beginning of the agent's own text when a turn failed
+    failures: ClassVar[Pattern[str] | None] = None
 
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.link = link or Link()
         self._calls = CallList(self.form)
         self._bill = Bill(of_session=self.counts_session)
-        self._end: Mapping[str, Any] | None = None  # of a turn that is over if the agent is silent now
+        # of a turn that is over if the agent is silent now
+        self._end: Mapping[str, Any] | None = None
         self._plan: object = None
         self._plans = 0
         self._upserts = Upserts()
@@ -121,7 +137,9 @@ class AcpTranslator(Translator):
 
     @classmethod
     def heeds(cls, line: bytes) -> bool:
-        """Between two turns its questions are read, and its answers; no update is, but for those among questions."""
+        """Between two turns its questions are read, and its answers; no update is, but for those
+        among questions.
+        """
         return b'"sessionUpdate"' not in line or line.startswith(b"[")
 
     def feed(self, event: Event | list[Event]) -> None:
@@ -156,7 +174,9 @@ class AcpTranslator(Translator):
             self.turn.unknown(method or "untyped", event)
 
     def _batch(self, events: list[Event]) -> None:
-        """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from being read."""
+        """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from
+        being read.
+        """
         for event in events:
             try:
                 self._message(event)
@@ -164,7 +184,9 @@ class AcpTranslator(Translator):
                 self.account.repaired("malformed_event", repr(error))
 
     def repaired(self, event: Event) -> None:
-        """Out of a broken line no question is believed, and no update of another session (threats: forged lines)."""
+        """Out of a broken line no question is believed, and no update of another session (threats:
+        forged lines).
+        """
         params = event.get("params")
         ours = isinstance(params, dict) and params.get("sessionId") == self.link.session
         if self.link.greeted and "method" in event and ("id" in event or not ours):
@@ -179,7 +201,7 @@ class AcpTranslator(Translator):
     def account(self) -> Any:
         return self.turn.account
 
-    # -- updates --------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------
 
     def _update(self, params: Mapping[str, Any]) -> None:
         update = params["update"]
@@ -196,7 +218,9 @@ class AcpTranslator(Translator):
             handler(update)
 
     def _chunk(self, update: Event, say: Callable[..., None]) -> None:
-        """A fragment of what the model says. What the agent says of a new mode or model is not the model's."""
+        """A fragment of what the model says. What the agent says of a new mode or model is not the
+        model's.
+        """
         content = update["content"]
         if self.link.setting and str(content.get("text")).startswith(NOTICE):
             return
@@ -219,7 +243,9 @@ class AcpTranslator(Translator):
             self._upserts.piece(str(message), text)
 
     def _release_failure(self) -> None:
-        """Write a text that looked like the reason of a failure: the turn continues, so the text is the model's."""
+        """Write a text that looked like the reason of a failure: the turn continues, so the text is
+        the model's.
+        """
         text = self._failure
         self._failure = ""
         self._end_refused()
@@ -231,14 +257,18 @@ class AcpTranslator(Translator):
             return
         self._end_refused()
         message, given = str(update["messageId"]), update["content"] or ()
-        new = self._upserts.whole(message, "".join(text for one in given if (text := shown(one)) is not None))
+        new = self._upserts.whole(
+            message, "".join(text for one in given if (text := shown(one)) is not None)
+        )
         if new is None:
             self.account.repaired("contradicted_block", message)
         elif new:
             say(new, message)
 
     def _end_refused(self) -> None:
-        """The agent goes on behind calls that were refused: some agents never say that those are over."""
+        """The agent goes on behind calls that were refused: some agents never say that those are
+        over.
+        """
         for identity in self.link.refused:
             if identity in self.turn.open:
                 self.turn.tool_result(identity, "", True)
@@ -295,7 +325,9 @@ class AcpTranslator(Translator):
         if call.told or over or (status == "in_progress" and not self.form.content):
             self._say(call, is_over=over)
         if over:
-            failed = status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
+            failed = (
+                status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
+            )
             self.turn.tool_result(call.identity, self._returned(call), failed)
             self._calls.end(call)
             self.link.over(call.identity)
@@ -329,7 +361,9 @@ class AcpTranslator(Translator):
         return judge is None or not (judge.denies(name, {}) or judge.hides(name))
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """The tool and its arguments as Claude has them; one of a server that was handed over has Claude's name."""
+        """The tool and its arguments as Claude has them; one of a server that was handed over has
+        Claude's name.
+        """
         name = "" if call.own in self.tools else self._server_tool(call.own)
         return call.in_claudes_words({call.own: Tool(name)} if name else self.tools)
 
@@ -344,7 +378,8 @@ class AcpTranslator(Translator):
     def _returned(self, call: Call) -> object:
         """Return the content of a call, or its raw output if there is no content.
 
-        Content and raw output may come from different updates. The raw output is preferred if it continues the content.
+        Content and raw output may come from different updates. The raw output is preferred if it
+        continues the content.
         """
         blocks = join_texts(self._blocks(call), self.trailer)
         raw = raw_output(call.raw_output)
@@ -353,7 +388,9 @@ class AcpTranslator(Translator):
         if len(blocks) > 1 or blocks[0]["type"] != "text":
             return blocks
         text = str(blocks[0]["text"])
-        return raw if len(raw) > len(text) and raw.startswith(text) and self.trailer is None else text
+        return (
+            raw if len(raw) > len(text) and raw.startswith(text) and self.trailer is None else text
+        )
 
     def _blocks(self, call: Call) -> list[dict[str, Any]]:
         """Return the content blocks of a call that can be written, and count the others as unknown."""
@@ -386,7 +423,7 @@ class AcpTranslator(Translator):
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos(entries)})
         self.turn.tool_result(identity, "The plan was noted.")
 
-    # -- what it asks ---------------------------------------------------------------------------------------
+    # -- what it asks ------------------------------------------------------------------------------
 
     def _asked(self, event: Event) -> None:
         identity, params = event["id"], event.get("params")
@@ -402,7 +439,9 @@ class AcpTranslator(Translator):
                 self.link.reply(identity, result=CANCELLED)
                 raise
         else:
-            self.link.reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"})
+            self.link.reply(
+                identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+            )
 
     def _ours(self, params: Event) -> bool:
         return bool(params.get("sessionId", self.link.session) == self.link.session)
@@ -411,7 +450,10 @@ class AcpTranslator(Translator):
         """The agent asks the person: as a call of Claude's tool for that."""
         asked = questions(params)
         if asked is None or not self._ours(params):
-            self.link.reply(identity, error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"})
+            self.link.reply(
+                identity,
+                error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"},
+            )
             return
         call = f"ask_{self.turn.pen.new_uuid()[-12:]}"
         request = self.link.form(identity, call, params)
@@ -424,8 +466,11 @@ class AcpTranslator(Translator):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
-        call = self._calls.find_for_permission(subject.call, self._create_id, self.link.is_undecided)
-        if call is None or (self.form.content and call.begun > 1):  # the input may be that of another call
+        call = self._calls.find_for_permission(
+            subject.call, self._create_id, self.link.is_undecided
+        )
+        # the input may be that of another call
+        if call is None or (self.form.content and call.begun > 1):
             self.link.reply(identity, result=CANCELLED)
             return
         judged = (Call(call.identity, self.form) if subject.whole else call).asked(subject.call)
@@ -433,16 +478,20 @@ class AcpTranslator(Translator):
         if words[0] == QUESTION:  # its options are the answers: to allow it would choose one
             self.link.reply(identity, result=CANCELLED)
             return
-        request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
+        request = self.link.question(
+            identity, call.identity, params.get("options"), dump(words).decode()
+        )
         if request is not None:
             is_deferred = self._waits_for_input(judged, words[0])
             call.said = not is_deferred
             if call.asked_input is None:
                 call.asked_input = judged.input
             own = judged.own, judged.input
-            self.turn.permission(request, call.identity, *words, own, is_unique=True, is_deferred=is_deferred)
+            self.turn.permission(
+                request, call.identity, *words, own, is_unique=True, is_deferred=is_deferred
+            )
 
-    # -- answers --------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     def _answered(self, event: Event) -> None:
         heard = self.link.hear(event)
@@ -452,7 +501,9 @@ class AcpTranslator(Translator):
             self._failed(heard)
         elif heard.step == SESSION:
             link = self.link
-            self.turn.started(session_id=link.session, model=link.model, mcp_servers=self._left_out())
+            self.turn.started(
+                session_id=link.session, model=link.model, mcp_servers=self._left_out()
+            )
         elif heard.step in (PROMPT, TAKEN, MAY_END):
             self._step(heard)
 
@@ -484,7 +535,9 @@ class AcpTranslator(Translator):
             self._broke(table(result.get("error")))
             return
         elif reason in LIMITS:
-            turn.failed("the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason])
+            turn.failed(
+                "the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason]
+            )
         else:
             turn.ended()
         turn.settle()
@@ -497,7 +550,9 @@ class AcpTranslator(Translator):
     def _broke(self, error: Mapping[str, Any]) -> None:
         code, text = error.get("code"), in_words(error)
         if code == LOGIN:
-            ways = f" (its ways to log in: {', '.join(self.link.logins)})" if self.link.logins else ""
+            ways = (
+                f" (its ways to log in: {', '.join(self.link.logins)})" if self.link.logins else ""
+            )
             self.turn.failed(text + ways, api=True, kind="auth")
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None

@@ -1,6 +1,8 @@
-"""What version 2 of the protocol says by id: a message, a terminal. A whole value replaces, a piece is added.
+"""What version 2 of the protocol says by id: a message, a terminal. A whole value replaces, a piece
+is added.
 
-What was said to the frontend cannot be taken back: of a message that is said again only what is new is said.
+What was said to the frontend cannot be taken back: of a message that is said again only what is new
+is said.
 """
 
 import binascii
@@ -46,7 +48,9 @@ class Upserts:
     def _keep(self, identity: str, text: str) -> None:
         if identity not in self._messages and len(self._messages) >= MESSAGES:
             self._messages.pop(next(iter(self._messages)))
-        self._messages[identity] = text if len(text) <= MESSAGE_CHARACTERS else " " * (MESSAGE_CHARACTERS + 1)
+        self._messages[identity] = (
+            text if len(text) <= MESSAGE_CHARACTERS else " " * (MESSAGE_CHARACTERS + 1)
+        )
 
     def terminal(self, update: Mapping[str, Any]) -> None:
         """The state of a terminal: its bytes so far, and how its program ended."""
@@ -69,12 +73,16 @@ class Upserts:
         self._terminals[identity] = (before + more)[-TERMINAL_BYTES:]
 
     def list_blocks(self, call: Call) -> list[dict[str, Any]]:
-        """Return the output of a call as content blocks: its own blocks, terminals, and patches of files."""
+        """Return the output of a call as content blocks: its own blocks, terminals, and patches of
+        files.
+        """
         return [block for item in call.output for block in self._convert_item(table(item))]
 
     def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":
-            printed = self._terminals.get(str(item.get("terminalId")), b"").decode("utf-8", "replace")
+            printed = self._terminals.get(str(item.get("terminalId")), b"").decode(
+                "utf-8", "replace"
+            )
             return [{"type": "text", "text": printed}] if printed else []
         patch = table(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
@@ -83,14 +91,21 @@ class Upserts:
 
     def failed(self, call: Call) -> bool:
         """Whether a program of one of its terminals ended with an error."""
-        shown = (str(one.get("terminalId")) for one in call.output if table(one).get("type") == "terminal")
+        shown = (
+            str(one.get("terminalId"))
+            for one in call.output
+            if table(one).get("type") == "terminal"
+        )
         return any(self._exits.get(identity) for identity in shown)
 
 
 def patched(call: Call, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
     gone = {key for key in PATCHED if key in update and update[key] is None}
-    call.title, call.kind = "" if "title" in gone else call.title, "" if "kind" in gone else call.kind
+    call.title, call.kind = (
+        "" if "title" in gone else call.title,
+        "" if "kind" in gone else call.kind,
+    )
     call.input = {} if "rawInput" in gone else call.input
     if "content" in gone:
         call.content = call.output = []

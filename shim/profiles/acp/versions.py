@@ -1,7 +1,8 @@
-"""The two versions of the protocol, as tables of what differs between them; the agent says which one it speaks.
+"""The two versions of the protocol, as tables of what differs between them; the agent says which
+one it speaks.
 
-Version 2 is a draft (as in the official TypeScript SDK 2.4.0): it is offered only where a profile says `draft = true`.
-An agent that answers so to an offer of version 1 is believed too.
+Version 2 is a draft (as in the official TypeScript SDK 2.4.0): it is offered only where a profile
+says `draft = true`. An agent that answers so to an offer of version 1 is believed too.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,12 +28,16 @@ class Version(NamedTuple):
     """One version of the protocol.
 
     number   as it is said in `initialize`
-    answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was taken
+    answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was
+    taken
     option   the key of an option's own name
     value    what stands beside a value of an option
-    way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether it is to be forked
-    server   a server of MCP in the words of this version, by what the agent can do; None for one that it cannot reach
-    subject  what a question is about, by its parameters and its id; None where it says nothing that can be judged
+    way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether
+             it is to be forked
+    server   a server of MCP in the words of this version, by what the agent can do; None for one
+             that it cannot reach
+    subject  what a question is about, by its parameters and its id; None where it says nothing that
+    can be judged
     """
 
     number: int
@@ -45,10 +50,15 @@ class Version(NamedTuple):
 
 
 def greeting(number: int, abilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2 the others too."""
+    """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2
+    the others too.
+    """
     said = {"protocolVersion": number, "clientCapabilities": abilities, "clientInfo": CLIENT}
     if number == SECOND.number:
-        said |= {"capabilities": {key: abilities[key] for key in ("elicitation",) if key in abilities}, "info": CLIENT}
+        said |= {
+            "capabilities": {key: abilities[key] for key in ("elicitation",) if key in abilities},
+            "info": CLIENT,
+        }
     return said
 
 
@@ -78,18 +88,26 @@ def _first_subject(question: Mapping[str, Any], identity: object) -> Subject | N
 
 
 def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | None:
-    """A call, a command, or what only the question's title says; another kind of subject cannot be judged."""
+    """A call, a command, or what only the question's title says; another kind of subject cannot be
+    judged.
+    """
     subject, title = question.get("subject"), question.get("title")
     if subject is None and isinstance(title, str):
         given = {"description": question.get("description")}
-        return Subject({"toolCallId": f"question_{identity}", "title": title, "rawInput": given}, whole=True)
+        return Subject(
+            {"toolCallId": f"question_{identity}", "title": title, "rawInput": given}, whole=True
+        )
     subject = table(subject)
     if subject.get("type") == "tool_call":
         return _first_subject(subject, identity)
     command, folder = subject.get("command"), subject.get("cwd")
     if subject.get("type") != "command" or not isinstance(command, str):
         return None
-    call = {"toolCallId": subject.get("toolCallId") or f"question_{identity}", "title": command, "kind": "execute"}
+    call = {
+        "toolCallId": subject.get("toolCallId") or f"question_{identity}",
+        "title": command,
+        "kind": "execute",
+    }
     return Subject({**call, "rawInput": {"command": command, "directory": folder}}, whole=True)
 
 
@@ -99,11 +117,13 @@ VERSIONS = {version.number: version for version in (FIRST, SECOND)}
 
 
 class Work:
-    """The work that the prompts of one turn began, as version 2 tells of it: a state of the session, and its change.
+    """The work that the prompts of one turn began, as version 2 tells of it: a state of the
+    session, and its change.
 
-    A prompt has its place in the conversation once it was answered, or said again as a message of the user's; before
-    that the agent may work on its own, or be idle. The work is over when the agent turns idle behind that. An agent
-    that is idle all the same, and did not work, may be done: a command of its own needs no work.
+    A prompt has its place in the conversation once it was answered, or said again as a message of
+    the user's; before that the agent may work on its own, or be idle. The work is over when the
+    agent turns idle behind that. An agent that is idle all the same, and did not work, may be done:
+    a command of its own needs no work.
     """
 
     def __init__(self) -> None:
@@ -120,13 +140,17 @@ class Work:
             self._answered = False
 
     def placed(self, number: int, *, answered: bool) -> bool:
-        """A prompt has its place; whether the turn may be over, because the agent has worked and is idle again."""
+        """A prompt has its place; whether the turn may be over, because the agent has worked and is
+        idle again.
+        """
         self._placed = self._placed or 0 < self._first <= number
         self._answered = self._answered or (answered and self._placed)
         return self._placed and bool(self._first) and self._worked and self._state not in STATES
 
     def reach(self, state: object, waits: bool) -> bool | None:
-        """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer yet."""
+        """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer
+        yet.
+        """
         before, self._state = self._state, state
         self._worked = self._worked or state in STATES
         if state != "idle" or not (self._first and self._placed) or (waits and self._answered):

@@ -1,10 +1,10 @@
 """Which regular expressions a profile may have: those that cannot take long on any text.
 
-A vendor's text is anybody's words, and Python's `re` tries every way to match. Two forms are refused: a repeated group
-whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?){9}`: the time doubles with each character or turn), and
-repetitions that share a text between them (`.*x.*y`, `^\\s*(.*?)\\s*$`: the time grows with the cube of its length).
-One such pair is allowed behind `^`, and one repetition anywhere: the time is then the square of the few characters that
-are looked at.
+A vendor's text is anybody's words, and Python's `re` tries every way to match. Two forms are
+refused: a repeated group whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?){9}`: the
+time doubles with each character or turn), and repetitions that share a text between them (`.*x.*y`,
+`^\\s*(.*?)\\s*$`: the time grows with the cube of its length). One such pair is allowed behind `^`,
+and one repetition anywhere: the time is then the square of the few characters that are looked at.
 
 The tree is that of Python's own parser, so what is judged here is what will run.
 """
@@ -33,7 +33,8 @@ class _Way(NamedTuple):
     degree      the power of the time that it takes
     shared      the characters that the last repetition may still take
     characters  those that the part itself takes
-    varies      it can match texts of different lengths, other than by alternatives that begin differently
+    varies      it can match texts of different lengths, other than by alternatives that begin
+                differently
     """
 
     degree: int
@@ -48,7 +49,9 @@ def fault(pattern: str) -> str:
         tree = _parser.parse(pattern)
         anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
         start = 0 if anchored and not tree.state.flags & re.MULTILINE else 1
-        return SHARED if _sequence(tree, _Way(start, frozenset()), tree.state.flags).degree > 1 else ""
+        return (
+            SHARED if _sequence(tree, _Way(start, frozenset()), tree.state.flags).degree > 1 else ""
+        )
     except _CutError:
         return CUT
     except (re.error, RecursionError, OverflowError):
@@ -108,7 +111,10 @@ def _group(parts: Any, before: _Way, flags: int) -> _Way:
 def _alternatives(alternatives: Iterable[Any], before: _Way, flags: int) -> _Way:
     """One of several: a text is cut in one way only where each begins with a character of its own."""
     ways = [_sequence(one, before, flags) for one in alternatives]
-    firsts = [chr(one[0][1]).casefold() if one and str(one[0][0]) == "LITERAL" else "" for one in alternatives]
+    firsts = [
+        chr(one[0][1]).casefold() if one and str(one[0][0]) == "LITERAL" else ""
+        for one in alternatives
+    ]
     return _Way(
         max(way.degree for way in ways),
         frozenset().union(*(way.shared for way in ways)),

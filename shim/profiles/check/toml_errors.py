@@ -1,6 +1,8 @@
-"""What is wrong with a profile or with the settings, and where: file, line, key, what was found, what is allowed.
+"""What is wrong with a profile or with the settings, and where: file, line, key, what was found,
+what is allowed.
 
-`tomllib` gives no line numbers, so once something is wrong the line is looked for in the text, by its keys.
+`tomllib` gives no line numbers, so once something is wrong the line is looked for in the text, by
+its keys.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 
 FOUND_CHARACTERS = 80  # of what was found, in a sentence
 PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
-# Anybody may have written a vendor's text, so a pattern sees its beginning only. What rules ask for stands there.
+# Anybody may have written a vendor's text, so a pattern sees its beginning only. What rules ask for
+# stands there.
 SEARCHED_CHARACTERS = 4000
 ENDING_CHARACTERS = 200  # of its end, where a rule asks for the last line
 
@@ -34,7 +37,9 @@ class Source:
 
 
 class Spot:
-    """A value inside a profile, and where it stands. Each method gives it as one type, or raises FrontendError."""
+    """A value inside a profile, and where it stands. Each method gives it as one type, or raises
+    FrontendError.
+    """
 
     __slots__ = ("keys", "source", "value")
 
@@ -44,18 +49,24 @@ class Spot:
         self.keys = keys
 
     def refused(self, allowed: str, found: object = None, *, told: str = "") -> FrontendError:
-        """The error to raise. `found` is the wrong value, where that is not the whole one; `told` are words for it."""
+        """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
+        are words for it.
+        """
         shown = told or printable(in_toml(self.value if found is None else found))
         if len(shown) > FOUND_CHARACTERS:
             shown = shown[: FOUND_CHARACTERS - 1] + "…"
-        return FrontendError(f"{self.source.path}:{self._line}: {spelled(self.keys)} is {shown}, it must be {allowed}")
+        return FrontendError(
+            f"{self.source.path}:{self._line}: {spelled(self.keys)} is {shown}, it must be {allowed}"
+        )
 
     def unknown(self, known: Collection[str]) -> FrontendError:
         """The error about a key that is none of `known`; the spot is that of its value."""
         close = meant(str(self.keys[-1]), known)
         allowed = f"the keys here are: {', '.join(known)}"
         text = f"unknown key `{spelled(self.keys)}` in {self.source.path} line {self._line}"
-        return FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
+        return (
+            FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
+        )
 
     def unlisted(self, known: Collection[str], found: object = None) -> FrontendError:
         """The error about a word that is none of `known`."""
@@ -130,7 +141,9 @@ class Spot:
         return self.value
 
     def regex(self) -> str:
-        """The text of a regular expression. A bundled one is compiled where it is used; our tests have checked it."""
+        """The text of a regular expression. A bundled one is compiled where it is used; our tests
+        have checked it.
+        """
         if not self.source.bundled:
             self.pattern()
         return self.text()
@@ -183,8 +196,12 @@ _BARE = r"[A-Za-z0-9_-]+"
 
 
 def _endless(pattern: str) -> str:
-    """What a pattern must be that could take long, else "". Most repeat one thing at most, and need no closer look."""
-    if sum(map(pattern.count, "*+,")) < 2 and not any(sign in pattern for sign in (")*", ")+", "){")):
+    """What a pattern must be that could take long, else "". Most repeat one thing at most, and need
+    no closer look.
+    """
+    if sum(map(pattern.count, "*+,")) < 2 and not any(
+        sign in pattern for sign in (")*", ")+", "){")
+    ):
         return ""
     from shim.profiles.check.regular import fault
 
@@ -196,7 +213,9 @@ _PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
 def line_of(text: str, keys: Keys) -> int:
-    """The line in which the value under `keys` most likely stands, from 1: its table's header, then key after key."""
+    """The line in which the value under `keys` most likely stands, from 1: its table's header, then
+    key after key.
+    """
     import re
 
     counts: dict[Keys, int] = {}

@@ -1,4 +1,5 @@
-"""The keys and operators of a person's profile that no bundled profile uses: a later version may remove them.
+"""The keys and operators of a person's profile that no bundled profile uses: a later version may
+remove them.
 
 They work as before, and a person who uses one is warned.
 """
@@ -8,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.toml_errors import Keys, Source, in_toml, line_of, spelled
 
-# Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the bundled profiles.
+# Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the
+# bundled profiles.
 UNUSED: Mapping[str, str] = {
     "note": "a comment (#)",
     "unknown_tools": "[tools] or `other_tools`",
@@ -38,14 +40,22 @@ UNUSED: Mapping[str, str] = {
     "tools.add": "`args` with `const`, and `keep = true`",
 }
 
-# Tables of which each key has a meaning of its own. In all other tables a key is a name that a person chose.
+# Tables of which each key has a meaning of its own. In all other tables a key is a name that a
+# person chose.
 _TABLES = (
     *("", "launch", "launch.prompt", "launch.interrupt", "launch.timeouts", "launch.version_probe"),
-    *("launch.login_probe", "launch.models_probe", "launch.home", "launch.report", "launch.overruled_by"),
+    *(
+        "launch.login_probe",
+        "launch.models_probe",
+        "launch.home",
+        "launch.report",
+        "launch.overruled_by",
+    ),
     *("launch.denials", "acp", "stream", "stream.end", "other_tools"),
 )
 _RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
-_WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")  # operators that have fields in them
+# operators that have fields in them
+_WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 _OF_FIELDS = ("object", "item")  # operators that have a table of fields in them
 _PLAIN_FIELDS = ("mode", "cause")  # of rules: words, not fields
 
@@ -53,7 +63,9 @@ _PLAIN_FIELDS = ("mode", "cause")  # of rules: words, not fields
 class Key(NamedTuple):
     """A key of a profile."""
 
-    name: str  # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of [[event]]
+    # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of
+    # [[event]]
+    name: str
     keys: Keys  # where it is in the file
 
 

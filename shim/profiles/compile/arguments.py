@@ -1,4 +1,6 @@
-"""The arguments of a call in Claude's words: one function for each tool (`tools` has how a profile says it)."""
+"""The arguments of a call in Claude's words: one function for each tool (`tools` has how a profile
+says it).
+"""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -23,7 +25,9 @@ _NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Account
 
 
 def change(spot: Spot, alternatives: list[Spot]) -> Change:
-    """From a call's arguments to Claude's name and arguments; the arguments that came are not changed."""
+    """From a call's arguments to Claude's name and arguments; the arguments that came are not
+    changed.
+    """
     here = Function("event")
     for one in alternatives:
         with here.block(f"if {all_of(conditions(one.at('match')), here)}:"):
@@ -52,7 +56,9 @@ def _arguments(spot: Spot, tool: Spot, here: Function) -> None:
 
 
 def _kept(spot: Spot) -> Callable[[Arguments], Arguments]:
-    """Fields where arguments that no field names stay; a field stands where the first argument of it stood."""
+    """Fields where arguments that no field names stay; a field stands where the first argument of
+    it stood.
+    """
     fields(spot, Function("event"))
     getters = {key: _getter(spot.at(key)) for key in spot.table()}
     places: dict[str, list[str]] = {}

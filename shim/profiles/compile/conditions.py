@@ -25,7 +25,9 @@ class Condition:
     `texts` are the strings that the value may be, where nothing else is asked of it.
     """
 
-    def __init__(self, path: Spot, holds: Callable[[str, Function], str], texts: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, path: Spot, holds: Callable[[str, Function], str], texts: frozenset[str] = frozenset()
+    ) -> None:
         self.path = path
         self.holds = holds
         self.texts = texts
@@ -43,7 +45,9 @@ def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Co
     """The conditions of a `match` table, without the key `leave`."""
     table = spot.table()
     if len(table) > CONDITIONS:
-        raise spot.refused(f"a table of at most {CONDITIONS} conditions", f"a table of {len(table)}")
+        raise spot.refused(
+            f"a table of at most {CONDITIONS} conditions", f"a table of {len(table)}"
+        )
     found: list[Condition] = []
     for key in table:
         if key != leave:
@@ -65,7 +69,9 @@ def _asked(spot: Spot, asked: Spot) -> list[Condition]:
         if not spot.value:
             raise spot.refused(f"a table with one of {', '.join(_OPERATORS)}")
         return [Condition(asked, _operator(spot.at(name), name)) for name in spot.value]
-    wanted = literals(spot if isinstance(spot.value, list) else Spot(spot.source, [spot.value], spot.keys))
+    wanted = literals(
+        spot if isinstance(spot.value, list) else Spot(spot.source, [spot.value], spot.keys)
+    )
     texts = frozenset(wanted) if all(one.__class__ is str for one in wanted) else frozenset()
     return [Condition(asked, lambda value, here: is_among(value, wanted, here), texts)]
 

@@ -1,19 +1,27 @@
-"""What a rule of a profile says: the fields of each `emit`, and the verb of the Turn that they become.
+"""What a rule of a profile says: the fields of each `emit`, and the verb of the Turn that they
+become.
 
                                    WHAT A RULE EMITS, WITH ITS FIELDS
 
-    session       session_id, model, cwd, tools (a list of the vendor's names), mode, vendor_version, key_source
-    text, thinking   text, block (the vendor's name of the block), mode (delta, cumulative, final: else the stream's)
+    session       session_id, model, cwd, tools (a list of the vendor's names), mode,
+                  vendor_version, key_source
+    text, thinking   text, block (the vendor's name of the block), mode (delta, cumulative, final:
+                     else the stream's)
     reply         model: another reply of the model begins
     tool_use      id, name, input
-    tool_input    id, name (of its first piece), input (a fragment of its JSON), block (the vendor's name of the call,
-                  else its id), done: a call in pieces. It is said once, whole, in Claude's words: when it is done, when
+    tool_input    id, name (of its first piece), input (a fragment of its JSON), block (the vendor's
+                  name of the call,
+                  else its id), done: a call in pieces. It is said once, whole, in Claude's words:
+                      when it is done, when
                   a result, a usage or the end shows that it is, or when `tool_use` says it
-    tool_result   id, content, is_error, name, input (these two where no `tool_use` came before); oldest = true: one
+    tool_result   id, content, is_error, name, input (these two where no `tool_use` came before);
+                  oldest = true: one
                   without an id is that of the call which is open longest
     denied        id, name, input (these two where it is not open): a call that was refused
-    usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is `stream.usage`
-    result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit, interrupted: the end
+    usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is
+                  `stream.usage`
+    result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit,
+                  interrupted: the end
     error         error, code, cause, first_wins: the turn failed, unless a result says more
     notice        text: said again if the turn fails without a reason
     retry         attempt, max, delay_ms, text: the model is asked again
@@ -23,9 +31,10 @@
     ignore        –
 
 `limit` of a result: turns, budget, or any other that was reached.
-`stream.parent` is the id of the call that runs the nested agent of an event. What a rule emits for such an event
-belongs to that agent: it is not the answer of the turn, and it neither ends nor fails the turn.
-`usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
+`stream.parent` is the id of the call that runs the nested agent of an event. What a rule emits for
+such an event belongs to that agent: it is not the answer of the turn, and it neither ends nor fails
+the turn. `usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens,
+output_tokens (and cost_usd).
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +51,8 @@ IDS = ("session", "process")
 RESULTS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
 COUNTS = (*ORDER, "cost_usd")
-# A rule may not say the other causes: they are about the API, which is read off the text, or about us.
+# A rule may not say the other causes: they are about the API, which is read off the text, or about
+# us.
 CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
@@ -57,7 +67,8 @@ class Told:
     pieces      a rule says calls in pieces
     reconciled  text or thinking that is streamed and then said whole, without a name for the block
     parent      `stream.parent`
-    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" if that is not known
+    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" if that is not
+    known
     """
 
     def __init__(self, spot: Spot, tools: Tools) -> None:
@@ -75,7 +86,9 @@ class Told:
 
 
 def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
-    """Of text and thinking those that a profile streams and says whole too, without a name for the block."""
+    """Of text and thinking those that a profile streams and says whole too, without a name for the
+    block.
+    """
     found: dict[str, set[str]] = {"text": set(), "thinking": set()}
     for one in rules:
         table = one.table()
@@ -91,7 +104,9 @@ def emit(spot: Spot, told: Told, here: Function) -> None:
     spot.table((*RULE_KEYS, *names))
     for needed in _NEEDED.get(name, ()):
         if not spot.at(needed):
-            raise spot.refused(f"a rule with `{needed}`, which {name} needs", told=f"a rule without `{needed}`")
+            raise spot.refused(
+                f"a rule with `{needed}`, which {name} needs", told=f"a rule without `{needed}`"
+            )
     nested = _NESTED.get(name)
     if nested is None or not told.parent:
         write(spot, told, here)
@@ -106,7 +121,7 @@ def emit(spot: Spot, told: Told, here: Function) -> None:
 RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 
 
-# -- who speaks, and what is said ---------------------------------------------------------------------------------
+# -- who speaks, and what is said ------------------------------------------------------------------
 
 
 def _session(spot: Spot, told: Told, here: Function) -> None:
@@ -115,7 +130,9 @@ def _session(spot: Spot, told: Told, here: Function) -> None:
     if spot.at("tools"):
         listed, again = here.held(field(spot.at("tools"), here))
         shown = f"engine.shown({again})" if told.hides else again
-        facts.append(f"tools=claude_names({here.constant(told.tools)}, {shown}) if {listed} is not None else None")
+        facts.append(
+            f"tools=claude_names({here.constant(told.tools)}, {shown}) if {listed} is not None else None"
+        )
     session = optional(spot.at("session_id"), here)
     if facts:
         here.line(f"session = {session}")
@@ -160,7 +177,7 @@ def _reply(spot: Spot, told: Told, here: Function) -> None:
     here.line(f"engine.turn.message(model={optional(spot.at('model'), here)})")
 
 
-# -- calls --------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 def _identity(value: str, told: Told, here: Function) -> str:
@@ -208,7 +225,9 @@ def _tool_input(spot: Spot, told: Told, here: Function) -> None:
         with here.block(f"if {parent}:"):
             here.line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
     here.line(f"{key} = {field(spot.at('block'), here) if spot.at('block') else call}")
-    here.line(f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})")
+    here.line(
+        f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})"
+    )
     if spot.at("done"):
         with here.block(f"if {field(spot.at('done'), here)}:"):
             here.line(f"engine.gathered({key})")
@@ -246,7 +265,7 @@ def _denied(spot: Spot, told: Told, here: Function) -> None:
     here.line(f"engine.denied({own}, {name}, {optional(spot.at('input'), here)})")
 
 
-# -- numbers and ends ---------------------------------------------------------------------------------------------
+# -- numbers and ends ------------------------------------------------------------------------------
 
 
 def _counted(spot: Spot, here: Function) -> tuple[str, str]:
@@ -255,7 +274,9 @@ def _counted(spot: Spot, here: Function) -> tuple[str, str]:
     found = fields(within, here) if within.table(COUNTS) else {}
     cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.at("cost_usd"), here)
     cost = "0.0" if cost == "None" else f"dollars({cost})"
-    return (f"counted({', '.join(found.get(name, 'None') for name in ORDER)})" if found else "None"), cost
+    return (
+        f"counted({', '.join(found.get(name, 'None') for name in ORDER)})" if found else "None"
+    ), cost
 
 
 def _usage(spot: Spot, told: Told, here: Function) -> None:
@@ -264,7 +285,16 @@ def _usage(spot: Spot, told: Told, here: Function) -> None:
 
 
 def _result(spot: Spot, told: Told, here: Function) -> None:
-    names = ("is_error", "error", "code", "text", "duration_ms", "stop_reason", "limit", "interrupted")
+    names = (
+        "is_error",
+        "error",
+        "code",
+        "text",
+        "duration_ms",
+        "stop_reason",
+        "limit",
+        "interrupted",
+    )
     values = {name: field(spot.at(name), here) for name in names if spot.at(name)}
     said = "".join(f", {name}={value}" for name, value in values.items())
     usage, cost = _counted(spot, here)
@@ -293,7 +323,9 @@ def _retract(spot: Spot, told: Told, here: Function) -> None:
 
 
 def _compacted(spot: Spot, told: Told, here: Function) -> None:
-    here.line(f"engine.compacted({optional(spot.at('trigger'), here)}, {optional(spot.at('tokens'), here)})")
+    here.line(
+        f"engine.compacted({optional(spot.at('trigger'), here)}, {optional(spot.at('tokens'), here)})"
+    )
 
 
 def _input(spot: Spot, told: Told, here: Function) -> None:
@@ -307,7 +339,7 @@ def _ignore(spot: Spot, told: Told, here: Function) -> None:
     """Nothing is said."""
 
 
-# -- events of nested agents --------------------------------------------------------------------------------------
+# -- events of nested agents -----------------------------------------------------------------------
 
 
 def _nested_block(kind: str) -> Callable[[Spot, Told, Function, str], None]:
@@ -315,7 +347,9 @@ def _nested_block(kind: str) -> Callable[[Spot, Told, Function, str], None]:
         text = field(spot.at("text"), here)
         block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
-        here.line(f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})")
+        here.line(
+            f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})"
+        )
 
     return write
 
@@ -332,11 +366,16 @@ def _nested_call(spot: Spot, told: Told, here: Function, parent: str) -> None:
 
 def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:
     content, again = here.held(optional(spot.at("content"), here))
-    own, failed = _identity(field(spot.at("id"), here), told, here), truth(spot.at("is_error"), here)
+    own, failed = (
+        _identity(field(spot.at("id"), here), told, here),
+        truth(spot.at("is_error"), here),
+    )
     call = ""
     if spot.at("name"):
         call = f", {field(spot.at('name'), here)}, {optional(spot.at('input'), here)}"
-    here.line(f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})')
+    here.line(
+        f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})'
+    )
 
 
 def _nested_denied(spot: Spot, told: Told, here: Function, parent: str) -> None:
@@ -379,7 +418,10 @@ _NESTED: Mapping[str, Callable[[Spot, Told, Function, str], None]] = {
 _CALL = ("id", "name", "input")
 _COUNTED = ("usage", "cost_usd", "stop_reason")
 _EMITS: Mapping[str, tuple[Callable[[Spot, Told, Function], None], tuple[str, ...]]] = {
-    "session": (_session, ("session_id", "model", "cwd", "tools", "mode", "vendor_version", "key_source")),
+    "session": (
+        _session,
+        ("session_id", "model", "cwd", "tools", "mode", "vendor_version", "key_source"),
+    ),
     "text": (_speech("text"), ("text", "block", "mode")),
     "thinking": (_speech("thinking"), ("text", "block", "mode")),
     "reply": (_reply, ("model",)),
@@ -388,7 +430,10 @@ _EMITS: Mapping[str, tuple[Callable[[Spot, Told, Function], None], tuple[str, ..
     "tool_result": (_tool_result, (*_CALL, "content", "is_error", "oldest")),
     "denied": (_denied, _CALL),
     "usage": (_usage, _COUNTED),
-    "result": (_result, (*_COUNTED, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted")),
+    "result": (
+        _result,
+        (*_COUNTED, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted"),
+    ),
     "error": (_error, ("error", "code", "cause", "first_wins")),
     "notice": (_notice, ("text",)),
     "retry": (_retry, ("attempt", "max", "delay_ms", "text")),

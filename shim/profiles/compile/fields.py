@@ -2,20 +2,25 @@
 
                                    HOW A VALUE IS SAID
 
-    "a.b[0].c"                       a path in the event; `[*]` is every item of a list; `a || b` the first there is
+    "a.b[0].c"                       a path in the event; `[*]` is every item of a list; `a || b`
+                                     the first there is
     "$.id", "$index"                 in a rule with `foreach`: the item, and its place from 0
     "a.'x.y'"                        a key that has a dot
     { const = V }                    V itself
     { path = P, map = { a = "b" } }  the value's entry, else `default`, else nothing
-    { path = P, in = [ … ] }         true or false; so are `not_in` (false for what is not there), `regex` and `exists`
+    { path = P, in = [ … ] }         true or false; so are `not_in` (false for what is not there),
+                                     `regex` and `exists`
     { path = P, ending = 'R' }       whether the pattern is found in the last 200 characters
     { path = P, parse = "json" }     the value of a text that is JSON
     { path = P, capture = 'R' }      what the pattern's first group (or the whole pattern) found
-    { path = P, strip = 'R' }        the text without what the pattern finds in its first and last 4000 characters
+    { path = P, strip = 'R' }        the text without what the pattern finds in its first and last
+                                     4000 characters
     { path = P, unquote_shell = true }   `/bin/sh -lc '…'` without the shell
     { path = P, times = N }          the number times N
-    { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its items
-    { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers (of a list: of its items); never below 0
+    { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its
+                                     items
+    { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers (of a list: of its items);
+                                         never below 0
     { any = [ … ] } { all = [ … ] } { not = X }   of things that are true or false
     { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
     { object = { k = X } }           an object
@@ -47,14 +52,18 @@ def field(spot: Spot, here: Function, depth: int = 0) -> str:
     if isinstance(spot.value, str):
         return path(spot, here)
     if not isinstance(spot.value, dict) or depth > OPERATORS_DEEP:
-        raise spot.refused(f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}")
+        raise spot.refused(
+            f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}"
+        )
     if depth % OPERATORS_TOGETHER == 0 and depth:
         return _apart(spot, here, depth)
     return _operated(spot, here, depth)
 
 
 def _apart(spot: Spot, here: Function, depth: int) -> str:
-    """A field in a function of its own, because Python has a limit for parentheses inside each other."""
+    """A field in a function of its own, because Python has a limit for parentheses inside each
+    other.
+    """
     inner = Function("engine, event, item, index")
     inner.item, inner.index = here.item and ITEM, "index"
     inner.line(f"return {_operated(spot, inner, depth)}")
@@ -70,7 +79,9 @@ def _operated(spot: Spot, here: Function, depth: int) -> str:
         spot.table((operator, *_BESIDE.get(operator, ())))
         return _ALONE[operator](spot, here, depth + 1)
     if alone or "path" not in spot.value:
-        raise spot.refused(f"a table with `path` and an operator, or with one of {', '.join(sorted(_ALONE))}")
+        raise spot.refused(
+            f"a table with `path` and an operator, or with one of {', '.join(sorted(_ALONE))}"
+        )
     given = spot.table(("path", "default", *_OF_A_PATH))
     value = field(spot.at("path"), here, depth + 1)
     for operator, build in _OF_A_PATH.items():
@@ -142,12 +153,16 @@ def matches(spot: Spot, value: str, here: Function) -> str:
         if text[0] == "^":
             asked = f"{again}.startswith({literal(text[1:])})"
     else:
-        asked = f"{here.constant(Pattern(text))}.search({again}, 0, {SEARCHED_CHARACTERS}) is not None"
+        asked = (
+            f"{here.constant(Pattern(text))}.search({again}, 0, {SEARCHED_CHARACTERS}) is not None"
+        )
     return f"({found}.__class__ is str and {asked})"
 
 
 def beginning(regex: str) -> str:
-    """A text with which everything begins that a regular expression finds; "" where that cannot be seen at once."""
+    """A text with which everything begins that a regular expression finds; "" where that cannot be
+    seen at once.
+    """
     chooses = "|" in regex.replace("\\\\", "").replace("\\|", "")
     found, letters = "", iter("" if chooses else regex)
     for letter in letters:
@@ -169,12 +184,25 @@ def _value(value: Any, here: Function) -> str:
 # Keys of rules and fields under which no path of the event stands.
 _NO_FIELDS = frozenset(
     (
-        *("match", "item_match", "foreach", "item", "once", "emit", "mode", "cause", "note", "const", "sep", "map"),
+        *(
+            "match",
+            "item_match",
+            "foreach",
+            "item",
+            "once",
+            "emit",
+            "mode",
+            "cause",
+            "note",
+            "const",
+            "sep",
+            "map",
+        ),
         *("default", "in", "not_in", "regex", "ending", "parse", "capture", "strip"),
     )
 )
 
-# -- operators that stand alone -----------------------------------------------------------------------------------
+# -- operators that stand alone --------------------------------------------------------------------
 
 
 def _parts(spot: Spot, here: Function, depth: int) -> list[str]:
@@ -220,12 +248,16 @@ def _foreach(spot: Spot, here: Function, depth: int) -> str:
     items, again = here.held(field(spot.at("foreach"), here, depth))
     outer, here.item = here.item, Subject(here.variable(), shared=False)
     within, name = spot.at("item"), here.item.name
-    one = _fields_there(within, here, depth) if isinstance(within.value, dict) else field(within, here, depth)
+    one = (
+        _fields_there(within, here, depth)
+        if isinstance(within.value, dict)
+        else field(within, here, depth)
+    )
     here.item = outer
     return f"([{one} for {name} in {again}[:{ITEMS}]] if {items}.__class__ is list else {again})"
 
 
-# -- operators on what a path gives -------------------------------------------------------------------------------
+# -- operators on what a path gives ----------------------------------------------------------------
 
 
 def _mapped(spot: Spot, here: Function, value: str) -> str:

@@ -1,4 +1,6 @@
-"""Paths of a profile (`a.b[0].c`, `[*]`, `a || b`, `$`, `$index`), each written as a Python expression."""
+"""Paths of a profile (`a.b[0].c`, `[*]`, `a || b`, `$`, `$index`), each written as a Python
+expression.
+"""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +21,10 @@ def path(spot: Spot, here: Function) -> str:
     if len(text) > PATH_CHARACTERS:
         raise spot.refused(f"a path of at most {PATH_CHARACTERS} characters")
     read = here.block_now.values
-    *others, found = [read.get(part) or _alternative(spot, part, here) for part in map(str.strip, text.split("||"))]
+    *others, found = [
+        read.get(part) or _alternative(spot, part, here)
+        for part in map(str.strip, text.split("||"))
+    ]
     if not others:
         return found
     for one in reversed(others):
@@ -84,9 +89,12 @@ def steps(spot: Spot, text: str, *, may_be_empty: bool = False) -> list[Any]:
         raise spot.refused("$, $index, or a path behind it such as $.id", f"${text}")
     plain = text.removeprefix(".") if may_be_empty else text
     found: list[Any] = []
-    for part in plain.split("."):  # this is enough for nearly all paths, and costs less than a pattern
+    # this is enough for nearly all paths, and costs less than a pattern
+    for part in plain.split("."):
         key, bracket, place = part.partition("[")
-        if not key.isidentifier() or (bracket and not (place == "*]" or (place[:-1].isdecimal() and len(place) < 6))):
+        if not key.isidentifier() or (
+            bracket and not (place == "*]" or (place[:-1].isdecimal() and len(place) < 6))
+        ):
             break
         found += [key] if not bracket else [key, EVERY if place == "*]" else int(place[:-1])]
         if bracket and place[-1] != "]":
@@ -107,5 +115,7 @@ def steps(spot: Spot, text: str, *, may_be_empty: bool = False) -> list[Any]:
             found.append(hit[1] or hit[2] or hit[3])
         position = hit.end()
     if position < len(text) or not (found or may_be_empty):
-        raise spot.refused("a path: keys with dots between them, [0], [*], `||` between two of them", text)
+        raise spot.refused(
+            "a path: keys with dots between them, [0], [*], `||` between two of them", text
+        )
     return found

@@ -1,4 +1,5 @@
-"""Rules of a profile: which events they take, and in which order; compiled to one function for a `type` of event.
+"""Rules of a profile: which events they take, and in which order; compiled to one function for a
+`type` of event.
 
                                    HOW A RULE IS SAID
 
@@ -8,12 +9,15 @@
     item_match = { "$.type" = "x" }   … of which this holds (`$.` may be left out)
     once = ["id", "text"]             not again for an event that says the same here
     emit = "text"                     what happened, with its fields: `emits`
-    continue = true                   the rules below are asked as well; else the first that matches is the last
+    continue = true                   the rules below are asked as well; else the first that matches
+                                      is the last
 
-A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number, boolean, array, object,
-null), `in`, `not_in`, `regex`. Rules that name the `type` of their events cost nothing for all other types.
+A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number,
+boolean, array, object, null), `in`, `not_in`, `regex`. Rules that name the `type` of their events
+cost nothing for all other types.
 
-A function is made when the first event of its type comes, because a child says only some of what its rules could take.
+A function is made when the first event of its type comes, because a child says only some of what
+its rules could take.
 """
 
 from collections.abc import Callable
@@ -50,7 +54,9 @@ Handler = Callable[[Any, Any], None]  # (engine, event)
 
 
 class Rule:
-    """One `[[event]]`: where it stands, the types that it names (None: any), and its number where it is traced."""
+    """One `[[event]]`: where it stands, the types that it names (None: any), and its number where
+    it is traced.
+    """
 
     def __init__(self, spot: Spot, trace: "Trace | None") -> None:
         self.spot = spot
@@ -96,7 +102,9 @@ class Rules:
             self._rule(here, one)
 
     def handler(self, kind: str | None) -> Handler:
-        """What reads the events of a type that rules name; None: of any other. Types with the same rules share one."""
+        """What reads the events of a type that rules name; None: of any other. Types with the same
+        rules share one.
+        """
         rules = tuple(one for one in self._rules if one.types is None or kind in one.types)
         places = tuple(one.spot.keys for one in rules)
         known = self._made.get(places)
@@ -105,7 +113,9 @@ class Rules:
         return known
 
     def _handler(self, rules: list[Asking]) -> Handler:
-        """The function of some rules: they are asked one after the other, or first sorted by a second key."""
+        """The function of some rules: they are asked one after the other, or first sorted by a
+        second key.
+        """
         here, second = Function("engine, event"), _second(rules)
         if second is not None:
             self._sort(here, rules, second)
@@ -114,7 +124,9 @@ class Rules:
         return here.made("handle", NAMES)
 
     def _sort(self, here: Function, rules: list[Asking], second: Spot) -> None:
-        """Leave an event to the rules for what it has at `second`; None is for all that no rule names."""
+        """Leave an event to the rules for what it has at `second`; None is for all that no rule
+        names.
+        """
         handlers: dict[str | None, Handler] = {}
 
         def compiled_first(value: str | None) -> Handler:
@@ -124,18 +136,27 @@ class Rules:
 
             return first
 
-        named = {text for _, conditions in rules for one in conditions if one.of(second) for text in one.texts}
+        named = {
+            text
+            for _, conditions in rules
+            for one in conditions
+            if one.of(second)
+            for text in one.texts
+        }
         handlers |= {value: compiled_first(value) for value in (*named, None)}
         found, again = here.held(path(second, here))
         table = here.constant(handlers)
-        here.line(f"({table}.get({again} if {found}.__class__ is str else None) or {table}[None])(engine, event)")
+        here.line(
+            f"({table}.get({again} if {found}.__class__ is str else None) or {table}[None])(engine, event)"
+        )
 
     def _ask(self, here: Function, rules: list[Asking]) -> None:
         read_often([condition.path for _, conditions in rules for condition in conditions], here)
         groups = _groups([(one, all_of(conditions, here)) for one, conditions in rules])
         # An event of which nothing but its session was read is an event that nobody understood.
         counts = [
-            any(one.emits != "session" for one in group) and all(one.continues for one in group) for _, group in groups
+            any(one.emits != "session" for one in group) and all(one.continues for one in group)
+            for _, group in groups
         ]
         if any(counts):
             here.line("known = False")
@@ -204,7 +225,9 @@ def _for(rules: list[Asking], second: Spot, value: str | None) -> list[Asking]:
 
 
 def _groups(rules: list[tuple[Rule, str]]) -> list[tuple[str, list[Rule]]]:
-    """Rules behind each other that have the same test, which is asked once; none behind one that is the last."""
+    """Rules behind each other that have the same test, which is asked once; none behind one that is
+    the last.
+    """
     groups: list[tuple[str, list[Rule]]] = []
     for one, test in rules:
         if not groups or groups[-1][0] != test:

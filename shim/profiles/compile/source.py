@@ -1,7 +1,7 @@
 """A Python function, written line by line out of a profile, then compiled.
 
-A profile is data, and it may come from anybody. Nothing of it becomes code except as a `literal` (its repr) or as a
-`constant` (a value under a name that we chose).
+A profile is data, and it may come from anybody. Nothing of it becomes code except as a `literal`
+(its repr) or as a `constant` (a value under a name that we chose).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ def literal(value: str | bool | int | None) -> str:
 class Subject:
     """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
 
-    An expression has no room for lines that read its objects first, so its variable is not `shared`.
+    An expression has no room for lines that read its objects first, so its variable is not
+    `shared`.
     """
 
     def __init__(self, name: str, *, shared: bool = True) -> None:
@@ -34,8 +35,8 @@ ITEM = Subject("item")
 class Block:
     """Lines that stand under a head; used with `with`. `head` is "" for a whole function.
 
-    Objects that its lines go through are read at its beginning (`Function.object`), and values that several lines ask
-    for (`Function.read_first`).
+    Objects that its lines go through are read at its beginning (`Function.object`), and values that
+    several lines ask for (`Function.read_first`).
     """
 
     def __init__(self, function: "Function", head: str) -> None:
@@ -45,14 +46,17 @@ class Block:
         self.opening: list[str] = []
         self.lines: list[str] = []
         self.objects: dict[tuple[str, Keys], str] = {}
-        self.values: dict[str, str] = {}  # path → the name of a value that was read at the beginning
+        # path → the name of a value that was read at the beginning
+        self.values: dict[str, str] = {}
 
     def __enter__(self) -> None:
         self._outer = self._function.block_now
         self.objects, self.values = dict(self._outer.objects), dict(self._outer.values)
         self._function.block_now = self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._outer is not None:
             self._outer.lines += [self._head, *("    " + line for line in self.whole())]
             self._function.block_now = self._outer
@@ -72,13 +76,17 @@ class Loop(Block):
         super().__enter__()
         self._function.item, self._function.index = ITEM, "index"
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._function.item, self._function.index = None, "0"
         super().__exit__(kind, error, trace)
 
 
 class Function:
-    """One function while it is written; `parameters` are those of its `def` line, with `event` among them."""
+    """One function while it is written; `parameters` are those of its `def` line, with `event`
+    among them.
+    """
 
     def __init__(self, parameters: str) -> None:
         self._parameters = parameters
@@ -113,13 +121,22 @@ class Function:
         block = self.block_now
         known = block.objects.get((subject.name, keys))
         if known is None:
-            value = f"{self.object(subject, keys[:-1])}.get({literal(keys[-1])})" if keys else subject.name
+            value = (
+                f"{self.object(subject, keys[:-1])}.get({literal(keys[-1])})"
+                if keys
+                else subject.name
+            )
             known = block.objects[subject.name, keys] = self.variable()
-            block.opening += [f"if ({known} := {value}).__class__ is not dict:", f"    {known} = NOTHING"]
+            block.opening += [
+                f"if ({known} := {value}).__class__ is not dict:",
+                f"    {known} = NOTHING",
+            ]
         return known
 
     def read_first(self, path: str, value: str) -> None:
-        """Read the value of a path at the beginning of the block, because several lines there ask for it."""
+        """Read the value of a path at the beginning of the block, because several lines there ask
+        for it.
+        """
         name = self.block_now.values[path] = self.variable()
         self.block_now.opening.append(f"{name} = {value}")
 
@@ -136,7 +153,10 @@ class Function:
 
     def made(self, name: str, known: dict[str, Any]) -> Callable[..., Any]:
         """The function; `known` are the names of ours that its lines use."""
-        lines = [f"def {name}({self._parameters}):", *("    " + line for line in self.block_now.whole())]
+        lines = [
+            f"def {name}({self._parameters}):",
+            *("    " + line for line in self.block_now.whole()),
+        ]
         namespace = known | self._constants
         exec(compile("\n".join(lines), f"<{name} of a profile>", "exec"), namespace)
         made: Callable[..., Any] = namespace[name]

@@ -1,4 +1,6 @@
-"""What a child's output means, as a profile says it: all of a profile that is not needed to start its child."""
+"""What a child's output means, as a profile says it: all of a profile that is not needed to start
+its child.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +14,27 @@ if TYPE_CHECKING:
     from shim.profiles.compile.rules import Trace
 
 ENDS = ("event", "synthesize")
-REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")  # a run is over when its file is read
+# a run is over when its file is read
+REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
 STDERR_RULES = 50
 EXIT_CAUSES = (*CAUSES, "interrupted")
-STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late", "given_id", "parent")
+STREAM_KEYS = (
+    "text",
+    "usage",
+    "end",
+    "ids",
+    "results",
+    "stderr_noise",
+    "saves_late",
+    "given_id",
+    "parent",
+)
 
 
 class StderrRule:
-    """One `[[stderr]]`: a regular expression with the group `session_id`, or one whose group `error` is a reason."""
+    """One `[[stderr]]`: a regular expression with the group `session_id`, or one whose group
+    `error` is a reason.
+    """
 
     def __init__(self, spot: Spot) -> None:
         spot.table(("regex", "emit", "cause", "note"))
@@ -37,7 +52,8 @@ class Stream:
     told            what holds for all rules
     rules, reports  those of events, and those of the file that the program wrote about its run
     untyped         some events are told from others without their `type`
-    ok_exits        exit codes behind which a whole answer is a success, where `synthesizes` makes that one
+    ok_exits        exit codes behind which a whole answer is a success, where `synthesizes` makes
+                    that one
     causes          why a turn failed that ended with an exit code
     stderr          what is read off stderr
     noise           beginnings of lines on stderr that never are the reason of a failure
@@ -62,9 +78,13 @@ class Stream:
         end.table(("ok_exit", "result"))
         self.reports = _reports(spot, self.told)
         self.untyped = any(one.types is None and one.emits != "session" for one in self.rules)
-        self.ok_exits = frozenset(int(one.number(0, 255)) for one in end.at("ok_exit").items(20)) or frozenset((0,))
+        self.ok_exits = frozenset(
+            int(one.number(0, 255)) for one in end.at("ok_exit").items(20)
+        ) or frozenset((0,))
         self.synthesizes = end.at("result").choice(ENDS, ENDS[0]) == "synthesize"
-        self.causes: dict[int, Any] = {_code(codes.at(key)): codes.at(key).choice(EXIT_CAUSES) for key in codes.table()}
+        self.causes: dict[int, Any] = {
+            _code(codes.at(key)): codes.at(key).choice(EXIT_CAUSES) for key in codes.table()
+        }
         self.stderr = tuple(StderrRule(one) for one in spot.at("stderr").items(STDERR_RULES))
         self.noise = own.at("stderr_noise").texts(50)
         self.usage_means = own.at("usage").choice(MEANINGS, "none")

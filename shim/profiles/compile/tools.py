@@ -2,15 +2,19 @@
 
     [tools.read]
     name = "Read"                                  Claude's name
-    args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's key = a field of the arguments
-    keep = true                                    arguments that no field names stay as they are (else they go)
+    args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's key = a field of
+                                                                          the arguments
+    keep = true                                    arguments that no field names stay as they are
+                                                   (else they go)
     add = { prompt = "" }                          arguments that are always there
-    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool where these conditions hold; the first counts
+    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool where these conditions
+                                                             hold; the first counts
 
-Without `args` the arguments stay as they are. A tool that is not named keeps its own name and arguments, unless
-`other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it another name. What that leaves is said
-as it is (`unknown_tools = "pass"`), as a tool of a server (`mcp_prefix`: `mcp__VENDOR__NAME`), or left out of the
-stream with its result (`hide`; a call that is denied is not hidden).
+Without `args` the arguments stay as they are. A tool that is not named keeps its own name and
+arguments, unless `other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it
+another name. What that leaves is said as it is (`unknown_tools = "pass"`), as a tool of a server
+(`mcp_prefix`: `mcp__VENDOR__NAME`), or left out of the stream with its result (`hide`; a call that
+is denied is not hidden).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +34,8 @@ Change = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class RuledTool(Tool):
-    """A tool whose arguments are fields. They are compiled at its first call, because no launch needs them.
+    """A tool whose arguments are fields. They are compiled at its first call, because no launch
+    needs them.
 
     `others` are the names that a call of it may have instead of `name`.
     """
@@ -52,7 +57,9 @@ class RuledTool(Tool):
 
 
 class NamedTools(Mapping[str, Tool]):
-    """A table of tools where those that it does not name get a name by a pattern, or behind a prefix."""
+    """A table of tools where those that it does not name get a name by a pattern, or behind a
+    prefix.
+    """
 
     def __init__(self, table: Mapping[str, Tool], regex: str, name: str, prefix: str) -> None:
         self._table = table
@@ -129,10 +136,15 @@ def _tool(spot: Spot) -> Tool:
         return change(spot, alternatives)
 
     if not spot.source.bundled:
-        change()  # a mistake is reported before anything is started; our tests compile the bundled profiles
+        # a mistake is reported before anything is started; our tests compile the bundled profiles
+        change()
     if not (alternatives or spot.at("args") or spot.at("add")):
         return Tool(name)
-    if not alternatives and spot.at("keep").switch() and (renamed := _renamed(spot.at("args").table())) is not None:
+    if (
+        not alternatives
+        and spot.at("keep").switch()
+        and (renamed := _renamed(spot.at("args").table())) is not None
+    ):
         return Tool(name, renamed[0], convert=renamed[1], extra=spot.at("add").table())
     return RuledTool(name, tuple(one.at("name").text(name) for one in alternatives), change)
 
@@ -146,12 +158,20 @@ def _multiplied(factor: float) -> Callable[[Any], Any]:
     return convert
 
 
-def _renamed(table: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
-    """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for all others."""
+def _renamed(
+    table: Mapping[str, Any],
+) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
+    """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for
+    all others.
+    """
     rename: dict[str, str] = {}
     convert: dict[str, Callable[[Any], Any]] = {}
     for claude, value in table.items():
-        path = value.get("path") if isinstance(value, dict) and set(value) == {"path", "times"} else value
+        path = (
+            value.get("path")
+            if isinstance(value, dict) and set(value) == {"path", "times"}
+            else value
+        )
         if not isinstance(path, str) or not path.isidentifier() or path in rename:
             return None
         rename[path] = claude

@@ -1,34 +1,53 @@
-r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is asked.
+r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is
+asked.
 
     argv = ["--acp"]          in the place of `launch.argv`; `command` likewise
-    permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it cannot be driven in
+    permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it
+                              cannot be driven in
     server_tool = "{server}_{tool}"   how it names a tool of a server of MCP
-    tool_name = "title"       where a call has its tool's name: in its first title, in front of its "id", or nowhere:
+    tool_name = "title"       where a call has its tool's name: in its first title, in front of its
+                              "id", or nowhere:
                               then its "kind" tells it, with `signs`
-    signs = { bash = { kind = "execute", title = "…", keys = ["command"] } }  what each tool's calls are known by: their
+    signs = { bash = { kind = "execute", title = "…", keys = ["command"] } }  what each tool's calls
+        are known by: their
                               kind, the beginning of their title, keys of their input
-    questions = { execute = ["commands"] }  keys that the input of a question about a call of this kind has always
-    input = "content"         a call's input is JSON in its content, until it has ended (else: `rawInput`)
-    path = 'in "([^"]+)"'     finds the path of the file in the error of a call that names no location
-    denied = "ends"           a call that is denied ends the work on a prompt: the agent is told why, in another one
+    questions = { execute = ["commands"] }  keys that the input of a question about a call of this
+        kind has always
+    input = "content"         a call's input is JSON in its content, until it has ended (else:
+                              `rawInput`)
+    path = 'in "([^"]+)"'     finds the path of the file in the error of a call that names no
+                              location
+    denied = "ends"           a call that is denied ends the work on a prompt: the agent is told
+                              why, in another one
     trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
-    notices = "^Info: "       what the agent says beside its model about a call, where its model's words stand
-    retries = "^Info: …"      the text that the agent sends, in one piece, when it calls its model again
-    failures = "^Error: "     the beginning of the text that the agent sends, in one piece, at the end of a failed turn;
-                              it is the reason only if the turn then ends without a token of the model
+    notices = "^Info: "       what the agent says beside its model about a call, where its model's
+                              words stand
+    retries = "^Info: …"      the text that the agent sends, in one piece, when it calls its model
+                              again
+    failures = "^Error: "     the beginning of the text that the agent sends, in one piece, at the
+                              end of a failed turn;
+                              it is the reason only if the turn then ends without a token of the
+                                  model
     model = true              the model is set in the session, not on the command line
-    modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
+    modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as
+        `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
     draft = true              version 2 of the protocol is offered, which is a draft
-    documents = "image"       a document is said as an image is, where the agent loses embedded files; "none": never
-    addresses = true          of servers of MCP it takes those with an address, and none that is a command
-    asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
+    documents = "image"       a document is said as an image is, where the agent loses embedded
+                              files; "none": never
+    addresses = true          of servers of MCP it takes those with an address, and none that is a
+                              command
+    asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's
+                              words; "mcp__" stands
                               for those of every server, "*" for all tools that there are
-    unattended = true         in the mode default it runs, without asking, calls that the real claude asks about
-    listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the profile's `listed`
+    unattended = true         in the mode default it runs, without asking, calls that the real
+                              claude asks about
+    listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the
+                              profile's `listed`
 
-Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about
-each call in every mode, so that the policy answers, or the frontend, and a mode can change while it runs.
+Such a child is told its messages, its answers and its session through stdin.
+`launch.denials.asking` makes it ask about each call in every mode, so that the policy answers, or
+the frontend, and a mode can change while it runs.
 """
 
 from collections.abc import Mapping
@@ -50,7 +69,17 @@ if TYPE_CHECKING:
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
 RULES = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
 KEYS = (
-    *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
+    *(
+        "command",
+        "argv",
+        "permission_args",
+        "tool_name",
+        "server_tool",
+        "signs",
+        "questions",
+        "input",
+        "denied",
+    ),
     *(
         "trailer",
         "notices",
@@ -70,7 +99,8 @@ KEYS = (
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
-LISTED = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]  # what calls of known kinds are named
+# what calls of known kinds are named
+LISTED = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
 PLACES = ("title", "id", "kind")
 SIGNS = ("kind", "title", "keys")
 
@@ -80,24 +110,42 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     own = Spot(source, table).at("acp")
     own.table(KEYS)
     kept = {key: value for key, value in table["launch"].items() if key not in LEFT_OUT}
-    launch = {**kept, "prompt": {"via": "stdin"}, **{key: own.value[key] for key in IN_PLACE if key in own.value}}
+    launch = {
+        **kept,
+        "prompt": {"via": "stdin"},
+        **{key: own.value[key] for key in IN_PLACE if key in own.value},
+    }
     spot = Spot(source, {**table, "launch": launch}).at("launch")
     template = Template(spot, base.name, base.tools)
-    pattern = spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
-    modes = {mode: spot.at("permission_args").at(mode).texts(20) for mode in spot.at("permission_args").table()}
+    pattern = (
+        spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
+    )
+    modes = {
+        mode: spot.at("permission_args").at(mode).texts(20)
+        for mode in spot.at("permission_args").table()
+    }
     asked = frozenset(own.at("asks").texts())
 
     def start(request: Request) -> Launch:
         import re
 
         if request.resume and not re.fullmatch(pattern, request.resume):
-            raise FrontendError(f"{request.resume[:60]!r} is no session id of {base.name}", hint="start a new session")
+            raise FrontendError(
+                f"{request.resume[:60]!r} is no session id of {base.name}",
+                hint="start a new session",
+            )
         invocation = request.invocation.with_flags(fork_session=False)
-        return template.start(request._replace(resume=None, invocation=invocation))._replace(stdin=b"", pipe=True)
+        return template.start(request._replace(resume=None, invocation=invocation))._replace(
+            stdin=b"", pipe=True
+        )
 
     def binds(rule: Rule, request: Request) -> bool:
-        """Whether it asks about all that no table has: the tools of servers, or every tool there is."""
-        return (EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else "") in asked
+        """Whether it asks about all that no table has: the tools of servers, or every tool there
+        is.
+        """
+        return (
+            EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else ""
+        ) in asked
 
     if not source.bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
@@ -106,7 +154,8 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)
-        # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and waits for ever.
+        # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
+        # waits for ever.
         listed = tuple(name for name in listed if name != SUBAGENT)
     listed = own.at("listed").texts() or listed
     return base._replace(
@@ -118,10 +167,15 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         unattended=own.at("unattended").switch(),
         chooses=None,
         abilities=base.abilities._replace(
-            streams=True, resumes=True, takes_model=True, servers=True, commands=not own.at("addresses").switch()
+            streams=True,
+            resumes=True,
+            takes_model=True,
+            servers=True,
+            commands=not own.at("addresses").switch(),
         ),
         enforcement=enforcement,
-        sessions=base.sessions._replace(prefixes=True),  # the protocol has no place for a system prompt
+        # the protocol has no place for a system prompt
+        sessions=base.sessions._replace(prefixes=True),
         program=base.program._replace(two_way=None),
     )
 
@@ -130,7 +184,9 @@ def as_profile(spot: Spot) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
     for key in RULES:
         if spot.at(key):
-            raise spot.at(key).refused('left out of a profile with `protocol = "acp"`', told="there")
+            raise spot.at(key).refused(
+                'left out of a profile with `protocol = "acp"`', told="there"
+            )
     table, own = dict(spot.table()), dict(spot.at("acp").table(KEYS))
     launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.at("launch").table()}
     asks, given = bool(own.get("asks")), "permission_args" in launch or "permission_args" in own
@@ -141,13 +197,24 @@ def as_profile(spot: Spot) -> dict[str, Any]:
     own.setdefault("model", "{model}" not in str(launch["argv"]))
     unasked = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
     del table["protocol"]
-    return {"listed": LISTED, **table, "unattended": not asks, "launch": launch, "acp": own, "event": unasked}
+    return {
+        "listed": LISTED,
+        **table,
+        "unattended": not asks,
+        "launch": launch,
+        "acp": own,
+        "event": unasked,
+    }
 
 
 def agent(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
-    """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks` say so."""
+    """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
+    say so.
+    """
     made = two_way(base, table, source)
-    return made._replace(unattended=base.unattended, program=made.program._replace(two_way_words=(), stays=True))
+    return made._replace(
+        unattended=base.unattended, program=made.program._replace(two_way_words=(), stays=True)
+    )
 
 
 def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":

@@ -1,26 +1,35 @@
 """`[launch.denials]`: how a program is told beforehand which tools it does not have.
 
     tool = '"{tool}":"deny"'           what denies one of its own tools
-    server = '"{server}_*":"deny"'     what denies all tools of a server of MCP; without it such a rule refuses the turn
+    server = '"{server}_*":"deny"'     what denies all tools of a server of MCP; without it such a
+                                       rule refuses the turn
     server_tool = '…{server}…{tool}…'  what denies one tool of a server
-    allow = …{tool}…                   what allows one of its tools, for a program that runs none unasked
+    allow = …{tool}…                   what allows one of its tools, for a program that runs none
+                                       unasked
     servers = '"*_*":"deny"'           what denies the tools of all servers
     asking = '"*":"ask"'               what makes it ask about each call, where it can ask (`acp`)
-    protected_file = '"*{name}":"deny"' denies changes of a file whose name makes programs run, or of its folder
-    protected = '"edit":{{files}}'     stands around all of these, for acceptEdits without permission prompts
+    protected_file = '"*{name}":"deny"' denies changes of a file whose name makes programs run, or
+        of its folder
+    protected = '"edit":{{files}}'     stands around all of these, for acceptEdits without
+                                       permission prompts
     between = ","                      stands between two of these
     text = "{{denials}}"               what stands around all of them
     renamed = { write = "edit" }       its tools that go by another name there
-    also = ["activate_skill"]          tools without a name of Claude's; a mode or a choice of tools leaves them out
-    subagents = true                   its subagents are bound as well; otherwise they are taken away under any rule
-    args = ["--agent", "build"]        words of the command line behind `argv`; {file} is a file of ours with the text
+    also = ["activate_skill"]          tools without a name of Claude's; a mode or a choice of tools
+                                       leaves them out
+    subagents = true                   its subagents are bound as well; otherwise they are taken
+                                       away under any rule
+    args = ["--agent", "build"]        words of the command line behind `argv`; {file} is a file of
+                                       ours with the text
     suffix = ".toml"                   how the name of this file ends
-    of_modes = "modes.toml"            a file beside the profile with what the modes alone deny, so that none is written
+    of_modes = "modes.toml"            a file beside the profile with what the modes alone deny, so
+                                       that none is written
     plain = { A = "1" }                variables that are set as they are
-    json = { B = '{"x":{denials}}' }   variables with a JSON object, merged over what the variable says already
+    json = { B = '{"x":{denials}}' }   variables with a JSON object, merged over what the variable
+                                       says already
 
-All of it is left out where nothing is denied. A mode denies what its `permission_tools` do not name, and all servers.
-These variables go before any other, those of the user's settings included.
+All of it is left out where nothing is denied. A mode denies what its `permission_tools` do not
+name, and all servers. These variables go before any other, those of the user's settings included.
 """
 
 from collections.abc import Mapping
@@ -37,7 +46,19 @@ from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
-    *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
+    *(
+        "tool",
+        "allow",
+        "asking",
+        "server",
+        "server_tool",
+        "servers",
+        "between",
+        "text",
+        "renamed",
+        "also",
+        "subagents",
+    ),
     *("protected_file", "protected"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
@@ -46,7 +67,9 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 
 class Told(NamedTuple):
-    """What a program is told: words of its command line, variables, and a file of ours that goes with its child."""
+    """What a program is told: words of its command line, variables, and a file of ours that goes
+    with its child.
+    """
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
@@ -54,9 +77,13 @@ class Told(NamedTuple):
 
 
 class Denials:
-    """A checked `[launch.denials]`. `left` are the tools of each mode that does not have all, in Claude's words."""
+    """A checked `[launch.denials]`. `left` are the tools of each mode that does not have all, in
+    Claude's words.
+    """
 
-    def __init__(self, spot: Spot, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, spot: Spot, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
+    ) -> None:
         spot.table(KEYS)
         self._name, self._tools, self._left = name, tools, left
         self._said = {
@@ -66,7 +93,9 @@ class Denials:
                 *("protected_file", "protected"),
             )
         }
-        self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
+        self._renamed = {
+            own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()
+        }
         self._also = spot.at("also").texts()
         self._arguments, self._suffix = spot.at("args").texts(20), spot.at("suffix").text("")
         self._of_modes = spot.at("of_modes").text("")
@@ -75,19 +104,28 @@ class Denials:
         self.subagents = spot.at("subagents").switch()
 
     def hears(self, rule: Rule) -> bool:
-        """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool of a server."""
+        """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
+        of a server.
+        """
         server, tool = _server_of(rule)
         if server:
             return bool(self._said["server_tool" if tool else "server"])
         return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
 
     def allows(self, rule: Rule, request: Request, *, unasked: bool) -> bool:
-        """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not denied."""
+        """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not
+        denied.
+        """
         mode = request.permission_mode
         known = rule.content is None and rule.tool in {one.name for one in self._tools.values()}
         if rule.tool == SUBAGENT and not self.subagents:
             return False
-        return known and mode in self._left and mode != "plan" and (unasked or bool(self._said["allow"]))
+        return (
+            known
+            and mode in self._left
+            and mode != "plan"
+            and (unasked or bool(self._said["allow"]))
+        )
 
     def tell(self, request: Request) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""
@@ -100,8 +138,15 @@ class Denials:
                 hint=f"remove what is named, or ask for {BYPASS} without a rule",
             )
         if self._of_modes and not request.listens and not _ruled(request):
-            return Told(tuple(word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}") for word in self._arguments))
-        said = self._said["text"].replace("{denials}", self._said["between"].join(denied + self._allowed(request)))
+            return Told(
+                tuple(
+                    word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}")
+                    for word in self._arguments
+                )
+            )
+        said = self._said["text"].replace(
+            "{denials}", self._said["between"].join(denied + self._allowed(request))
+        )
         files: tuple[str, ...] = ()
         if any("{file}" in word for word in self._arguments):
             path = request.keep(said, self._suffix)
@@ -118,7 +163,9 @@ class Denials:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
         removed, only = set(request.removed), None if policy is None else policy.only
-        left: set[str] | None = set(self._left[mode]) if mode in self._left and not request.listens else None
+        left: set[str] | None = (
+            set(self._left[mode]) if mode in self._left and not request.listens else None
+        )
         if left is not None and policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allowed if rule.content is None}
         if left is not None and not self.subagents:
@@ -135,7 +182,8 @@ class Denials:
             own |= dict.fromkeys(self._also)
         denied = [self._said["tool"].replace("{tool}", name) for name in own]
         if mode == "acceptEdits" and self._said["protected"] and not request.listens:
-            denied.insert(0, self._format_protected())  # first: in some programs the last matching rule decides
+            # first: in some programs the last matching rule decides
+            denied.insert(0, self._format_protected())
         if left is not None and self._said["servers"]:
             denied.append(self._said["servers"])
         for rule in () if policy is None else policy.narrowing:
@@ -146,7 +194,9 @@ class Denials:
         return denied
 
     def _format_protected(self) -> str:
-        """Return the text that denies changes of the files that the real claude asks about in acceptEdits."""
+        """Return the text that denies changes of the files that the real claude asks about in
+        acceptEdits.
+        """
         names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
         files = [self._said["protected_file"].replace("{name}", name) for name in names]
         return self._said["protected"].replace("{files}", self._said["between"].join(files))
@@ -154,11 +204,18 @@ class Denials:
     def _allowed(self, request: Request) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""
         policy = request.policy
-        if policy is None or not self._said["allow"] or request.permission_mode == "plan" or request.listens:
+        if (
+            policy is None
+            or not self._said["allow"]
+            or request.permission_mode == "plan"
+            or request.listens
+        ):
             return []
         allowed = {rule.tool for rule in policy.allowed if rule.content is None}
         own = [name for name, tool in self._tools.items() if tool.name in allowed]
-        return [self._said["allow"].replace("{tool}", self._renamed.get(name, name)) for name in own]
+        return [
+            self._said["allow"].replace("{tool}", self._renamed.get(name, name)) for name in own
+        ]
 
     def _merged(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
         """The variables with a JSON object: ours behind what each has already, so that ours counts."""
@@ -185,7 +242,9 @@ def _ruled(request: Request) -> bool:
 
 
 def _over(before: Any, ours: Any) -> Any:
-    """One JSON value over another. A key of ours stands last, because the last rule that matches counts."""
+    """One JSON value over another. A key of ours stands last, because the last rule that matches
+    counts.
+    """
     if not (isinstance(before, dict) and isinstance(ours, dict)):
         return ours
     kept = {key: value for key, value in before.items() if key not in ours}
@@ -193,7 +252,8 @@ def _over(before: Any, ours: Any) -> Any:
 
 
 def _server_of(rule: Rule) -> tuple[str, str]:
-    """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any other rule.
+    """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any
+    other rule.
 
     Only names that no program spells differently.
     """
@@ -201,5 +261,7 @@ def _server_of(rule: Rule) -> tuple[str, str]:
         return "", ""
     server, _, tool = rule.tool[len(MCP) :].partition("__")
     tool = "" if tool == "*" else tool
-    plain = bool(server) and _LETTERS.issuperset(server) and _LETTERS.issuperset(tool.replace("_", ""))
+    plain = (
+        bool(server) and _LETTERS.issuperset(server) and _LETTERS.issuperset(tool.replace("_", ""))
+    )
     return (server, tool) if plain and not tool.startswith("_") else ("", "")

@@ -1,6 +1,8 @@
-"""From the file of a profile to its vendor: what it extends, the class that it names, then `vendor.build`.
+"""From the file of a profile to its vendor: what it extends, the class that it names, then
+`vendor.build`.
 
-The caller says how a file is read: a bundled one comes from this package, a user's own through the shell.
+The caller says how a file is read: a bundled one comes from this package, a user's own through the
+shell.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,7 +28,9 @@ ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 class File:
     """The file of a profile: its table, where it stands, and how a module beside it is imported."""
 
-    def __init__(self, table: Mapping[str, Any], source: Source, module: Callable[[str], ModuleType]) -> None:
+    def __init__(
+        self, table: Mapping[str, Any], source: Source, module: Callable[[str], ModuleType]
+    ) -> None:
         self.table = table
         self.source = source
         self.module = module
@@ -50,7 +54,9 @@ def parsed(data: bytes, path: str) -> dict[str, Any]:
 def packaged(place: str) -> File:
     """A bundled profile, by the loader of its package."""
     data = _data(place)
-    return File(parsed(data, place), Source(place, lambda: data.decode(), bundled=True), bundled_module)
+    return File(
+        parsed(data, place), Source(place, lambda: data.decode(), bundled=True), bundled_module
+    )
 
 
 def _data(place: str) -> bytes:
@@ -64,7 +70,9 @@ def bundled_module(name: str) -> ModuleType:
     return import_module(f"shim.vendors.{name}")
 
 
-def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: "Trace | None" = None) -> Vendor:
+def vendor(
+    name: str, place: str, read: Read, bases: Collection[str], trace: "Trace | None" = None
+) -> Vendor:
     """The vendor that the profile at `place` describes.
 
     `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
@@ -78,7 +86,9 @@ def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: "Tr
 
 
 def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str, Any], File]:
-    """A file's table over that of the bundled profile which it extends, and the file that names the adapter."""
+    """A file's table over that of the bundled profile which it extends, and the file that names the
+    adapter.
+    """
     spot = Spot(file.source, file.table)
     if not spot.at("extends"):
         return spot.table(), file
@@ -101,8 +111,12 @@ def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
         raise spot.refused('"module:Class", a module beside the profile', named)
     try:
         adapter = getattr(file.module(found[1]), found[2])
-    except Exception as error:  # a module may raise anything, and the profile that names it is wrong then
-        raise spot.refused(f"a module beside the profile with this class ({error!r})", named) from None
+    except (
+        Exception
+    ) as error:  # a module may raise anything, and the profile that names it is wrong then
+        raise spot.refused(
+            f"a module beside the profile with this class ({error!r})", named
+        ) from None
     if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
         raise spot.refused("a subclass of shim.profiles.profile.ProfileTranslator", named)
     return adapter

@@ -1,40 +1,50 @@
-"""How a profile's program is started: one template of arguments, filled in for each turn. Never a shell.
+"""How a profile's program is started: one template of arguments, filled in for each turn. Never a
+shell.
 
                                    HOW A COMMAND LINE IS SAID
 
     [launch]
-    command = ["codex", "exec"]      a program on PATH (a path is for `[vendors.X] bin`), and its first words
+    command = ["codex", "exec"]      a program on PATH (a path is for `[vendors.X] bin`), and its
+                                     first words
     argv = [
       "--json",                                                    a word
-      { when = "model", args = ["-m", "{model}"] },                words that stand there if a model is named
-      { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold, none of `unless`
+      { when = "model", args = ["-m", "{model}"] },                words that stand there if a model
+                                                                   is named
+      { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold,
+          none of `unless`
       { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each item of a list
-      { when = "permission_args" },                                the words of the permission mode, in this place
-      { when = "prompt_argument", args = ["{prompt}"] },           the prompt, where it is an argument
+      { when = "permission_args" },                                the words of the permission mode,
+                                                                   in this place
+      { when = "prompt_argument", args = ["{prompt}"] },           the prompt, where it is an
+                                                                   argument
       { when = "prompt_stdin", args = ["-"] },                     where it is given on stdin
     ]
     prompt = { via = "arg", dash_guard = "--", long = "stdin", max_bytes = 30000 }
-    stdin = "devnull"                what a child reads whose prompt is elsewhere: nothing, or "pipe" (closed at once)
+    stdin = "devnull"                what a child reads whose prompt is elsewhere: nothing, or
+                                     "pipe" (closed at once)
     env = { A = "b" }                variables of the program's own
     env_unset = ["C"]                variables that the program must not see
 
-    [launch.variants]                dialects of the program; its `--help` decides: the first that fits, else the last
+    [launch.variants]                dialects of the program; its `--help` decides: the first that
+                                     fits, else the last
     old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for this one
     new = {}
 
     [launch.denials]                 `denials`: how the program is told what it is not to run
 
-`efforts = ["low", "high"]` are the levels of `--effort` that the program has, without it all: `{effort}` is the level
-that was asked for, or the next below it.
+`efforts = ["low", "high"]` are the levels of `--effort` that the program has, without it all:
+`{effort}` is the level that was asked for, or the next below it.
 
-Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder, bundled, system_prompt
-and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools, chosen_tools. Without
-append_system_prompt both system prompts are system_prompt; without either they stand before the prompt.
+Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder,
+bundled, system_prompt and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools,
+allowed_tools, chosen_tools. Without append_system_prompt both system prompts are system_prompt;
+without either they stand before the prompt.
 
-`{allowed_tools}` lists the tools that are left, if some are denied, if `--tools` is given, or if the mode has
-`permission_tools`. Except in plan, a rule that allows a tool as a whole adds it to the tools of the mode.
-`{chosen_tools}` lists the tools of `--tools` only. A turn with `--tools` is refused if the profile has neither of these
-two nor `denials`: `{denied_tools}` is not enough, because the program keeps tools that `[tools]` does not name.
+`{allowed_tools}` lists the tools that are left, if some are denied, if `--tools` is given, or if
+the mode has `permission_tools`. Except in plan, a rule that allows a tool as a whole adds it to the
+tools of the mode. `{chosen_tools}` lists the tools of `--tools` only. A turn with `--tools` is
+refused if the profile has neither of these two nor `denials`: `{denied_tools}` is not enough,
+because the program keeps tools that `[tools]` does not name.
 
 `prompt`
     via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
@@ -43,32 +53,38 @@ two nor `denials`: `{denied_tools}` is not enough, because the program keeps too
                  --      stands before every prompt
                  equals  the prompt is part of a word such as `--prompt={prompt}`
                  space   a space is put before a dash, for a prompt that is the value of a flag
-                 word    a space is put before a dash and before a single word, for a prompt without a flag
+                 word    a space is put before a dash and before a single word, for a prompt without
+                         a flag
     long         where a prompt goes that is too long for an argument: stdin, file, or refuse
 
-`report = { file = "usage.json", keys = ["usage"] }` is a file that the program writes about its run into
-`{report_folder}`, a private folder that is removed after the run. `[[report]]` reads these keys of its one JSON object.
+`report = { file = "usage.json", keys = ["usage"] }` is a file that the program writes about its run
+into `{report_folder}`, a private folder that is removed after the run. `[[report]]` reads these
+keys of its one JSON object.
 
-`{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the
-program may not see that folder, so there such a profile is started in the widest mode only. The same holds where
-`overruled_by = { linux = "/a/folder" }` (also darwin) names what goes before ours: a folder with `.toml` files, or a
-list of files and such folders; and where `widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the
-working directory or at home, with a key that gives the program tools which no rule names.
+`{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow.
+Behind a launcher the program may not see that folder, so there such a profile is started in the
+widest mode only. The same holds where `overruled_by = { linux = "/a/folder" }` (also darwin) names
+what goes before ours: a folder with `.toml` files, or a list of files and such folders; and where
+`widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the working directory or at
+home, with a key that gives the program tools which no rule names.
 
-`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or at home, and the key
-that lists MCP servers by name. The shim recognizes tools of a server by these names and `acp.server_tool`.
+`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or
+at home, and the key that lists MCP servers by name. The shim recognizes tools of a server by these
+names and `acp.server_tool`.
 
-`brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a folder around it,
-the program starts unasked: a path, or keys of a JSON file. Such a folder is refused unless it is trusted, or the
-program knows the flag `brings_off`.
+`brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a
+folder around it, the program starts unasked: a path, or keys of a JSON file. Such a folder is
+refused unless it is trusted, or the program knows the flag `brings_off`.
 
-`rules` names a bundled module that tells the program the rules of a conversation: `arguments(request)` gives the words
-of `{ when = "rules" }`, `environment(request)` more variables, `binds(rule, request)` whether both keep the program and
-its subagents to a rule, `heeds(rule)` whether it runs what a rule allows; `SAYS_FIRST` is whether it says a call before
-the call was judged.
+`rules` names a bundled module that tells the program the rules of a conversation:
+`arguments(request)` gives the words of `{ when = "rules" }`, `environment(request)` more variables,
+`binds(rule, request)` whether both keep the program and its subagents to a rule, `heeds(rule)`
+whether it runs what a rule allows; `SAYS_FIRST` is whether it says a call before the call was
+judged.
 
-A child whose stdin is not its prompt gets none, because many programs wait for its end. What a frontend gives was
-checked before. The id of a session is checked here, by its pattern. No other value begins a word with a dash.
+A child whose stdin is not its prompt gets none, because many programs wait for its end. What a
+frontend gives was checked before. The id of a session is checked here, by its pattern. No other
+value begins a word with a dash.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,18 +111,57 @@ SYSTEMS = ("linux", "darwin")
 NAME_LENGTH = 64  # of a program or a file
 NAME_CHARACTERS = 100  # of a variable
 VARIANT_LENGTH = 32
-# Variables of ours, and those that decide which code a program runs before its first line. A profile names its program
-# in `command`.
+# Variables of ours, and those that decide which code a program runs before its first line. A
+# profile names its program in `command`.
 FORBIDDEN_BEGINNINGS = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
-FORBIDDEN_VARIABLES = frozenset(("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"))
+FORBIDDEN_VARIABLES = frozenset(
+    ("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+)
 # Our guard against starting ourselves for ever, and what every program needs.
 KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
-    *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
-    *("efforts", "env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate"),
-    *("login", "login_probe", "models_probe", "api_base", "variants", "version_probe", "home", "report"),
-    *("overruled_by", "widened_by", "servers_in", "rules", "denials", "brings", "brings_off", "install"),
+    *(
+        "command",
+        "programs",
+        "argv",
+        "prompt",
+        "permission_args",
+        "permission_env",
+        "permission_tools",
+        "model_map",
+    ),
+    *(
+        "efforts",
+        "env",
+        "env_keep",
+        "env_unset",
+        "resume_id_pattern",
+        "interrupt",
+        "timeouts",
+        "stdin",
+        "gate",
+    ),
+    *(
+        "login",
+        "login_probe",
+        "models_probe",
+        "api_base",
+        "variants",
+        "version_probe",
+        "home",
+        "report",
+    ),
+    *(
+        "overruled_by",
+        "widened_by",
+        "servers_in",
+        "rules",
+        "denials",
+        "brings",
+        "brings_off",
+        "install",
+    ),
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
@@ -124,11 +179,17 @@ class Template:
         command, self.programs = _programs(spot)
         self.variants, self.probe = _variants(spot.at("variants"))
         self.rules = _rules(spot.at("rules"))
-        self.mode_tools = {mode: node.texts() for mode, node in of_modes(spot, "permission_tools").items()}
+        self.mode_tools = {
+            mode: node.texts() for mode, node in of_modes(spot, "permission_tools").items()
+        }
         self.denials = _denials(spot, name, tools, self.mode_tools)
         limits = self.rules, self.denials, self.mode_tools
-        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, *limits)
-        self.models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
+        self.start: Callable[[Request], Launch] = _start(
+            spot, name, tools, command, self.variants, uses, *limits
+        )
+        self.models = {
+            key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()
+        }
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
         self.uses = frozenset(uses)
@@ -149,26 +210,40 @@ def _start(
     prompt = Prompt(spot.at("prompt"))
     argv = spot.at("argv")
     parts = [part(one, uses, prompt, variants) for one in argv.items(WORDS)]
-    for one in (word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")):
+    for one in (
+        word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")
+    ):
         if prompt.via != "stdin" and one not in uses:
             raise argv.refused(
-                f"a list with {{{one}}} in it, because prompt.via is {prompt.via}", told="a list without"
+                f"a list with {{{one}}} in it, because prompt.via is {prompt.via}",
+                told="a list without",
             )
     modes = spot.at("permission_args").table()
-    if "permission_args" not in uses and any(isinstance(words, list) and words for words in modes.values()):
+    if "permission_args" not in uses and any(
+        isinstance(words, list) and words for words in modes.values()
+    ):
         allowed = 'a list with { when = "permission_args" } in it, because modes have words'
         raise argv.refused(allowed, told="a list without")
     if (RULES in uses) is (rules is None):
         raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
     environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
-    by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
+    by_mode = {
+        mode: environment | _environment(own)
+        for mode, own in of_modes(spot, "permission_env").items()
+    }
     efforts = [one.choice(LEVELS) for one in spot.at("efforts").items(len(LEVELS))] or LEVELS
-    pattern = spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
+    pattern = (
+        spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
+    )
     pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
     def start(request: Request) -> Launch:
-        invocation, resume, effort = request.invocation, request.resume, request.invocation.limits.effort
+        invocation, resume, effort = (
+            request.invocation,
+            request.resume,
+            request.invocation.limits.effort,
+        )
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
         if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
@@ -195,12 +270,20 @@ def _start(
             "new_session": not resume,
             "system_prompt": system,
             "append_system_prompt": appended,
-            "max_turns": None if invocation.limits.max_turns is None else str(invocation.limits.max_turns),
+            "max_turns": None
+            if invocation.limits.max_turns is None
+            else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
-            "mcp_configs": (*request.mcp_configs(), *request.private_config()) if "mcp_configs" in uses else (),
+            "mcp_configs": (*request.mcp_configs(), *request.private_config())
+            if "mcp_configs" in uses
+            else (),
             "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
-            "allowed_tools": _allowed(tools, request, name, mode_tools) if "allowed_tools" in uses else (),
-            "chosen_tools": _list_chosen_tools(tools, request, name) if "chosen_tools" in uses else (),
+            "allowed_tools": _allowed(tools, request, name, mode_tools)
+            if "allowed_tools" in uses
+            else (),
+            "chosen_tools": _list_chosen_tools(tools, request, name)
+            if "chosen_tools" in uses
+            else (),
             "trust": request.trust,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
@@ -210,7 +293,9 @@ def _start(
             filled[request.variant if request.variant in variants else variants[-1]] = True
         words = [word for one in parts for word in one(filled)]
         if resume and not any(resume in word for word in words):
-            raise FrontendError(f"this {name} keeps no sessions, so none can go on", hint="start a new session")
+            raise FrontendError(
+                f"this {name} keeps no sessions, so none can go on", hint="start a new session"
+            )
         stdin = b"" if inline or path is not None else as_stdin(text)
         told = None if denials is None else denials.tell(request)
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
@@ -220,7 +305,9 @@ def _start(
             launch = launch._replace(enforced=rules().environment(request))
         if told is None:
             return launch
-        return launch._replace(arguments=(*launch.arguments, *told.arguments), enforced=told.environment)
+        return launch._replace(
+            arguments=(*launch.arguments, *told.arguments), enforced=told.environment
+        )
 
     return start
 
@@ -234,7 +321,9 @@ def _rules(spot: Spot) -> Rules | None:
 
 
 def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":
-    """How the program is told what it is not to run. A profile that extends another one takes it back with `false`."""
+    """How the program is told what it is not to run. A profile that extends another one takes it
+    back with `false`.
+    """
     if not spot.at("denials").value:
         return None
     from shim.profiles.load.denials import Denials
@@ -245,11 +334,16 @@ def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Den
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
     if not spot:
         if "report_folder" in uses:
-            raise argv.refused("a list without {report_folder}, because there is no `report`", told="a list with it")
+            raise argv.refused(
+                "a list without {report_folder}, because there is no `report`",
+                told="a list with it",
+            )
         return None
     spot.table(("file", "keys"))
     if "report_folder" not in uses:
-        raise argv.refused("a list with {report_folder} in it, because there is a `report`", told="a list without")
+        raise argv.refused(
+            "a list with {report_folder} in it, because there is a `report`", told="a list without"
+        )
     if not _plain(spot.at("file").text()):
         raise spot.at("file").refused("the name of a file")
     keys = spot.at("keys").texts(20)
@@ -276,11 +370,16 @@ def _version(spot: Spot) -> VersionProbe:
 def overruled_by(spot: Spot) -> dict[str, tuple[str, ...]]:
     """`overruled_by`: system → the folders and files that go before ours."""
     places = {system: spot.at(system) for system in spot.table(SYSTEMS)}
-    return {system: one.texts(10) if isinstance(one.value, list) else (one.text(),) for system, one in places.items()}
+    return {
+        system: one.texts(10) if isinstance(one.value, list) else (one.text(),)
+        for system, one in places.items()
+    }
 
 
 def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
-    """A table of `[launch]` by permission mode; only modes that the profile honours may stand there."""
+    """A table of `[launch]` by permission mode; only modes that the profile honours may stand
+    there.
+    """
     spot = launch.at(key)
     modes = launch.at("permission_args").table()
     return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
@@ -295,7 +394,9 @@ def _programs(spot: Spot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for place, program in enumerate(programs):
         if not _plain(program):
             where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
-            raise where.refused("the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path")
+            raise where.refused(
+                "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
+            )
     return command, programs
 
 
@@ -308,7 +409,11 @@ def _plain(name: str) -> bool:
 def _variant(name: str) -> bool:
     letters = name.replace("-", "")
     return (
-        name[:1].isalpha() and letters.isalnum() and name.isascii() and name.islower() and len(name) <= VARIANT_LENGTH
+        name[:1].isalpha()
+        and letters.isalnum()
+        and name.isascii()
+        and name.islower()
+        and len(name) <= VARIANT_LENGTH
     )
 
 
@@ -318,11 +423,15 @@ def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]
     if not names:
         return (), None
     if len(names) > VARIANTS:
-        raise spot.refused(f"a table of at most {VARIANTS} variants", told=f"a table of {len(names)}")
+        raise spot.refused(
+            f"a table of at most {VARIANTS} variants", told=f"a table of {len(names)}"
+        )
     signs = []
     for name in names:
         if not _variant(name) or name in (*SWITCHES, *TEXTS, "auto"):
-            raise spot.at(name).refused("under a name of small letters, digits and dashes that no condition has", name)
+            raise spot.at(name).refused(
+                "under a name of small letters, digits and dashes that no condition has", name
+            )
         spot.at(name).table(("has", "lacks"))
         signs.append((name, spot.at(name).at("has").texts(20), spot.at(name).at("lacks").texts(20)))
 
@@ -340,13 +449,20 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
     import re
 
     if not re.fullmatch(pattern, resume):
-        raise FrontendError(f"{resume[:60]!r} is no session id of {name}", hint="start a new session")
+        raise FrontendError(
+            f"{resume[:60]!r} is no session id of {name}", hint="start a new session"
+        )
     if "resume" not in uses:
         raise FrontendError(f"{name} cannot resume a session", hint="start a new one")
     if fork and "fork" not in uses:
-        raise FrontendError(f"{name} cannot fork a session", hint="resume it without --fork-session")
+        raise FrontendError(
+            f"{name} cannot fork a session", hint="resume it without --fork-session"
+        )
     if resume.startswith("-"):
-        raise FrontendError(f"the session id {resume[:60]!r} of {name} begins with a dash", hint="start a new session")
+        raise FrontendError(
+            f"the session id {resume[:60]!r} of {name} begins with a dash",
+            hint="start a new session",
+        )
 
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
@@ -355,7 +471,9 @@ def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
 
 
 def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -> list[str]:
-    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if no tool is left."""
+    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if
+    no tool is left.
+    """
     chosen, mode = _get_chosen_tools(request), request.permission_mode
     if chosen is None and not request.removed and mode not in mode_tools:
         return []
@@ -363,7 +481,11 @@ def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -
     if mode in mode_tools:
         rules = () if request.policy is None else request.policy.allowed
         added = [rule for rule in rules if can_add_tool(rule, request, mode_tools)]
-        left = {tool for tool in left if tool in mode_tools[mode] or any(rule.names(tool) for rule in added)}
+        left = {
+            tool
+            for tool in left
+            if tool in mode_tools[mode] or any(rule.names(tool) for rule in added)
+        }
     if chosen is not None:
         left &= chosen
     return _list_program_names(tools, left - set(request.removed), name)
@@ -371,11 +493,17 @@ def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -
 
 def can_add_tool(rule: "Rule", request: Request, mode_tools: ModeTools) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
-    return rule.content is None and request.permission_mode in mode_tools and request.permission_mode != "plan"
+    return (
+        rule.content is None
+        and request.permission_mode in mode_tools
+        and request.permission_mode != "plan"
+    )
 
 
 def _list_chosen_tools(tools: Tools, request: Request, name: str) -> list[str]:
-    """Return the program's names of the tools of `--tools`, [] without the flag. Raise FrontendError if it has none."""
+    """Return the program's names of the tools of `--tools`, [] without the flag. Raise
+    FrontendError if it has none.
+    """
     chosen = _get_chosen_tools(request)
     return [] if chosen is None else _list_program_names(tools, chosen, name)
 
@@ -389,10 +517,14 @@ def _get_chosen_tools(request: Request) -> set[str] | None:
 
 
 def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
-    """Return the program's tools that do only what the tools in `left` do. Raise FrontendError if there is none."""
+    """Return the program's tools that do only what the tools in `left` do. Raise FrontendError if
+    there is none.
+    """
     names = [own for own, tool in tools.items() if _get_claude_names(tool) <= left]
     if not names:
-        raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
+        raise FrontendError(
+            f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`"
+        )
     return names
 
 

@@ -4,7 +4,11 @@ from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
 from shim.profiles.check.toml_errors import Spot
 
-VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
+VIAS, GUARDS, LONGS = (
+    ("arg", "stdin", "file"),
+    ("--", "equals", "space", "word", "stdin"),
+    ("stdin", "file", "refuse"),
+)
 
 
 class Prompt:
@@ -26,7 +30,9 @@ class Prompt:
 
 
 def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
-    """The system prompt, the appended one, and those that stand before the prompt: without a flag, or too long."""
+    """The system prompt, the appended one, and those that stand before the prompt: without a flag,
+    or too long.
+    """
     system = request.invocation.system.system_prompt or ""
     appended = request.invocation.system.append_system_prompt or ""
     if "append_system_prompt" not in uses:
@@ -42,8 +48,12 @@ def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str
 
 
 def needs_space(guard: str, text: str) -> bool:
-    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front of it."""
-    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (guard == "word" and " " not in text)
+    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
+    of it.
+    """
+    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (
+        guard == "word" and " " not in text
+    )
 
 
 def _bytes(text: str) -> int:
@@ -51,7 +61,8 @@ def _bytes(text: str) -> int:
 
 
 def place_of(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
-    """Whether the prompt is an argument, and the path of its file; where it is neither, it is stdin.
+    """Whether the prompt is an argument, and the path of its file; where it is neither, it is
+    stdin.
 
     FrontendError where it can be none of them.
     """
@@ -67,10 +78,14 @@ def place_of(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bo
     if prompt.via == "file" or prompt.long == "file":
         if path := request.keep(text):
             return False, path
-        raise FrontendError(f"the prompt for {name} could not be written to a file", hint="is the disk full?")
+        raise FrontendError(
+            f"the prompt for {name} could not be written to a file", hint="is the disk full?"
+        )
     if long:
         raise FrontendError(
             f"the prompt is longer than {prompt.most} bytes, and {name} takes it as an argument only",
             hint="put the long part into a file and name that in the prompt",
         )
-    raise FrontendError(f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it")
+    raise FrontendError(
+        f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it"
+    )

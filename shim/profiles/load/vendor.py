@@ -1,4 +1,5 @@
-r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start needs it.
+r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's
+start needs it.
 
                                    WHAT A PROFILE HOLDS
 
@@ -6,55 +7,82 @@ r"""The vendor that a profile describes: its table, checked, and compiled as far
     id = "name"               the name of its file
     extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
     unattended = true         the vendor runs its tools and asks nobody
-    listed = ["Bash"]         the tools that it can run, in Claude's words; else all that [tools] names
+    listed = ["Bash"]         the tools that it can run, in Claude's words; else all that [tools]
+                              names
     other_tools = { … }, unknown_tools = "pass"    `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
-    [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
+    [launch]                  `launch`, and permission_args (mode → words), permission_env (mode →
+                              variables),
                               permission_tools (mode → `listed`, where that is less), `denials`,
                               timeouts = { first_byte, idle, tool } in seconds,
-                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the child is killed),
-                              env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
-                              name of a model → its own), gate (what stderr says when its trust gate is closed), login,
+                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the
+                                  child is killed),
+                              env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map
+                                  (Claude's
+                              name of a model → its own), gate (what stderr says when its trust gate
+                                  is closed), login,
                               install (the command that installs it),
-                              models_probe = { args = ["models"], regex = '^\S+/\S+$' }: how it is asked for its
+                              models_probe = { args = ["models"], regex = '^\S+/\S+$' }: how it is
+                                  asked for its
                               models, one in a line; groups are joined with slashes
-                              login_probe = { args = ["login", "status"], refusal = "Not logged in" }: how it is asked
-                              whether it has a login, and its words for none; unless = when it needs none
+                              login_probe = { args = ["login", "status"], refusal = "Not logged in"
+                                  }: how it is asked
+                              whether it has a login, and its words for none; unless = when it needs
+                                  none
                               rules (the module that tells the program the rules),
                               api_base (the variable with another address of its API),
-                              version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
-                              how the program is asked for its version, where the version stands in the answer (the
-                              first group, or all), which versions these rules were tried with; no turn waits for it
-                              home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
+                              version_probe = { args = ["--version"], regex = 'own ([0-9.]+)',
+                                  tested = ">=1.2,<2" }:
+                              how the program is asked for its version, where the version stands in
+                                  the answer (the
+                              first group, or all), which versions these rules were tried with; no
+                                  turn waits for it
+                              home = { variable = "X_HOME", folder = ".x" }: its own records, which
+                                  an adapter may read
     [acp]                     `acp`: how it is driven so that it asks
-    protocol = "acp"          it speaks that protocol and nothing else: no rules, and only `launch.command` is needed
-    two_way = "module"        the same, by one of our modules: its `two_way(vendor)` gives the vendor
+    protocol = "acp"          it speaks that protocol and nothing else: no rules, and only
+                              `launch.command` is needed
+    two_way = "module"        the same, by one of our modules: its `two_way(vendor)` gives the
+                              vendor
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
-                              usage = none; request: the numbers add up; run_total: the last ones count; thread_total:
-                              the last ones less those of the turns before, which are kept with the session
-                              end = { ok_exit = [0], result = "event" }: a turn is a success when a `result` rule said
-                              so; "synthesize": also when a good exit code comes behind a whole reply
-                              ids = "process": ids of calls begin anew with each process (else: "session")
-                              results = "late": what a call returned may come behind the next text, or never (else:
+                              usage = none; request: the numbers add up; run_total: the last ones
+                                  count; thread_total:
+                              the last ones less those of the turns before, which are kept with the
+                                  session
+                              end = { ok_exit = [0], result = "event" }: a turn is a success when a
+                                  `result` rule said
+                              so; "synthesize": also when a good exit code comes behind a whole
+                                  reply
+                              ids = "process": ids of calls begin anew with each process (else:
+                                  "session")
+                              results = "late": what a call returned may come behind the next text,
+                                  or never (else:
                               "next"); a whole text waits one event while calls are open
-                              stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
+                              stderr_noise = ["…"]: beginnings of lines that never are the reason of
+                                  a failure
                               saves_late = true: a session can go on only once a reply was complete
-                              given_id = true: {session_id} names every new session, because the vendor says it too late
-                              parent = "data.parent": the path of the id of the call that runs the nested agent of an
+                              given_id = true: {session_id} names every new session, because the
+                                  vendor says it too late
+                              parent = "data.parent": the path of the id of the call that runs the
+                                  nested agent of an
                               event
     [[event]]                 `rules`, `emits`
-    [[report]]                rules of the file `launch.report`, read at the end: session, usage, result, error, notice
-    [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
+    [[report]]                rules of the file `launch.report`, read at the end: session, usage,
+                              result, error, notice
+    [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error,
+                              cause)
     [exit_codes]              code = cause, for an end that nothing else explains
     [tools]                   `tools`
 
-A profile has no state and no code. `adapter` names a subclass of `shim.profiles.profile.ProfileTranslator`: a bundled
-profile's is a module of `shim.vendors`, a user's is a file beside the profile itself, `vendors/MODULE.py`. It is found
-by its place and never by a search path, so that no working directory and no package can put another in its stead
-(threats page). Whoever may write there may write the profile, which names the program to run, so it adds no power.
+A profile has no state and no code. `adapter` names a subclass of
+`shim.profiles.profile.ProfileTranslator`: a bundled profile's is a module of `shim.vendors`, a
+user's is a file beside the profile itself, `vendors/MODULE.py`. It is found by its place and never
+by a search path, so that no working directory and no package can put another in its stead (threats
+page). Whoever may write there may write the profile, which names the program to run, so it adds no
+power.
 
-What a child's output means is read once the child runs (`compile/stream.py`). A user's profile is read whole before
-anything is started, so that a mistake in it is told of in time.
+What a child's output means is read once the child runs (`compile/stream.py`). A user's profile is
+read whole before anything is started, so that a mistake in it is told of in time.
 """
 
 from collections.abc import Callable, Mapping
@@ -85,7 +113,17 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KEYS = (
-    *("schema", "id", "extends", "protocol", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
+    *(
+        "schema",
+        "id",
+        "extends",
+        "protocol",
+        "unattended",
+        "listed",
+        "other_tools",
+        "unknown_tools",
+        "adapter",
+    ),
     "two_way",
     *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
@@ -112,11 +150,17 @@ def merged(base: Table, own: Table) -> dict[str, Any]:
 
 
 def build(
-    name: str, table: Table, source: Source, adapter: Adapter | None = None, trace: "Trace | None" = None
+    name: str,
+    table: Table,
+    source: Source,
+    adapter: Adapter | None = None,
+    trace: "Trace | None" = None,
 ) -> Vendor:
-    """The vendor that a profile describes. FrontendError, with file, line and key, for one that is wrong.
+    """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
+    wrong.
 
-    `adapter` imports the class that the profile names. `trace` is told which rules take which events.
+    `adapter` imports the class that the profile names. `trace` is told which rules take which
+    events.
     """
     spot = Spot(source, table)
     spot.table(KEYS)
@@ -137,7 +181,11 @@ def build(
     if not source.bundled or trace is not None:
         translates()
     events = [one for one in table.get("event", ()) if one]
-    listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({tool.name for tool in known.values()}))
+    listed = (
+        spot.at("listed").texts()
+        if spot.at("listed")
+        else tuple(sorted({tool.name for tool in known.values()}))
+    )
     codes = own.at("end").at("ok_exit").items(20)
     unattended = spot.at("unattended").switch()
     enforcement = _enforcement(made, unattended=unattended)
@@ -150,17 +198,22 @@ def build(
         tools=known,
         listed=listed,
         unattended=unattended,
-        chooses=(lambda request: _left(made.mode_tools, listed, enforcement, request)) if made.mode_tools else None,
+        chooses=(lambda request: _left(made.mode_tools, listed, enforcement, request))
+        if made.mode_tools
+        else None,
         login=launch.at("login").text(""),
         timeouts=_timeouts(launch.at("timeouts")),
         version=made.version,
         abilities=Abilities(
-            streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
+            streams=own.at("text").value in _STREAMED
+            or any(one.get("mode") in _STREAMED for one in events),
             resumes="resume" in made.uses,
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
-            limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
-            selects_tools=made.denials is not None or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
+            limits_tools=made.denials is not None
+            or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+            selects_tools=made.denials is not None
+            or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),
             servers="mcp_configs" in made.uses,
@@ -187,22 +240,34 @@ def build(
             home=_home(launch.at("home")),
             report=made.report,
             overruled_by=overruled_by(launch.at("overruled_by")),
-            widened_by={name: launch.at("widened_by").at(name).text() for name in launch.at("widened_by").table()},
-            servers_in={name: launch.at("servers_in").at(name).text() for name in launch.at("servers_in").table()},
-            brings={name: launch.at("brings").at(name).texts() for name in launch.at("brings").table()},
+            widened_by={
+                name: launch.at("widened_by").at(name).text()
+                for name in launch.at("widened_by").table()
+            },
+            servers_in={
+                name: launch.at("servers_in").at(name).text()
+                for name in launch.at("servers_in").table()
+            },
+            brings={
+                name: launch.at("brings").at(name).texts() for name in launch.at("brings").table()
+            },
             brings_off=launch.at("brings_off").text(""),
             gate=launch.at("gate").text(""),
         ),
     )
     if spot.at("two_way"):
         module = f"shim.vendors.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
-        return vendor._replace(program=vendor.program._replace(two_way=lambda: _driven(module, vendor)))
+        return vendor._replace(
+            program=vendor.program._replace(two_way=lambda: _driven(module, vendor))
+        )
     if not spot.at("acp").value:
         return vendor
     words = spot.at("acp").at("command").texts()[1:] if spot.at("acp").at("command") else ()
     if not source.bundled:  # a mistake in it is told of now
         _two_way(vendor, table, source)
-    facts = vendor.program._replace(two_way=lambda: _two_way(vendor, table, source), two_way_words=words)
+    facts = vendor.program._replace(
+        two_way=lambda: _two_way(vendor, table, source), two_way_words=words
+    )
     return vendor._replace(program=facts)
 
 
@@ -222,17 +287,26 @@ def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:
 def _left(
     mode_tools: ModeTools, listed: tuple[str, ...], enforcement: Enforcement, request: Request
 ) -> tuple[str, ...]:
-    """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks add to the mode."""
+    """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks
+    add to the mode.
+    """
     left, policy = mode_tools.get(request.permission_mode, listed), request.policy
     if policy is None or not (policy.allowed or policy.hooks):
         return left
-    judged = enforcement.hooked and request.permission_mode != "plan"  # by our hook, which lets run what they allow
-    added = [it for it in policy.allowed if (judged and enforcement.heeds(it)) or enforcement.allows(it, request)]
+    # by our hook, which lets run what they allow
+    judged = enforcement.hooked and request.permission_mode != "plan"
+    added = [
+        it
+        for it in policy.allowed
+        if (judged and enforcement.heeds(it)) or enforcement.allows(it, request)
+    ]
     hooks = policy.hooks if judged else ()
     return tuple(
         name
         for name in listed
-        if name in left or any(rule.names(name) for rule in added) or any(_about(hook, name) for hook in hooks)
+        if name in left
+        or any(rule.names(name) for rule in added)
+        or any(_about(hook, name) for hook in hooks)
     )
 
 
@@ -251,7 +325,9 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
             subagents=denials.subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.uses:
-        return Enforcement(allows=lambda rule, request: can_add_tool(rule, request, made.mode_tools))
+        return Enforcement(
+            allows=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
+        )
     if rules is None:
         return Enforcement()
     return Enforcement(
@@ -269,7 +345,9 @@ def _protocol(spot: Spot, known: Tools) -> "type[Translator]":
     return reader(spot.at("acp"), known)
 
 
-def _translates(spot: Spot, known: Tools, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:
+def _translates(
+    spot: Spot, known: Tools, adapter: Adapter | None, stream: "Callable[[], Stream]"
+) -> Adapter:
     """A function that gives the class which translates. The class is made at its first call."""
     made: list[type[Translator]] = []
 
@@ -278,7 +356,9 @@ def _translates(spot: Spot, known: Tools, adapter: Adapter | None, stream: "Call
             from shim.profiles.profile import translator
 
             protocol = (lambda: _protocol(spot, known)) if spot.at("acp").value else None
-            made.append(translator(spot, stream(), None if adapter is None else adapter(), protocol))
+            made.append(
+                translator(spot, stream(), None if adapter is None else adapter(), protocol)
+            )
         return made[0]
 
     return translates
@@ -310,7 +390,9 @@ def _login_probe(spot: Spot) -> LoginProbe:
     if not spot:
         return LoginProbe()
     spot.table(("args", "refusal", "unless"))
-    return LoginProbe(spot.at("args").texts(20), spot.at("refusal").regex(), unless=spot.at("unless").text(""))
+    return LoginProbe(
+        spot.at("args").texts(20), spot.at("refusal").regex(), unless=spot.at("unless").text("")
+    )
 
 
 def _models_probe(spot: Spot) -> ModelProbe:

@@ -17,7 +17,16 @@ TEXTS = (
     *(*SYSTEM, "max_turns", "report_folder", "item", *LISTS),
 )
 RULES = "rules"
-SWITCHES = ("permission_args", RULES, "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
+SWITCHES = (
+    "permission_args",
+    RULES,
+    "prompt_argument",
+    "prompt_stdin",
+    "fork",
+    "new_session",
+    "trust",
+    "partial",
+)
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
 BUNDLED = "bundled"
 BUNDLED_FOLDER = f"{shim.__path__[0]}/vendors"  # the bundled profiles, and what lies beside them
@@ -40,13 +49,17 @@ def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) 
     for key in ("permission_args", RULES):
         if key in wanted:
             if len(wanted) > 1 or set(spot.value) != {"when"}:
-                raise spot.refused(f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out')
+                raise spot.refused(
+                    f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out'
+                )
             return lambda filled, key=key: list(filled[key])  # type: ignore[misc]
     words = _many(spot, uses, prompt, wanted)
     if not (wanted or unwanted):
         return words
     return lambda filled: (
-        words(filled) if all(filled[key] for key in wanted) and not any(filled[key] for key in unwanted) else []
+        words(filled)
+        if all(filled[key] for key in wanted) and not any(filled[key] for key in unwanted)
+        else []
     )
 
 
@@ -70,11 +83,15 @@ def _many(spot: Spot, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -
     key = spot.at("each").choice(LISTS)
     uses.add(key)
     parts = [_word(one, uses, prompt, ("item",)) for one in spot.at("args").items(WORDS)]
-    return lambda filled: [word for item in filled[key] for one in parts for word in one({**filled, "item": item})]
+    return lambda filled: [
+        word for item in filled[key] for one in parts for word in one({**filled, "item": item})
+    ]
 
 
 def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
-    """One word: literal, or with placeholders; a word that has nothing to be filled with is left out."""
+    """One word: literal, or with placeholders; a word that has nothing to be filled with is left
+    out.
+    """
     text = spot.value if spot.value == "" else spot.text()
     pieces = _pieces(text)
     names = pieces[1::2]
@@ -83,14 +100,23 @@ def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ())
     known = (*(name for name in TEXTS if name not in ("item", *LISTS)), BUNDLED, *own)
     for name in names:
         if name not in known:
-            raise spot.refused(f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}")
+            raise spot.refused(
+                f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}"
+            )
     uses.update(names)
     of_prompt = "prompt" in names
     if of_prompt and prompt.via != "arg":
         raise spot.refused(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
-    joined = text.startswith("-") and "{" not in pieces[0] and pieces[0].endswith("=") and names[0] == "prompt"
+    joined = (
+        text.startswith("-")
+        and "{" not in pieces[0]
+        and pieces[0].endswith("=")
+        and names[0] == "prompt"
+    )
     if of_prompt and prompt.guard == "equals" and not joined:
-        raise spot.refused('a word such as "--prompt={prompt}", because prompt.dash_guard is equals')
+        raise spot.refused(
+            'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
+        )
     guard = ["--"] if of_prompt and prompt.guard == "--" else []
 
     def word(filled: Filled) -> list[str]:
@@ -98,7 +124,9 @@ def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ())
             return []
         if not all(filled.get(name) for name in names):
             return []
-        found = "".join([_text(filled[one]) if place % 2 else one for place, one in enumerate(pieces)])
+        found = "".join(
+            [_text(filled[one]) if place % 2 else one for place, one in enumerate(pieces)]
+        )
         if not of_prompt and found.startswith("-") and not text.startswith("-"):
             found = _undashed(found, names[0])
         return [*guard, found]
@@ -107,7 +135,9 @@ def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ())
 
 
 def _pieces(text: str) -> list[str]:
-    """A word in pieces: literal text and the name of a placeholder by turns; the first and the last are literal."""
+    """A word in pieces: literal text and the name of a placeholder by turns; the first and the last
+    are literal.
+    """
     found = [""]
     while text:
         before, brace, behind = text.partition("{")
@@ -123,7 +153,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _undashed(word: str, name: str) -> str:
-    """A word whose value begins with a dash, so that it could be taken for a flag (threats: frontend)."""
+    """A word whose value begins with a dash, so that it could be taken for a flag (threats:
+    frontend).
+    """
     if name in SYSTEM:
         return f" {word}"
     raise FrontendError(f"the {name} {word[:60]!r} begins with a dash", hint="put ./ before a path")

@@ -1,1 +1,3 @@
-"""What programs share that are asked and ask in lines of JSON: the requests that are open, and forms for the person."""
+"""What programs share that are asked and ask in lines of JSON: the requests that are open, and
+forms for the person.
+"""

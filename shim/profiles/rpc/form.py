@@ -1,7 +1,9 @@
-"""A form of the protocol (`elicitation/create`) as Claude's question to the person, and the answers as the form's.
+"""A form of the protocol (`elicitation/create`) as Claude's question to the person, and the answers
+as the form's.
 
-A field with a list of values has options, a field for yes or no has two, any other is answered in the person's own
-words. Claude's answers are by the text of the question; of a field with several values they are joined with commas.
+A field with a list of values has options, a field for yes or no has two, any other is answered in
+the person's own words. Claude's answers are by the text of the question; of a field with several
+values they are joined with commas.
 """
 
 from collections.abc import Mapping
@@ -17,17 +19,20 @@ DECLINED, DISMISSED = {"action": "decline"}, {"action": "cancel"}
 
 
 class Forms:
-    """The forms that the frontend is asked with, by the names of the questions, and the calls that are answered.
+    """The forms that the frontend is asked with, by the names of the questions, and the calls that
+    are answered.
 
-    An open form is the id of its request, its call, and what it asks; an answered call has its result and whether it
-    failed.
+    An open form is the id of its request, its call, and what it asks; an answered call has its
+    result and whether it failed.
     """
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
         self.answered: list[tuple[str, str, bool]] = []
 
-    def close(self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> dict[str, Any]:
+    def close(
+        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    ) -> dict[str, Any]:
         """The answer to an open form."""
         _, call, params = self.open.pop(name)
         said = answer(params, changed) if allow else dict(DISMISSED if stop else DECLINED)
@@ -37,19 +42,24 @@ class Forms:
 
 
 def questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing or too much."""
+    """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing
+    or too much.
+    """
     fields = _fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= FIELDS:
         return None
     asked = []
     for (name, field), text in zip(fields.items(), _texts(params), strict=True):
         options = [
-            {"label": label, "description": str(one.get("description") or "")} for label, _, one in _options(field)
+            {"label": label, "description": str(one.get("description") or "")}
+            for label, _, one in _options(field)
         ]
         if not options and field.get("default") is not None:
             options = [{"label": str(field["default"]), "description": "as it is"}]
         several = field.get("type") == "array"
-        asked.append({"question": text, "header": name[:HEADER], "multiSelect": several, "options": options})
+        asked.append(
+            {"question": text, "header": name[:HEADER], "multiSelect": several, "options": options}
+        )
     return {"questions": asked}
 
 
@@ -83,7 +93,9 @@ def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _texts(params: Mapping[str, Any]) -> list[str]:
-    """The text of the question for each field: the first has the form's message too. No two are the same."""
+    """The text of the question for each field: the first has the form's message too. No two are the
+    same.
+    """
     texts: list[str] = []
     for name, field in _fields(params).items():
         title = str(field.get("title") or field.get("description") or name)

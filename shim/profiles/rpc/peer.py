@@ -1,4 +1,6 @@
-"""Our side of a program that speaks JSON-RPC in lines: requests of ours with their numbers, answers to its own."""
+"""Our side of a program that speaks JSON-RPC in lines: requests of ours with their numbers, answers
+to its own.
+"""
 
 from collections.abc import Mapping
 
@@ -45,7 +47,9 @@ class Peer:
 
     def refuse(self, identity: object, method: object) -> bytes:
         """The answer to a request that we have nothing for."""
-        return self.answer(identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"})
+        return self.answer(
+            identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+        )
 
     def waits(self, step: str) -> bool:
         """Whether a request of this step is open."""
@@ -75,7 +79,9 @@ def in_words(error: Mapping[str, Any]) -> str:
     """What an error says, with its details."""
     data, text = error.get("data"), str(error.get("message") or "the agent failed")
     detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
-    return f"{text}: {detail}" if isinstance(detail, str) and detail and detail not in text else text
+    return (
+        f"{text}: {detail}" if isinstance(detail, str) and detail and detail not in text else text
+    )
 
 
 def table(value: object) -> Mapping[str, Any]:

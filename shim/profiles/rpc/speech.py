@@ -1,4 +1,6 @@
-"""What a program is told that says its session itself, asks over a link of its own, and has no signs of life."""
+"""What a program is told that says its session itself, asks over a link of its own, and has no
+signs of life.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar

@@ -34,7 +34,8 @@ class Engine(Translator):
     usage_means: ClassVar[str] = "none"
     marks_ids: ClassVar[bool] = False
     counts_replies: ClassVar[bool] = False  # whether a rule says how a reply ended
-    hides: ClassVar[bool] = False  # whether calls of tools that the profile does not name are left out
+    # whether calls of tools that the profile does not name are left out
+    hides: ClassVar[bool] = False
     late: ClassVar[bool] = False  # what a call returned may come behind the next message, or never
     tools: ClassVar[Tools] = {}
     server_tool: ClassVar[str] = ""  # how the vendor names a tool of an MCP server
@@ -48,7 +49,8 @@ class Engine(Translator):
         self.held: list[tuple[str, str]] = []
         self.answers = False  # whether it has ever said what a call returned
         self.parts: Parts | None = None
-        self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
+        # of blocks that are streamed and then said whole, without a name
+        self.keys = {"text": 0, "thinking": 0}
         self.doubts = False  # an event out of a broken line is being read
         self._once: set[int] = set()
         self._nested: NestedEvents | None = None
@@ -86,10 +88,12 @@ class Engine(Translator):
         self._once.add(seen)
         return True
 
-    # -- who speaks -----------------------------------------------------------------------------------------------
+    # -- who speaks --------------------------------------------------------------------------------
 
     def repaired(self, event: Event) -> None:
-        """An event out of a broken line: it counts only if it is of this session (threats: forged lines)."""
+        """An event out of a broken line: it counts only if it is of this session (threats: forged
+        lines).
+        """
         self.doubts = True
         try:
             self.feed(event)
@@ -99,7 +103,9 @@ class Engine(Translator):
             self.doubts = False
 
     def doubt(self, session: Any) -> None:
-        """An event that may be of anybody names its session. DoubtfulError where that is another one."""
+        """An event that may be of anybody names its session. DoubtfulError where that is another
+        one.
+        """
         if session and self.turn.conversation.vendor_session not in (None, session):
             raise DoubtfulError
 
@@ -112,9 +118,11 @@ class Engine(Translator):
 
     def shown(self, names: Any) -> Any:
         """The names of a list of tools whose calls are said."""
-        return [name for name in names if not self.hidden(name)] if names.__class__ is list else names
+        return (
+            [name for name in names if not self.hidden(name)] if names.__class__ is list else names
+        )
 
-    # -- blocks ---------------------------------------------------------------------------------------------------
+    # -- blocks ------------------------------------------------------------------------------------
 
     def snapshot(self, kind: str, whole: Any, key: Any, final: bool) -> None:
         """The text of a block so far; `final`: that is all of it."""
@@ -126,7 +134,9 @@ class Engine(Translator):
             self.keys[kind] += 1
 
     def say(self, whole: Any, kind: str) -> None:
-        """A whole block. It waits for the next event while calls are open: what they returned may come behind it."""
+        """A whole block. It waits for the next event while calls are open: what they returned may
+        come behind it.
+        """
         if self.held:
             self.say_held()
         if not self.turn.open:
@@ -145,7 +155,9 @@ class Engine(Translator):
         self.held.clear()
 
     def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return a call with Claude's names of the tool and its arguments, also for tools of configured MCP servers."""
+        """Return a call with Claude's names of the tool and its arguments, also for tools of
+        configured MCP servers.
+        """
         if not self.server_tool or name.__class__ is not str or name in self.tools:
             return translate(self.tools, name, arguments)
         from shim.profiles.acp.servers import tool_of
@@ -156,7 +168,7 @@ class Engine(Translator):
         tools = {name: Tool(claude_name)} if claude_name else self.tools
         return translate(tools, name, arguments)
 
-    # -- calls ----------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def hidden(self, name: Any) -> bool:
         """Whether calls of a tool are left out of the stream."""
@@ -175,7 +187,9 @@ class Engine(Translator):
             return
         if self.held:
             self.calls()
-        self.turn.tool_use(own, *self.translate(name, arguments), hidden=self.hidden(name), source=source)
+        self.turn.tool_use(
+            own, *self.translate(name, arguments), hidden=self.hidden(name), source=source
+        )
 
     def calls(self) -> None:
         """A call follows: thinking between two calls leaves the first one open, a text does not."""
@@ -189,7 +203,9 @@ class Engine(Translator):
         self.parts.add(key, own, name, fragment)
 
     def gathered(self, key: Any = None, *, whole: bool = True) -> None:
-        """The calls that came in pieces are whole (the one under `key`, if it is named), or never will be."""
+        """The calls that came in pieces are whole (the one under `key`, if it is named), or never
+        will be.
+        """
         if self.parts is None:
             return
         if whole:
@@ -197,7 +213,9 @@ class Engine(Translator):
         else:
             self.parts.drop()
 
-    def result_with_call(self, own: Any, content: Any, failed: bool, name: Any, arguments: Any) -> None:
+    def result_with_call(
+        self, own: Any, content: Any, failed: bool, name: Any, arguments: Any
+    ) -> None:
         """What a call returned that may not have been said before."""
         if self.hidden(name):
             self.call(own, name, arguments)
@@ -223,7 +241,7 @@ class Engine(Translator):
         if self._nested is not None:
             self._nested.flush()
 
-    # -- numbers and ends -----------------------------------------------------------------------------------------
+    # -- numbers and ends --------------------------------------------------------------------------
 
     def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
@@ -310,7 +328,9 @@ class Engine(Translator):
 def _short(value: Any) -> Any:
     if value.__class__ is str:
         return value[:ONCE_CHARACTERS], len(value)
-    return value if value is None or isinstance(value, (int, float)) else str(value)[:ONCE_CHARACTERS]
+    return (
+        value if value is None or isinstance(value, (int, float)) else str(value)[:ONCE_CHARACTERS]
+    )
 
 
 def _status(code: Any) -> int | None:

@@ -1,7 +1,9 @@
-"""Events of nested agents. A profile's `stream.parent` names the call that runs the agent of an event.
+"""Events of nested agents. A profile's `stream.parent` names the call that runs the agent of an
+event.
 
-Claude's stream has complete lines for nested agents, and no fragments. So fragments are collected here until their
-block is complete. A block that a vendor streams and then prints in full is written once.
+Claude's stream has complete lines for nested agents, and no fragments. So fragments are collected
+here until their block is complete. A block that a vendor streams and then prints in full is written
+once.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -52,11 +54,13 @@ class NestedEvents:
     def __init__(self, engine: Translating) -> None:
         self._engine = engine
         self._open: dict[str, _Block] = {}
-        self._written: dict[tuple[str, str, Any], str] = {}  # (parent, kind, key) → the text of a complete block
+        # (parent, kind, key) → the text of a complete block
+        self._written: dict[tuple[str, str, Any], str] = {}
         self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._parents: dict[str, str] = {}  # id of a call that comes in pieces → id of the call that runs its agent
+        # id of a call that comes in pieces → id of the call that runs its agent
+        self._parents: dict[str, str] = {}
 
-    # -- text and thinking ------------------------------------------------------------------------------------------
+    # -- text and thinking -------------------------------------------------------------------------
 
     def text(self, parent: str, kind: str, text: Any, key: Any, mode: str) -> None:
         """Add text to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
@@ -90,7 +94,9 @@ class NestedEvents:
             self._write(parent, block.kind, "".join(block.fragments), block.key)
 
     def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
-        """Return the open block of an agent. Another kind or key ends that block and opens a new one."""
+        """Return the open block of an agent. Another kind or key ends that block and opens a new
+        one.
+        """
         block = self._open.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             return block
@@ -127,7 +133,9 @@ class NestedEvents:
             agent.thinking(text)
 
     def begin_reply(self, parent: str) -> None:
-        """Begin another reply of an agent. Its blocks may have the same keys as the blocks of earlier replies."""
+        """Begin another reply of an agent. Its blocks may have the same keys as the blocks of
+        earlier replies.
+        """
         self.flush(parent)
         self._written = {block: text for block, text in self._written.items() if block[0] != parent}
 
@@ -135,17 +143,23 @@ class NestedEvents:
         """Drop the open block of an agent whose reply was cut and comes again."""
         self._open.pop(parent, None)
 
-    # -- calls ------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def call(self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
-        """Write a call of an agent. A call that is hidden or forbidden is handled like a call of the main agent."""
+        """Write a call of an agent. A call that is hidden or forbidden is handled like a call of
+        the main agent.
+        """
         self.flush(parent)
         engine = self._engine
         turn = engine.turn
         claude_name, claude_arguments = engine.translate(name, arguments)
         judge = turn.terms.judge
-        if engine.hidden(name) or (judge is not None and judge.denies(claude_name, claude_arguments)):
-            turn.tool_use(own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source)
+        if engine.hidden(name) or (
+            judge is not None and judge.denies(claude_name, claude_arguments)
+        ):
+            turn.tool_use(
+                own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source
+            )
             return
         if own.__class__ is str and own:
             if len(self._calls) >= MAX_CALLS:
@@ -159,13 +173,23 @@ class NestedEvents:
             self._parents[own] = parent
 
     def end_pieces(self, own: Any) -> str | None:
-        """Remove and return the parent of a call whose pieces are complete, or None for a call of the main agent."""
+        """Remove and return the parent of a call whose pieces are complete, or None for a call of
+        the main agent.
+        """
         return self._parents.pop(own, None) if own.__class__ is str else None
 
     def result(
-        self, parent: str, own: Any, content: Any, failed: bool, name: Any = None, arguments: Any = None
+        self,
+        parent: str,
+        own: Any,
+        content: Any,
+        failed: bool,
+        name: Any = None,
+        arguments: Any = None,
     ) -> None:
-        """Write the result of a call. `name` and `arguments` stand in for a call that was not announced."""
+        """Write the result of a call. `name` and `arguments` stand in for a call that was not
+        announced.
+        """
         self.begin_reply(parent)
         self.flush(own)
         turn = self._engine.turn
@@ -187,12 +211,13 @@ class NestedEvents:
         else:
             self._engine.turn.denied(own, *call)
 
-    # -- numbers ----------------------------------------------------------------------------------------------------
+    # -- numbers -----------------------------------------------------------------------------------
 
     def end_reply(self, parent: str, usage: Usage | None, cost: float) -> None:
         """End a reply of an agent, and add its usage to the turn.
 
-        If the vendor reports totals instead of the usage of each request, an agent's total is not added.
+        If the vendor reports totals instead of the usage of each request, an agent's total is not
+        added.
         """
         self.begin_reply(parent)
         if self._engine.usage_means == "request":

@@ -1,7 +1,8 @@
-"""Calls that come in pieces: the JSON of their arguments is gathered, and each is said once, in Claude's words.
+"""Calls that come in pieces: the JSON of their arguments is gathered, and each is said once, in
+Claude's words.
 
-Fragments with a vendor's own keys would be untrue as Claude's `input_json_delta`. With partial messages the input of
-such a call is one delta, like that of every call.
+Fragments with a vendor's own keys would be untrue as Claude's `input_json_delta`. With partial
+messages the input of such a call is one delta, like that of every call.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import orjson
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 
-# Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes into a file.
+# Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
+# into a file.
 CALLS = 100
 CHARACTERS = 8 * 1024 * 1024
 
@@ -47,7 +49,9 @@ class Parts:
         return bool(self._calls)
 
     def add(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
-        """A piece of the call `key`; the first id and name count. TypeError for a fragment that is no text."""
+        """A piece of the call `key`; the first id and name count. TypeError for a fragment that is
+        no text.
+        """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
         part = self._calls.get(key)
@@ -74,7 +78,9 @@ class Parts:
 
     def _replace_key(self, key: Any) -> None:
         """Give a call a new key, because another call takes its key."""
-        self._calls = {_NewKey() if known == key else known: part for known, part in self._calls.items()}
+        self._calls = {
+            _NewKey() if known == key else known: part for known, part in self._calls.items()
+        }
 
     def whole(self, identity: Any) -> None:
         """The call `identity` came whole: its pieces are forgotten."""
@@ -106,10 +112,11 @@ class Parts:
 
 
 def begins_another(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a piece begins another call than `part`: some servers give all calls the same id or index.
+    """Return whether a piece begins another call than `part`: some servers give all calls the same
+    id or index.
 
-    It does if the arguments of `part` are complete, and the piece begins an object or has a name. Another id alone does
-    not prove it, because some servers give every piece an id of its own.
+    It does if the arguments of `part` are complete, and the piece begins an object or has a name.
+    Another id alone does not prove it, because some servers give every piece an id of its own.
     """
     if not part.fragments or not part.fragments[-1].rstrip().endswith("}"):
         return False

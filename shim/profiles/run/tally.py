@@ -11,8 +11,8 @@ MEANINGS = ("request", "run_total", "thread_total", "none")
 class Tally:
     """The usage and the cost of one turn, as far as the vendor has said them.
 
-    `means` is `stream.usage` (MEANINGS). With `request` the Turn adds the numbers up itself. The others are totals, of
-    which the last one counts; a `thread_total` includes the turns before.
+    `means` is `stream.usage` (MEANINGS). With `request` the Turn adds the numbers up itself. The
+    others are totals, of which the last one counts; a `thread_total` includes the turns before.
     """
 
     def __init__(self, means: str, conversation: Conversation) -> None:
@@ -48,13 +48,17 @@ class Tally:
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _known_thread(self) -> Thread:
-        """What the thread that goes on had used before, also in another process; one of its own begins at nothing."""
+        """What the thread that goes on had used before, also in another process; one of its own
+        begins at nothing.
+        """
         conversation = self._conversation
         anew = conversation.session_id is not None and conversation.vendor_session is None
         return NO_THREAD if anew else conversation.thread
 
     def _of_this_turn(self, total: Usage) -> Usage:
-        """A thread's total without what it had when this turn began; the total is remembered for the next turn."""
+        """A thread's total without what it had when this turn began; the total is remembered for
+        the next turn.
+        """
         conversation = self._conversation
         session, before = self._before
         if session != conversation.vendor_session:

@@ -1,4 +1,5 @@
-"""What the expressions of a profile call: operators on values, where a line of Python would not say it.
+"""What the expressions of a profile call: operators on values, where a line of Python would not say
+it.
 
 A value that is not there is None, and every operator takes that.
 """
@@ -30,7 +31,8 @@ def along(value: Any, steps: Sequence[Any]) -> Any:
             if value.__class__ is not list:
                 return None
             found = [along(one, steps[position + 1 :]) for one in value[:ITEMS]]
-            return [one for one in found if one is not None] or None  # none of them has it: as if it were not there
+            # none of them has it: as if it were not there
+            return [one for one in found if one is not None] or None
         if step.__class__ is str:
             value = value.get(step) if value.__class__ is dict else None
         elif value.__class__ is list and -len(value) <= step < len(value):
@@ -62,7 +64,7 @@ def mapped(found: Any, table: dict[str, Any]) -> Any:
     return table.get(str(found)) if found.__class__ is int else None
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def number(value: Any) -> int | float:
@@ -104,7 +106,7 @@ def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
     )
 
 
-# -- texts ------------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------
 
 
 def said(value: Any) -> str:
@@ -144,7 +146,9 @@ def there(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Pattern:
-    """A regular expression of a profile. It is compiled at its first use: many are for what hardly ever happens."""
+    """A regular expression of a profile. It is compiled at its first use: many are for what hardly
+    ever happens.
+    """
 
     search: Any
     match: Any
@@ -154,7 +158,8 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at_start = text.startswith("^") and "|" not in text  # it finds something at the start of a text only
+        # it finds something at the start of a text only
+        self.at_start = text.startswith("^") and "|" not in text
 
     def __getattr__(self, name: str) -> Any:
         import re
@@ -166,7 +171,9 @@ class Pattern:
 
 
 # One word between two quotes, as nearly all commands come: there is nothing else to take apart.
-_ONE_WORD = Pattern(rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELLS)}) (?:{"|".join(_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")""")
+_ONE_WORD = Pattern(
+    rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELLS)}) (?:{"|".join(_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")"""
+)
 
 
 def captured(found: Any, pattern: Pattern) -> str | None:
@@ -185,7 +192,11 @@ def stripped(found: Any, pattern: Pattern) -> Any:
             return found[hit.end() :] if hit else found
         return pattern.sub("", found)
     # Where the first look ends is not the end of the text.
-    spans = {one.span() for one in pattern.finditer(found, 0, SEARCHED_CHARACTERS) if one.end() < SEARCHED_CHARACTERS}
+    spans = {
+        one.span()
+        for one in pattern.finditer(found, 0, SEARCHED_CHARACTERS)
+        if one.end() < SEARCHED_CHARACTERS
+    }
     spans.update(one.span() for one in pattern.finditer(found, len(found) - SEARCHED_CHARACTERS))
     kept, last = [], 0
     for start, end in sorted(spans):
@@ -212,10 +223,23 @@ def unquoted(command: Any) -> Any:
     return words[2] if len(words) == 3 and words[1] in _FLAGS else command
 
 
-# -- what compiled rules and tools know by name: nothing else is there for them ---------------------------------------
+# -- what compiled rules and tools know by name: nothing else is there for them --------------------
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(along, among, captured, claude_names, counted, dollars, identity, joined, mapped, multiplied, parsed, rest),
+    *(
+        along,
+        among,
+        captured,
+        claude_names,
+        counted,
+        dollars,
+        identity,
+        joined,
+        mapped,
+        multiplied,
+        parsed,
+        rest,
+    ),
     *(stripped, there, together, total, translate, unquoted),
 )
 # NOTHING stands for an object that is not there.

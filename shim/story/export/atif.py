@@ -1,9 +1,10 @@
 """`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
 
-A step is a prompt, a reply of the model with its calls and their results, or a message of the system. Steps are written
-as they are read; only those of nested agents wait for the end, where the format has them. Facts without a field are in
-`extra`. A reply's tokens are left out if the stream does not say them (contract: they may be known for the whole turn
-only); those of the whole session are in `final_metrics`.
+A step is a prompt, a reply of the model with its calls and their results, or a message of the
+system. Steps are written as they are read; only those of nested agents wait for the end, where the
+format has them. Facts without a field are in `extra`. A reply's tokens are left out if the stream
+does not say them (contract: they may be known for the whole turn only); those of the whole session
+are in `final_metrics`.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ class _Document:
         self._write_inner(self._root)
         self._write(b"}\n")
 
-    # -- where a step belongs ----------------------------------------------------------------------------------
+    # -- where a step belongs ----------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Put each nested trajectory into that of its caller, now that all is read.
@@ -90,12 +91,17 @@ class _Document:
                 outer = outer if self._adopt(outer, trajectory) else self._root
                 trajectory.outer = outer
                 outer.inner.append(trajectory)
-                reference = {"subagent_trajectory_ref": [{"trajectory_id": name}], "extra": {"tool_call_id": name}}
+                reference = {
+                    "subagent_trajectory_ref": [{"trajectory_id": name}],
+                    "extra": {"tool_call_id": name},
+                }
                 said = {"source": "system", "message": "an agent in the background"}
                 self._add(outer, said | {"observation": {"results": [reference]}})
 
     def _adopt(self, outer: _Trajectory, inner: _Trajectory) -> bool:
-        """Whether one may be nested in the other: not in itself, whatever the ids say, and not too deep."""
+        """Whether one may be nested in the other: not in itself, whatever the ids say, and not too
+        deep.
+        """
         depth, above = inner.height, outer
         while above is not self._root:
             depth += 1
@@ -123,7 +129,9 @@ class _Document:
             self._begun = True
             head: dict[str, Any] = {"schema_version": VERSION, "session_id": traced.session or None}
             head["agent"] = self._agent(traced.vendor or "unknown", tools=True)
-            self._write(self._dump({name: value for name, value in head.items() if value is not None})[:-1])
+            self._write(
+                self._dump({name: value for name, value in head.items() if value is not None})[:-1]
+            )
             self._write(b',"steps":[')
         if self._waiting:
             self._write(self._comma + b",".join(self._waiting))
@@ -136,13 +144,16 @@ class _Document:
             agent = self._agent(self._agents.get(inner.name, "subagent"))
             head = {"schema_version": VERSION, "trajectory_id": inner.name, "agent": agent}
             self._write(b"," * bool(number) + self._dump(head)[:-1] + b',"steps":[')
-            self._write(b",".join(inner.kept) or self._dump({"step_id": 1, "source": "system", "message": ""}))
+            self._write(
+                b",".join(inner.kept)
+                or self._dump({"step_id": 1, "source": "system", "message": ""})
+            )
             self._write(b"]")
             self._write_inner(inner)
             self._write(b"}")
         self._write(b"]" if outer.inner else b"")
 
-    # -- what a step is ----------------------------------------------------------------------------------------
+    # -- what a step is ----------------------------------------------------------------------------
 
     def _step(self, trajectory: _Trajectory, item: Item) -> dict[str, Any] | None:
         if isinstance(item, ModelReply):
@@ -164,7 +175,9 @@ class _Document:
             return None
         known = ("attempt", "max_retries", "error", "compact_metadata", "model")
         extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
-        return when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
+        return (
+            when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
+        )
 
     def _reply(self, trajectory: _Trajectory, reply: ModelReply) -> dict[str, Any]:
         step = self._when(reply.at if reply.first is None else reply.first)
@@ -181,9 +194,18 @@ class _Document:
                 if isinstance(kind, str) and kind:
                     self._agents[call.call] = kind
             step["tool_calls"] = [
-                {"tool_call_id": call.call, "function_name": call.name, "arguments": dict(call.input)} for call in calls
+                {
+                    "tool_call_id": call.call,
+                    "function_name": call.name,
+                    "arguments": dict(call.input),
+                }
+                for call in calls
             ]
-            if results := [self._result(trajectory, call) for call in calls if call.output is not None or call.outcome]:
+            if results := [
+                self._result(trajectory, call)
+                for call in calls
+                if call.output is not None or call.outcome
+            ]:
                 step["observation"] = {"results": results}
         if usage := reply.known_usage:
             step["metrics"] = _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens")
@@ -208,7 +230,7 @@ class _Document:
         timestamp = self._traced.iso(at)
         return {} if timestamp is None else {"timestamp": timestamp}
 
-    # -- what is said once -------------------------------------------------------------------------------------
+    # -- what is said once -------------------------------------------------------------------------
 
     def _agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
         traced = self._traced
@@ -218,13 +240,17 @@ class _Document:
         names = traced.trace.replies.facts.get("tools") if tools else None
         if isinstance(names, list) and names:  # the stream has only their names
             agent["tool_definitions"] = [
-                {"type": "function", "function": {"name": each}} for each in names if isinstance(each, str)
+                {"type": "function", "function": {"name": each}}
+                for each in names
+                if isinstance(each, str)
             ]
         return agent
 
     def _metrics(self) -> dict[str, Any]:
         totals = self._traced.trace.totals
-        metrics = _tokens(totals.tokens, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens")
+        metrics = _tokens(
+            totals.tokens, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens"
+        )
         if totals.cost:
             metrics["total_cost_usd"] = totals.cost
         extra = metrics.get("extra", {}) | {
@@ -240,7 +266,10 @@ class _Document:
 
     def _extra(self) -> dict[str, Any]:
         header, totals = self._traced.header, self._traced.trace.totals
-        extra: dict[str, Any] = {"exported_by": f"claude-shim {__version__}", "recorded_by": header.shim}
+        extra: dict[str, Any] = {
+            "exported_by": f"claude-shim {__version__}",
+            "recorded_by": header.shim,
+        }
         extra |= {"cwd": header.cwd, "platform": header.platform, "recording_cut": self._traced.cut}
         return extra | ({"repairs": totals.repairs} if totals.repairs else {})
 
@@ -249,14 +278,21 @@ class _Document:
 
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
+    facts = {
+        "subtype": result.get("subtype"),
+        "cause": cause_of(result),
+        "errors": result.get("errors"),
+    }
     extra = {"error": True} | {name: value for name, value in facts.items() if value}
     return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
 
 
 def _tokens(usage: Mapping[str, int], prompt: str, completion: str, cached: str) -> dict[str, Any]:
     """The format counts cached tokens as input; Claude counts them apart."""
-    read, made = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
+    read, made = (
+        usage.get("cache_read_input_tokens", 0),
+        usage.get("cache_creation_input_tokens", 0),
+    )
     counted: dict[str, Any] = {}
     if "input_tokens" in usage or read or made:
         counted[prompt] = usage.get("input_tokens", 0) + read + made

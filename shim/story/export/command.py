@@ -24,18 +24,27 @@ FORMATS = {
     "atif": "shim.story.export.atif",
     "otel": "shim.story.export.otel",
 }
-FOR_EYES = frozenset(("markdown",))  # what a terminal may get: all of it is made visible; the others are for programs
+# what a terminal may get: all of it is made visible; the others are for programs
+FOR_EYES = frozenset(("markdown",))
 REDACT = ("all", "none")
 
 
 def export_cast(
     cast: CastFile,
     to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; - is stdout.")
+    ] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    redact: Annotated[str, typer.Option(help="all blanks secrets; none writes what was recorded.")] = "all",
-    content: Annotated[bool, typer.Option("--content", help="otel: include texts, arguments and results.")] = False,
-    endpoint: Annotated[str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")] = None,
+    redact: Annotated[
+        str, typer.Option(help="all blanks secrets; none writes what was recorded.")
+    ] = "all",
+    content: Annotated[
+        bool, typer.Option("--content", help="otel: include texts, arguments and results.")
+    ] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")
+    ] = None,
 ) -> None:
     """Write a recording as a page, Markdown, events or traces.
 
@@ -46,7 +55,9 @@ def export_cast(
     must_be_one_of(FORMATS, to, "--to")
     must_be_one_of(REDACT, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
-        raise typer.BadParameter("they work only with --to otel", param_hint="--content, --endpoint")
+        raise typer.BadParameter(
+            "they work only with --to otel", param_hint="--content, --endpoint"
+        )
     if endpoint is not None:
         from shim.story.export.otel_send import send
 
@@ -54,7 +65,9 @@ def export_cast(
         sys.stderr.write(f"sent: {counted(count, 'span')}\n")
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
-        raise typer.BadParameter(f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o")
+        raise typer.BadParameter(
+            f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o"
+        )
     cast = newest_cast(cast)
     export = _exporter(to)
     if content:
@@ -71,7 +84,9 @@ def _exporter(to: str) -> Callable[..., None]:
         export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
     except ModuleNotFoundError as error:
         hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
-        raise MachineError(f"--to {to} needs {error.name}, which is not installed", hint=hint) from None
+        raise MachineError(
+            f"--to {to} needs {error.name}, which is not installed", hint=hint
+        ) from None
     return export
 
 
@@ -89,6 +104,8 @@ def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, fo
     try:
         (replace if force else write_new)(path, fill, 0o666)  # made to be shared
     except FileExistsError:
-        raise FrontendError(f"{path} exists already", hint="choose another name, or --force to replace it") from None
+        raise FrontendError(
+            f"{path} exists already", hint="choose another name, or --force to replace it"
+        ) from None
     except OSError as error:
         raise MachineError(f"{path} cannot be written: {error.strerror}") from None

@@ -27,7 +27,8 @@ def gather(path: str, *, redact: bool) -> Gathered:
     for at, change in teller.tell(cast):
         exported.change(at, change)
     header = cast.header
-    vendor = teller.story.vendor or header.vendor  # in a fallback list a later vendor may have answered
+    # in a fallback list a later vendor may have answered
+    vendor = teller.story.vendor or header.vendor
     about = {
         "vendor": exported.fact(vendor),
         "version": exported.fact((header.vendor_version if vendor == header.vendor else "") or ""),

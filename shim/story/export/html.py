@@ -1,8 +1,9 @@
 """A session as one page: a file that needs no network, no server and nothing but a browser.
 
-A template has the frame, the rules for the browser, the style, the script, and the session as JSON. The script draws
-the session with text nodes only; Markdown is parsed here, and is a tree of elements there. The rules allow exactly this
-script and this style, by their hashes, and loading nothing.
+A template has the frame, the rules for the browser, the style, the script, and the session as JSON.
+The script draws the session with text nodes only; Markdown is parsed here, and is a tree of
+elements there. The rules allow exactly this script and this style, by their hashes, and loading
+nothing.
 """
 
 import base64
@@ -25,19 +26,35 @@ from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 STYLES = ("look.css", "steps.css", "page.css")
-SCRIPTS = ("elements.js", "steps.js", "items.js", "search.js", "replay.js", "timeline.js", "outline.js", "page.js")
+SCRIPTS = (
+    "elements.js",
+    "steps.js",
+    "items.js",
+    "search.js",
+    "replay.js",
+    "timeline.js",
+    "outline.js",
+    "page.js",
+)
 TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
 MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
 TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
 
-# Characters that would end the element of the data or begin another, or that end a line in old scripts.
-ESCAPED = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029")
+# Characters that would end the element of the data or begin another, or that end a line in old
+# scripts.
+ESCAPED = tuple(
+    (character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029"
+)
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as an HTML page. CastError if it cannot be read."""
     exported, story, about, notes = gather(path, redact=redact)
-    data = {"about": {**about, "exporter": __version__}, "notes": notes, **_session(exported, story)}
+    data = {
+        "about": {**about, "exporter": __version__},
+        "notes": notes,
+        **_session(exported, story),
+    }
     write(page(exported.title or "A session", data))
 
 
@@ -50,7 +67,10 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {exported.fact(name): count for name, count in totals.repairs.items()},
         },
-        "timeline": [[round(1000 * share) for share in column] for column in story.timeline.columns(TIMELINE_COLUMNS)],
+        "timeline": [
+            [round(1000 * share) for share in column]
+            for column in story.timeline.columns(TIMELINE_COLUMNS)
+        ],
         "steps": list(_steps(exported.sheets)),
     }
 
@@ -79,10 +99,11 @@ def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
 
 
 def drawn(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
-    """A sheet as the page takes it, without empty fields, and the bytes that its tree took of `room`.
+    """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
+    `room`.
 
-    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a tree instead; where
-    there is no room, as it was written.
+    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
+    tree instead; where there is no room, as it was written.
     """
     step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
     size = 0
@@ -126,7 +147,9 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
 
 
 def render(path: str, **parts: object) -> str:
-    """A page from the template at `path`. Values are made printable and escaped, unless they are Markup."""
+    """A page from the template at `path`. Values are made printable and escaped, unless they are
+    Markup.
+    """
     folder, name = os.path.split(path)
     return _get_environment(folder).get_template(name).render(**parts) + "\n"
 
@@ -135,7 +158,9 @@ def render(path: str, **parts: object) -> str:
 def _get_environment(folder: str) -> Environment:
     """Return the Jinja environment of a folder, which caches the compiled templates."""
     loader = FileSystemLoader(folder)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable
+    )
 
 
 def _printable(value: object) -> str:

@@ -2,9 +2,10 @@
 
 Tool calls are folded, with their output in fences; a nested agent is a quotation.
 
-The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but its HTML, images,
-mentions and references become text, and its links must lead to the web (`neutral`). All other text is plain (`plain`).
-A tool's output stands in a fence that is longer than any fence in it.
+The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but
+its HTML, images, mentions and references become text, and its links must lead to the web
+(`neutral`). All other text is plain (`plain`). A tool's output stands in a fence that is longer
+than any fence in it.
 """
 
 import re
@@ -21,10 +22,12 @@ MARK_CHARACTERS = 60
 SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 LEFT_OUT = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
 
-# A space of no width after `@` and `#`. Entities would not be enough: a forge looks for mentions in the rendered text.
+# A space of no width after `@` and `#`. Entities would not be enough: a forge looks for mentions in
+# the rendered text.
 APART = "&#8203;"
 _SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
-# In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but the web.
+# In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but
+# the web.
 _UNWANTED = re.compile(
     r"[<&\\`]|!(?=\[)|\]\((?!\s*https?://)|\]:|@(?=\w)|#(?=[0-9])|(?<=GH)-(?=[0-9])|://(?=(?:www\.)?github\.com\b)|www\.(?=github)",
     re.IGNORECASE,
@@ -52,7 +55,11 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
 def _head(gathered: Gathered) -> Iterator[str]:
     yield f"# {plain(gathered.exported.title or 'A session')}\n\n"
     about = gathered.about
-    who = [f"{about['vendor']} {about['version']}".strip(), about["model"], about["started"][:16].replace("T", " ")]
+    who = [
+        f"{about['vendor']} {about['version']}".strip(),
+        about["model"],
+        about["started"][:16].replace("T", " "),
+    ]
     yield " · ".join(plain(word) for word in who if word) + "\n\n"
     for note in gathered.notes:
         yield f"> **Note:** {plain(note)}\n\n"
@@ -73,18 +80,25 @@ def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
     yield "tokens out", f"{tokens_out(totals.tokens):,}"
     yield "cost", dollars(totals.cost) or "–"
     yield "time", duration(totals.duration)
-    for spent, name in (("model", "model"), ("tool", "tools"), ("person", "waiting for a person"), ("idle", "idle")):
+    for spent, name in (
+        ("model", "model"),
+        ("tool", "tools"),
+        ("person", "waiting for a person"),
+        ("idle", "idle"),
+    ):
         if seconds := totals.seconds.get(spent):
             yield name, duration(seconds)
     if totals.repairs:
         yield "repairs", str(sum(totals.repairs.values()))
 
 
-# -- steps -----------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
 def _sheet(sheet: Sheet) -> str:
-    """A step and a blank line. A nested agent's is a quotation, since fences allow no other indentation."""
+    """A step and a blank line. A nested agent's is a quotation, since fences allow no other
+    indentation.
+    """
     lines = DRAW[sheet.kind](sheet)
     text = "\n".join(lines)
     for _ in range(sheet.depth):
@@ -102,7 +116,9 @@ def _text(sheet: Sheet) -> list[str]:
 
 def _thinking(sheet: Sheet) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
-    return _details(f"Thought for {duration(took)}" if took else "Thought", _quoted(neutral(sheet.text.whole())))
+    return _details(
+        f"Thought for {duration(took)}" if took else "Thought", _quoted(neutral(sheet.text.whole()))
+    )
 
 
 def _call(sheet: Sheet) -> list[str]:
@@ -132,7 +148,9 @@ def _question(sheet: Sheet) -> list[str]:
 
 def _answer(sheet: Sheet) -> list[str]:
     said = {"allow": "Allowed", "deny": "Denied"}.get(sheet.text.head, sheet.text.head)
-    why = "".join(f": {plain(value)}" for name, value in sheet.facts if name in ("message", "error"))
+    why = "".join(
+        f": {plain(value)}" for name, value in sheet.facts if name in ("message", "error")
+    )
     return [f"**{plain(said)}: {plain(sheet.name)}**{why}"]
 
 
@@ -150,7 +168,10 @@ def _result(sheet: Sheet) -> list[str]:
     facts = dict(sheet.facts)
     told = [f"{name} {plain(facts[name])}" for name in ("errors", "denied") if name in facts]
     title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
-    return [" ".join([title, ", ".join(told)]).rstrip(), *(["", neutral(sheet.text.whole())] if sheet.text else [])]
+    return [
+        " ".join([title, ", ".join(told)]).rstrip(),
+        *(["", neutral(sheet.text.whole())] if sheet.text else []),
+    ]
 
 
 DRAW: dict[str, Callable[[Sheet], list[str]]] = {
@@ -181,7 +202,7 @@ def _marked(text: str) -> str:
     return f" <code>{plain(shown)}</code>" if text else ""
 
 
-# -- other people's text ----------------------------------------------------------------------------------------
+# -- other people's text ---------------------------------------------------------------------------
 
 
 def _entity(sign: str) -> str:
@@ -194,8 +215,12 @@ def plain(text: str) -> str:
 
 
 def _apart(sign: str) -> str:
-    """A sign that is separated from its neighbours, with which it would have a meaning; "" for other signs."""
-    return {"@": f"@{APART}", "#": f"#{APART}", "-": f"{APART}-", "://": f":{APART}//"}.get(sign, "")
+    """A sign that is separated from its neighbours, with which it would have a meaning; "" for
+    other signs.
+    """
+    return {"@": f"@{APART}", "#": f"#{APART}", "-": f"{APART}-", "://": f":{APART}//"}.get(
+        sign, ""
+    )
 
 
 def neutral(text: str) -> str:
@@ -238,11 +263,14 @@ def _neutral_line(line: str) -> str:
             parts.append(APART if escaped in ("@", "#") else "")
             at += len(escaped) if is_sign else 0
         elif sign == "://":
-            parts.append("://redirect.")  # GitHub's redirect, which leaves no reference on the linked page
+            # GitHub's redirect, which leaves no reference on the linked page
+            parts.append("://redirect.")
         elif len(sign) == 4:
             parts.append(f"{sign}{APART}")
         else:
-            parts.append(_apart(sign) or (f"]{_entity(sign[1])}" if sign[0] == "]" else _entity(sign)))
+            parts.append(
+                _apart(sign) or (f"]{_entity(sign[1])}" if sign[0] == "]" else _entity(sign))
+            )
     return "".join([*parts, line[at:]])
 
 

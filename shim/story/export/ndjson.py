@@ -1,7 +1,7 @@
 """`shim export --to ndjson`: Claude's stream alone.
 
-If the frontend got Claude's stream, its exact bytes. If it got text, one object or another dialect, the child's output
-is translated anew, since that stream was never written.
+If the frontend got Claude's stream, its exact bytes. If it got text, one object or another dialect,
+the child's output is translated anew, since that stream was never written.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,8 @@ from shim.vendors import find
 
 Write = Callable[[bytes], None]
 
-# Requests whose input a frontend returns unchanged, so that it is never redacted there; an export may redact it.
+# Requests whose input a frontend returns unchanged, so that it is never redacted there; an export
+# may redact it.
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 _NO_ROOM = 1 << 62  # no line is cut
 # The uuids of new lines, with what was held back at the end of a block.
@@ -40,7 +41,9 @@ class _Lines(Story):
 
 
 def export(path: str, write: Write, *, redact: bool) -> None:
-    """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can translate it."""
+    """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can
+    translate it.
+    """
     cast = Cast(path)
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
@@ -53,7 +56,9 @@ def export(path: str, write: Write, *, redact: bool) -> None:
         try:
             find(cast.header.vendor)
         except ShimError as error:
-            raise CastError(f"the frontend was not given Claude's stream; {error}", error.hint) from None
+            raise CastError(
+                f"the frontend was not given Claude's stream; {error}", error.hint
+            ) from None
         teller = Teller(cast.header)
         teller.story = _Lines(say)
         for record in cast.records():
@@ -64,14 +69,18 @@ def export(path: str, write: Write, *, redact: bool) -> None:
 
 
 class _Clean:
-    """Writes lines without secrets, also without those that are split over the fragments of a block."""
+    """Writes lines without secrets, also without those that are split over the fragments of a
+    block.
+    """
 
     def __init__(self, write: Write) -> None:
         self._write = write
         self._splitter = LineSplitter(_NO_ROOM)
         self._redactor = Redactor()
         uuids = map(_UUIDS.format, count(1))
-        self._lines = RedactedLines(self._redactor, uuids.__next__, _NO_ROOM, lambda event: iter((event,)))
+        self._lines = RedactedLines(
+            self._redactor, uuids.__next__, _NO_ROOM, lambda event: iter((event,))
+        )
 
     def feed(self, chunk: bytes) -> None:
         """Bytes of the stream: a whole line, or a piece of one."""

@@ -1,6 +1,7 @@
 """`shim export --to otel`: OpenTelemetry GenAI spans as OTLP JSON, one ExportTraceServiceRequest.
 
-Spans are written as they are read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own mapping to JSON.
+Spans are written as they are read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own
+mapping to JSON.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,10 @@ def export(path: str, write: Write, *, redact: bool, content: bool = False) -> N
     spans = Spans(path, redact=redact, content=content)
     head = {"attributes": _attributes(spans.resource)}
     scope = {"name": SCOPE, "version": __version__}
-    write(b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":[' % (dump(head), dump(scope)))
+    write(
+        b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":['
+        % (dump(head), dump(scope))
+    )
     comma = b""
     for span in spans:
         write(comma + dump(_written(span)))
@@ -42,7 +46,8 @@ def _written(span: OtelSpan) -> dict[str, Any]:
     }
     if span.events:
         written["events"] = [
-            {"timeUnixNano": str(at), "name": name, "attributes": _attributes(facts)} for at, name, facts in span.events
+            {"timeUnixNano": str(at), "name": name, "attributes": _attributes(facts)}
+            for at, name, facts in span.events
         ]
     if span.dropped:
         written["droppedEventsCount"] = span.dropped

@@ -1,4 +1,6 @@
-"""Sends the spans of a cast to an OTLP collector, with OpenTelemetry's SDK and exporter (the extra `otel`)."""
+"""Sends the spans of a cast to an OTLP collector, with OpenTelemetry's SDK and exporter (the extra
+`otel`).
+"""
 
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,10 +15,12 @@ TRACES = "/v1/traces"
 
 
 def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
-    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their number.
+    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their
+    number.
 
-    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for an invalid URL, or if the
-    extra is not installed; MachineError if the collector does not accept them.
+    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for an
+    invalid URL, or if the extra is not installed; MachineError if the collector does not accept
+    them.
     """
     url = _url(endpoint)
     try:
@@ -82,6 +86,7 @@ def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FrontendError(
-            f"{printable(endpoint)!r} is not an http or https URL", hint="--endpoint http://localhost:4318"
+            f"{printable(endpoint)!r} is not an http or https URL",
+            hint="--endpoint http://localhost:4318",
         )
     return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint

@@ -1,7 +1,7 @@
 """The steps of a session for a page or a pull request: without secrets, and within limits.
 
-Each text passes three gates: secrets are blanked in the whole text, control characters are made visible, then it is
-cut. If a session is larger than ROOM, all texts are cut shorter until it fits.
+Each text passes three gates: secrets are blanked in the whole text, control characters are made
+visible, then it is cut. If a session is larger than ROOM, all texts are cut shorter until it fits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,12 +20,14 @@ ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at onc
 TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
 SHORTEST_CHARACTERS = 200  # texts are not cut shorter; then steps are left out
 STEPS = 20_000
-LANDMARKS = frozenset(("prompt", "error", "result"))  # where a reader finds the turns; there is room for them longer
+# where a reader finds the turns; there is room for them longer
+LANDMARKS = frozenset(("prompt", "error", "result"))
 MOST_LANDMARKS = 2_000  # without room for other steps
 FIELDS = 100  # of a call's arguments, or of an event
 FACT_CHARACTERS = 500
 GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
-STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # the size of a step without its texts, and of a point of its growth
+# the size of a step without its texts, and of a point of its growth
+STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12
 DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 
@@ -45,7 +47,11 @@ class Cut(NamedTuple):
 
     def whole(self) -> str:
         """The text, with a word about what was left out."""
-        return f"{self.head}\n… {self.left:,} characters left out …\n{self.tail}" if self.left else self.head
+        return (
+            f"{self.head}\n… {self.left:,} characters left out …\n{self.tail}"
+            if self.left
+            else self.head
+        )
 
 
 NOTHING = Cut()
@@ -65,11 +71,11 @@ def cut(text: Cut, limit: int) -> Cut:
 
 @dataclass(slots=True)
 class Sheet:
-    """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and the permille of the
-    text that was there.
+    """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and
+    the permille of the text that was there.
 
-    `main` is the argument that describes a call best, `fields` are the others. `above` is the number of the step that a
-    nested agent serves, or that a question is about.
+    `main` is the argument that describes a call best, `fields` are the others. `above` is the
+    number of the step that a nested agent serves, or that a question is about.
     """
 
     number: int
@@ -92,15 +98,26 @@ class Sheet:
     @property
     def size(self) -> int:
         texts = self.text.size + self.diff.size + self.output.size + len(self.main)
-        pairs = sum(value.size for _, value in self.fields) + sum(len(value) for _, value in self.facts)
+        pairs = sum(value.size for _, value in self.fields) + sum(
+            len(value) for _, value in self.facts
+        )
         return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
 
     @property
     def shortened(self) -> bool:
-        return bool(self.text.left or self.diff.left or self.output.left or any(value.left for _, value in self.fields))
+        return bool(
+            self.text.left
+            or self.diff.left
+            or self.output.left
+            or any(value.left for _, value in self.fields)
+        )
 
     def cut(self, limit: int) -> None:
-        self.text, self.diff, self.output = cut(self.text, limit), cut(self.diff, limit), cut(self.output, limit)
+        self.text, self.diff, self.output = (
+            cut(self.text, limit),
+            cut(self.diff, limit),
+            cut(self.output, limit),
+        )
         self.fields = [(name, cut(value, limit)) for name, value in self.fields]
 
 
@@ -111,9 +128,11 @@ class _Open(NamedTuple):
 
 
 class Exported:
-    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of each text.
+    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of
+    each text.
 
-    `keep` is off for whoever draws a session that goes on: `sheets` stays empty, and each change gives its sheet back.
+    `keep` is off for whoever draws a session that goes on: `sheets` stays empty, and each change
+    gives its sheet back.
     """
 
     def __init__(self, *, redact: bool = True, room: int = ROOM, keep: bool = True) -> None:
@@ -130,9 +149,10 @@ class Exported:
         self._open: dict[int, _Open] = {}
         self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
         self._said = ""
-        self._failed: list[tuple[Sheet, Step]] = []  # calls of this turn; its result may say that they were denied
+        # calls of this turn; its result may say that they were denied
+        self._failed: list[tuple[Sheet, Step]] = []
 
-    # -- the gates ---------------------------------------------------------------------------------------------
+    # -- the gates ---------------------------------------------------------------------------------
 
     def clean(self, text: object) -> str:
         """A printable text without secrets."""
@@ -149,10 +169,12 @@ class Exported:
     def _text(self, text: object) -> Cut:
         return cut(Cut(self.clean(text)), self.limit)
 
-    # -- the story ---------------------------------------------------------------------------------------------
+    # -- the story ---------------------------------------------------------------------------------
 
     def change(self, at: float, change: Change) -> Sheet | None:
-        """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was no room for it."""
+        """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was
+        no room for it.
+        """
         step = change.step
         if change.what == "begin":
             self._begin(step)
@@ -165,7 +187,8 @@ class Exported:
             del self._open[step.number]
             self._end(step, found)
         elif step.kind == "call" and not self._keep:
-            self._end_call(step, found.sheet, found.arguments)  # what it is asked to do is seen before it is done
+            # what it is asked to do is seen before it is done
+            self._end_call(step, found.sheet, found.arguments)
         return found.sheet
 
     def step_of(self, call: str) -> int:
@@ -179,13 +202,22 @@ class Exported:
                 return
             self._landmarks += 1
         above, depth = self._calls.get(step.parent, (0, -1)) if step.parent else (0, -1)
-        sheet = Sheet(step.number, step.kind, _ms(step.at), turn=step.turn, above=above, depth=min(depth + 1, DEPTH))
+        sheet = Sheet(
+            step.number,
+            step.kind,
+            _ms(step.at),
+            turn=step.turn,
+            above=above,
+            depth=min(depth + 1, DEPTH),
+        )
         if self._keep:
             self.sheets.append(sheet)
         sheet.name = self.fact(step.name)
         arguments = self._redacted(step.input)
         arguments = arguments if isinstance(arguments, Mapping) else {}
-        sheet.main = self.fact(next((arguments[name] for name in MAIN if isinstance(arguments.get(name), str)), ""))
+        sheet.main = self.fact(
+            next((arguments[name] for name in MAIN if isinstance(arguments.get(name), str)), "")
+        )
         self._open[step.number] = _Open(sheet, arguments, [])
         if step.kind == "call":
             if len(self._calls) >= STEPS:
@@ -202,7 +234,10 @@ class Exported:
         if step.kind == "note":
             step = replace(step, name=self._redacted(step.name), facts=self._redacted(step.facts))
         sheet.until = None if step.until is None else _ms(step.until)
-        sheet.outcome, sheet.text = step.outcome, self._text(remark(step) if step.kind == "note" else step.text)
+        sheet.outcome, sheet.text = (
+            step.outcome,
+            self._text(remark(step) if step.kind == "note" else step.text),
+        )
         if growth:
             whole = growth[-1][1] or 1
             sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
@@ -247,7 +282,8 @@ class Exported:
                 continue  # an event of another shape
             if value not in (None, "", [], {}):
                 yield name, self.fact(value)
-        if step.kind == "note" and step.name != "user":  # notes of this name are a user's words, without facts
+        # notes of this name are a user's words, without facts
+        if step.kind == "note" and step.name != "user":
             for name, value in list(facts.items())[:FIELDS]:
                 if name not in NOT_TOLD and value not in (None, "", [], {}):
                     yield self.fact(str(name)), self.fact(value)
@@ -300,10 +336,16 @@ FACTS: Mapping[Kind, Mapping[str, Tell]] = {
         "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
         "replies": lambda step: step.facts.get("num_turns"),
         "time": lambda step: duration(step.lasted) if step.lasted else None,
-        "tokens": lambda step: tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None,
+        "tokens": lambda step: (
+            tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None
+        ),
         "cost": lambda step: dollars(step.cost),
-        "denied": lambda step: ", ".join(str(denied.get("tool_name")) for denied in step.facts["permission_denials"]),
+        "denied": lambda step: ", ".join(
+            str(denied.get("tool_name")) for denied in step.facts["permission_denials"]
+        ),
     },
 }
 # Fields of a note that are for programs, or that its title shows.
-NOT_TOLD = frozenset(("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message"))
+NOT_TOLD = frozenset(
+    ("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message")
+)

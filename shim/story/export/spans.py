@@ -1,10 +1,11 @@
-"""A session as OpenTelemetry's spans, by the semantic conventions for GenAI of 1.41 (status: development).
+"""A session as OpenTelemetry's spans, by the semantic conventions for GenAI of 1.41 (status:
+development).
 
-A trace for each turn, whose root is `invoke_agent`; under it a `chat` for each reply of the model and an `execute_tool`
-for each call; a nested agent is an `invoke_agent` under the call that it serves. Turns of one session share
-`gen_ai.conversation.id`. Messages, arguments and results are left out unless `content` is set, as the conventions want
-it; then they are JSON in attributes. Ids are hashes of the recording's first line, so that two exports have the same
-spans.
+A trace for each turn, whose root is `invoke_agent`; under it a `chat` for each reply of the model
+and an `execute_tool` for each call; a nested agent is an `invoke_agent` under the call that it
+serves. Turns of one session share `gen_ai.conversation.id`. Messages, arguments and results are
+left out unless `content` is set, as the conventions want it; then they are JSON in attributes. Ids
+are hashes of the recording's first line, so that two exports have the same spans.
 """
 
 import hashlib
@@ -32,7 +33,8 @@ MESSAGES = 1000  # input of a reply, mostly results of tools
 
 Value = str | bool | int | float | list[str]
 
-# The beginning of a model's name → the provider's name in the conventions; for other models the vendor's name is used.
+# The beginning of a model's name → the provider's name in the conventions; for other models the
+# vendor's name is used.
 PROVIDERS = (
     ("claude", "anthropic"),
     ("gpt-", "openai"),
@@ -62,7 +64,9 @@ CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswere
 
 
 class OtelSpan(NamedTuple):
-    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent` empty for a root."""
+    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent` empty for
+    a root.
+    """
 
     trace: bytes
     identity: bytes
@@ -92,8 +96,14 @@ class Spans:
         self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → the input of its next reply
         self._nested: dict[str, _Nested] = {}
         self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
-        facts = {"service.name": "claude-shim", "service.version": header.shim, "os.type": header.platform}
-        self.resource: dict[str, Value] = {name: self._clean(value) for name, value in facts.items() if value}
+        facts = {
+            "service.name": "claude-shim",
+            "service.version": header.shim,
+            "os.type": header.platform,
+        }
+        self.resource: dict[str, Value] = {
+            name: self._clean(value) for name, value in facts.items() if value
+        }
 
     def __iter__(self) -> Iterator[OtelSpan]:
         last = 0.0
@@ -112,15 +122,25 @@ class Spans:
             common = self._common("invoke_agent", agent)
             when = (nested.begin, nested.end)
             inside = caller.key if caller is not None and caller.turn == nested.turn else "turn"
-            yield self._span(nested.turn, f"agent {lane}", inside, f"invoke_agent {agent}", INTERNAL, when, common)
+            yield self._span(
+                nested.turn,
+                f"agent {lane}",
+                inside,
+                f"invoke_agent {agent}",
+                INTERNAL,
+                when,
+                common,
+            )
 
-    # -- items -------------------------------------------------------------------------------------------------
+    # -- items -------------------------------------------------------------------------------------
 
     def _replied(self, lane: str, reply: ModelReply) -> Iterator[OtelSpan]:
         if not lane or not self._done:
             self._open(reply.at)
         number = self._done if self._turn is None else self._turn.number
-        nested = self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
+        nested = (
+            self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
+        )
         if nested is not None:  # it may run in the background, longer than its turn
             number = nested.turn
             ends = [call.until for call in reply.calls if call.until is not None]
@@ -152,7 +172,7 @@ class Spans:
             if len(asked) < MESSAGES:
                 asked.append({"role": role, "parts": parts})
 
-    # -- spans -------------------------------------------------------------------------------------------------
+    # -- spans -------------------------------------------------------------------------------------
 
     def _invoked(self, at: float, result: Step | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
@@ -176,11 +196,18 @@ class Spans:
         if cause:
             attributes["error.type"] = cause
         if self._content:
-            said = [{"role": "user", "parts": [{"type": "text", "content": text}]} for text in turn.asked]
+            said = [
+                {"role": "user", "parts": [{"type": "text", "content": text}]}
+                for text in turn.asked
+            ]
             attributes |= {"gen_ai.input.messages": self._json(said)} if said else {}
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
-                answer = {"role": "assistant", "parts": parts, "finish_reason": "error" if cause else "stop"}
+                answer = {
+                    "role": "assistant",
+                    "parts": parts,
+                    "finish_reason": "error" if cause else "stop",
+                }
                 attributes["gen_ai.output.messages"] = self._json([answer])
         name, when = f"invoke_agent {self._traced.vendor}".strip(), (turn.begin, at)
         span = self._span(number, "turn", "", name, CLIENT, when, attributes, failed=bool(cause))
@@ -211,9 +238,15 @@ class Spans:
 
     def _called(self, lane: str, turn: int, call: Step) -> OtelSpan:
         attributes = self._common("execute_tool", "")
-        attributes |= {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call, "gen_ai.tool.type": "function"}
+        attributes |= {
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.call,
+            "gen_ai.tool.type": "function",
+        }
         key, kind = f"call {call.number}", call.input.get("subagent_type")
-        if (call.call in self._nested or kind or call.name in STARTERS) and len(self._callers) < CALLERS:
+        if (call.call in self._nested or kind or call.name in STARTERS) and len(
+            self._callers
+        ) < CALLERS:
             self._callers[call.call] = _Caller(turn, key, kind if isinstance(kind, str) else "")
         failed = call.outcome in CALL_ERRORS
         if failed:
@@ -237,7 +270,10 @@ class Spans:
     def _common(self, operation: str, agent: str) -> dict[str, Value]:
         traced, model = self._traced, self._traced.model.rpartition("/")[2].lower()
         found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.vendor)
-        attributes: dict[str, Value] = {"gen_ai.operation.name": operation, "gen_ai.provider.name": found or "unknown"}
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": found or "unknown",
+        }
         if agent:
             attributes["gen_ai.agent.name"] = agent
         if agent and traced.version:
@@ -262,7 +298,17 @@ class Spans:
         clean = {key: self._clean(value) for key, value in attributes.items()}
         identity, parent = self._hash(turn, key, 8), self._hash(turn, inside, 8) if inside else b""
         trace = self._hash(turn, "trace", 16)
-        return OtelSpan(trace, identity, parent, self._clean(name), kind, begin, max(begin, end), clean, failed=failed)
+        return OtelSpan(
+            trace,
+            identity,
+            parent,
+            self._clean(name),
+            kind,
+            begin,
+            max(begin, end),
+            clean,
+            failed=failed,
+        )
 
     def _hash(self, turn: int, key: str, size: int) -> bytes:
         return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
@@ -313,7 +359,12 @@ def _usage(usage: Any) -> dict[str, Value]:
     """The conventions count cached tokens as input; Claude counts them apart."""
     if not isinstance(usage, Mapping):
         return {}
-    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    names = (
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "output_tokens",
+    )
     counts = {name: usage[name] for name in names if isinstance(usage.get(name), int)}
     said: dict[str, Value] = {}
     given, read, made = (counts.get(name, 0) for name in names[:3])
@@ -332,8 +383,12 @@ def _message(reply: ModelReply) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     for part in reply.parts:
         if part.kind == "call":
-            parts.append({"type": "tool_call", "id": part.call, "name": part.name, "arguments": part.input})
+            parts.append(
+                {"type": "tool_call", "id": part.call, "name": part.name, "arguments": part.input}
+            )
         else:
-            parts.append({"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text})
+            parts.append(
+                {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
+            )
     reason = REASONS.get(reply.reason, reply.reason) or ("tool_call" if reply.calls else "stop")
     return {"role": "assistant", "parts": parts, "finish_reason": reason}

@@ -1,4 +1,5 @@
-"""A call's name and arguments as a person reads them: in one line, in a few, or whole where they are asked about.
+"""A call's name and arguments as a person reads them: in one line, in a few, or whole where they
+are asked about.
 
 All of it is `printable`, and is drawn as text only (threats: terminal).
 """
@@ -74,7 +75,7 @@ def cut_line(text: str) -> str:
     return text if more <= 0 else f"{text[:ARGUMENT_CHARACTERS]}… ({more} more characters)"
 
 
-# -- what a call asks ----------------------------------------------------------------------------------------------
+# -- what a call asks ------------------------------------------------------------------------------
 
 
 class Asked(NamedTuple):
@@ -89,7 +90,11 @@ def asked_of(arguments: Mapping[str, Any]) -> list[Asked]:
     """The questions of a call, as far as they can be read."""
     found = arguments.get("questions")
     return [
-        Asked(str(one["question"]), tuple(_options(one.get("options"))), one.get("multiSelect") is True)
+        Asked(
+            str(one["question"]),
+            tuple(_options(one.get("options"))),
+            one.get("multiSelect") is True,
+        )
         for one in (found if isinstance(found, list) else ())[:QUESTIONS]
         if isinstance(one, Mapping) and one.get("question")
     ]
@@ -108,11 +113,13 @@ def _options(said: Any) -> list[tuple[str, str]]:
     ]
 
 
-# -- whole -----------------------------------------------------------------------------------------------------------
+# -- whole -----------------------------------------------------------------------------------------
 
 
 def whole(step: Step) -> list[Text]:
-    """All that a call would do and its one line does not say; for what asks a person, its questions."""
+    """All that a call would do and its one line does not say; for what asks a person, its
+    questions.
+    """
     asked = asked_of(step.input) if step.name == QUESTION else []
     found = [line for one in asked for line in _asks(*one)]
     if not asked or not plainly_asked(step.input):
@@ -143,7 +150,9 @@ def _lines(step: Step) -> Iterator[Text]:
         for line in (first, *rest) if rest else ():
             yield Text(f"  {line}")
     for sign, text in change or ():
-        yield Text(printable(text) if sign == "@" else f"{sign} {printable(text)}", style=SIGNS[sign])
+        yield Text(
+            printable(text) if sign == "@" else f"{sign} {printable(text)}", style=SIGNS[sign]
+        )
 
 
 def _spelled(value: object) -> str:

@@ -1,8 +1,8 @@
 """The lines below a session on a terminal: what goes on now, and what a person types.
 
-They are erased before something is said above them, and are drawn again behind it, in one write. No thread draws: who
-draws calls `draw` ten times a second, or when there is news. The terminal scrolls by itself, so that all that was said
-stays where a terminal keeps it.
+They are erased before something is said above them, and are drawn again behind it, in one write. No
+thread draws: who draws calls `draw` ten times a second, or when there is news. The terminal scrolls
+by itself, so that all that was said stays where a terminal keeps it.
 """
 
 from collections.abc import Sequence
@@ -46,11 +46,14 @@ class Below:
 
     def draw(self, drawing: RenderableType, cursor: Cursor | None = None) -> None:
         """Draw what was said and, below it, what goes on now. Without a `cursor` none is shown."""
-        rows = self._console.render_lines(drawing, pad=False)[-max(self._console.height - _LESS, 1) :]
+        rows = self._console.render_lines(drawing, pad=False)[
+            -max(self._console.height - _LESS, 1) :
+        ]
         with self._console.capture() as captured:
             self._console.print(Segments(_joined(rows)), end="")
         cells = [Segment.get_line_length(row) for row in rows] or [0]
-        place = cursor or Cursor(0, min(cells[-1], self._console.width - 1))  # it stays on a row that is full
+        # it stays on a row that is full
+        place = cursor or Cursor(0, min(cells[-1], self._console.width - 1))
         if cursor is not None:
             place = Cursor(min(cursor.from_last, len(cells) - 1), cursor.column)
         shown = captured.get() + (_moved(place) + _SHOW if cursor is not None else "")

@@ -15,19 +15,30 @@ from shim.story.terminal.show import show
 def show_cast(
     file: Annotated[
         str | None,
-        typer.Argument(metavar="CAST", help="The recording, or a folder; by default the folder of `record`."),
+        typer.Argument(
+            metavar="CAST", help="The recording, or a folder; by default the folder of `record`."
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep drawing while it is being recorded.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Show the raw lines of the vendor and the frontend.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep drawing while it is being recorded.")
+    ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Show the raw lines of the vendor and the frontend.")
+    ] = False,
     thinking: Annotated[
         bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")] = False,
-    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print it without a pager, on a terminal too.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")
+    ] = False,
+    no_pager: Annotated[
+        bool, typer.Option("--no-pager", help="Print it without a pager, on a terminal too.")
+    ] = False,
 ) -> None:
     """Draw a recorded session for reading.
 
-    On a terminal it is shown in your pager (`PAGER`, by default `less`). Of a folder it draws the newest recording.
+    On a terminal it is shown in your pager (`PAGER`, by default `less`). Of a folder it draws the
+    newest recording.
 
     Example: shim show ~/casts
     """

@@ -17,7 +17,9 @@ PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CastFile = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
-AnyCasts = Annotated[list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")]
+AnyCasts = Annotated[
+    list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
+]
 
 
 def open_console() -> Console:
@@ -39,7 +41,9 @@ def one_line(text: object) -> str:
 
 
 class ReaderMayLeave:
-    """A context in which a reader of our stdout that has seen enough is not a failure; then it is over."""
+    """A context in which a reader of our stdout that has seen enough is not a failure; then it is
+    over.
+    """
 
     def __enter__(self) -> None:
         pass

@@ -1,6 +1,7 @@
 """Draws the steps of a story for a person: of a recording, or of a live run.
 
-All text of vendors and models goes through `printable` and is never parsed as markup (threats: terminal).
+All text of vendors and models goes through `printable` and is never parsed as markup (threats:
+terminal).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -49,13 +50,19 @@ _SETTLED = {
     "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
     "interrupt": "withdrawn, the turn being interrupted", "ended": "denied, the session being over",
 }  # fmt: skip
-_MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
+_MARKS = {
+    "ok": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "denied": ("⊘", "yellow"),
+    "unanswered": ("…", "yellow"),
+}
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
 class Drawing:
-    """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole, not as one line;
-    `full`: do not cut output and diffs; `asks`: a person answers, so that questions are not cut either.
+    """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
+    not as one line; `full`: do not cut output and diffs; `asks`: a person answers, so that
+    questions are not cut either.
     """
 
     def __init__(
@@ -68,7 +75,8 @@ class Drawing:
         full: bool = False,
         asks: bool = False,
     ) -> None:
-        self.unended = False  # the session goes on behind what is drawn: what is open then may still be answered
+        # the session goes on behind what is drawn: what is open then may still be answered
+        self.unended = False
         self._paper = Paper(console, live=live)
         self._story = story
         self._thinking = thinking
@@ -124,7 +132,9 @@ class Drawing:
         self._paper.typed = typed
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a person has typed."""
+        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
+        person has typed.
+        """
         self._paper.flush(at_once=at_once)
 
     def close(self, ending: Iterable[str] = ()) -> None:
@@ -140,7 +150,7 @@ class Drawing:
             self._paper.line(line)
         self._paper.flush()
 
-    # -- steps ---------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _begin(self, step: Step) -> None:
         if step.kind == "call":
@@ -156,13 +166,19 @@ class Drawing:
     def _start(self, step: Step) -> None:
         facts = step.facts
         shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
-        parts = [self._story.vendor or "claude", known(facts.get("model")), str(facts.get("cwd") or "")]
+        parts = [
+            self._story.vendor or "claude",
+            known(facts.get("model")),
+            str(facts.get("cwd") or ""),
+        ]
         if parts[0] == NO_VENDOR:
             return
         self._space("start", step)
         self._paper.line(Text(printable(" · ".join(filter(None, parts))), style="dim"))
         if isinstance(shim, Mapping) and shim.get("unattended"):
-            self._paper.line(Text("this agent runs its tools without asking anybody", style="yellow"))
+            self._paper.line(
+                Text("this agent runs its tools without asking anybody", style="yellow")
+            )
 
     def _prompt(self, step: Step) -> None:
         self._space("prompt", step)
@@ -184,10 +200,14 @@ class Drawing:
         elif self._thinking:
             shown = "\n".join(lines)
         else:
-            shown = lines[0][:ARGUMENT_CHARACTERS] + ("…" if len(lines[0]) > ARGUMENT_CHARACTERS else "")
+            shown = lines[0][:ARGUMENT_CHARACTERS] + (
+                "…" if len(lines[0]) > ARGUMENT_CHARACTERS else ""
+            )
             facts += [counted(len(lines) - 1, "more line")] if len(lines) > 1 else []
         text = Text("∴ ", style="dim").append(shown, style="italic")
-        self._paper.line(text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step))
+        self._paper.line(
+            text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step)
+        )
 
     def _call(self, step: Step) -> None:
         self._space("call", step)
@@ -196,7 +216,9 @@ class Drawing:
             self._depths[step.call] = self._depths.get(step.parent, 0) + 1
         main, others = self._arguments(step)
         head = Text("● ", style="cyan").append(name_of(step), style="bold")
-        self._paper.line(head.append(f"  {main[0]}", style="not bold default") if main else head, indent)
+        self._paper.line(
+            head.append(f"  {main[0]}", style="not bold default") if main else head, indent
+        )
         for line in (*main[1:], *others):
             self._paper.line(Text(line, style="dim"), indent + INDENT)
         if step.name == "TodoWrite":
@@ -240,7 +262,9 @@ class Drawing:
             self._space("outcome", step)
             said.insert(0, shown_call(step))
         said.append(f"{(step.until or step.at) - step.at:.1f} s")
-        self._paper.line(Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent)
+        self._paper.line(
+            Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent
+        )
         lines = edit_of(step)
         if lines:
             self._diff(lines, indent + 2)
@@ -252,11 +276,15 @@ class Drawing:
         limit = len(lines) if self._full else DIFF_LINES
         for sign, text in lines[:limit]:
             if sign != "@":
-                self._paper.line(Text(cut_line(f"{sign} {printable(text)}"), style=SIGNS[sign]), indent)
+                self._paper.line(
+                    Text(cut_line(f"{sign} {printable(text)}"), style=SIGNS[sign]), indent
+                )
             else:
                 self._paper.line(Text(printable(text), style=SIGNS[sign]), indent)
         if len(lines) > limit:
-            self._paper.line(Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent)
+            self._paper.line(
+                Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent
+            )
 
     def _output(self, step: Step, indent: int) -> None:
         text = text_of(step.output).strip("\n")
@@ -302,11 +330,17 @@ class Drawing:
         elif step.name == "user":
             self._drew(step.text)
         self._space("note", step)
-        text = "\n".join(self._cut(remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES))
+        text = "\n".join(
+            self._cut(
+                remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES
+            )
+        )
         self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
 
     def _taken_over(self, client: str) -> bool:
-        """Whether another client drives than before: that somebody drives, or lets go, is no news to a person."""
+        """Whether another client drives than before: that somebody drives, or lets go, is no news
+        to a person.
+        """
         before, self._drove = self._drove, client or self._drove
         return bool(before) and self._drove != before
 
@@ -324,14 +358,16 @@ class Drawing:
         self._running.clear()
         self._space("result", step)
         for reason in reasons(step.facts):
-            if not any(text == reason or (len(text) >= QUOTED and text in reason) for text in self._wrong):
+            if not any(
+                text == reason or (len(text) >= QUOTED and text in reason) for text in self._wrong
+            ):
                 self._paper.line(Text(printable(reason), style="red"))
         self._wrong.clear()
         for line in turn_line(step, self._noted):
             self._paper.line(line)
         self._noted.clear()
 
-    # -- where it stands -----------------------------------------------------------------------------------
+    # -- where it stands ---------------------------------------------------------------------------
 
     def _indent(self, step: Step) -> int:
         return INDENT * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
@@ -364,7 +400,9 @@ class Drawing:
             size += len(kept[-1])
             if size > OUTPUT_CHARACTERS:
                 break
-        return kept + ([f"… {counted(len(found) - len(kept), 'more line')}"] if len(found) > len(kept) else [])
+        return kept + (
+            [f"… {counted(len(found) - len(kept), 'more line')}"] if len(found) > len(kept) else []
+        )
 
 
 _DRAWN = {

@@ -52,4 +52,6 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._renderable, options):
             if not control:
-                yield Segment(printable(text), style.update_link(None) if style and style.link else style)
+                yield Segment(
+                    printable(text), style.update_link(None) if style and style.link else style
+                )

@@ -24,7 +24,9 @@ class PagedConsole(Console):
 
 
 def pager(environment: Mapping[str, str]) -> list[str]:
-    """The command line of the reader's pager; empty if the reader wants none, or if it is not installed."""
+    """The command line of the reader's pager; empty if the reader wants none, or if it is not
+    installed.
+    """
     try:
         words = shlex.split(environment.get("PAGER", USUAL))
     except ValueError:
@@ -34,7 +36,9 @@ def pager(environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def paged(console: Console, *, wanted: bool = True) -> Iterator[Console]:
-    """A console that writes into the reader's pager; the given one where that is no terminal, or none is wanted."""
+    """A console that writes into the reader's pager; the given one where that is no terminal, or
+    none is wanted.
+    """
     words = pager(os.environ) if wanted and console.is_terminal else []
     if not words:
         yield console
@@ -45,7 +49,12 @@ def paged(console: Console, *, wanted: bool = True) -> Iterator[Console]:
     try:
         with suppress(BrokenPipeError):  # the reader has left the pager
             yield PagedConsole(
-                file=text, force_terminal=True, width=console.width, highlight=False, markup=False, emoji=False
+                file=text,
+                force_terminal=True,
+                width=console.width,
+                highlight=False,
+                markup=False,
+                emoji=False,
             )
             text.flush()
     finally:

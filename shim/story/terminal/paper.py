@@ -1,7 +1,7 @@
 """What a session is drawn on: a terminal, or plain lines that do not depend on any width.
 
-Everything is drawn as `printable` text, never as markup (threats: terminal). The Markdown parser is imported when it is
-needed.
+Everything is drawn as `printable` text, never as markup (threats: terminal). The Markdown parser is
+imported when it is needed.
 """
 
 import time
@@ -35,7 +35,8 @@ class Typed(NamedTuple):
 class Ragged(NamedTuple):
     """A drawing without the spaces at the ends of its lines.
 
-    A terminal that becomes narrower would break them off as empty lines, and who copies a line would have them too.
+    A terminal that becomes narrower would break them off as empty lines, and who copies a line
+    would have them too.
     """
 
     drawing: RenderableType
@@ -73,7 +74,9 @@ class Paper:
         self._open = False  # a line whose end a person types
         self._moves = False  # something is awaited
         self._drawn_at = 0.0
-        self._below = Below(console) if live and self.rich and not console.is_dumb_terminal else None
+        self._below = (
+            Below(console) if live and self.rich and not console.is_dumb_terminal else None
+        )
 
     @property
     def width(self) -> int:
@@ -86,7 +89,9 @@ class Paper:
             self._print(Padding(text, (0, 0, 0, indent)))
             return
         margin = " " * indent
-        self._console.file.write("".join((margin + line).rstrip() + "\n" for line in text.plain.split("\n")))
+        self._console.file.write(
+            "".join((margin + line).rstrip() + "\n" for line in text.plain.split("\n"))
+        )
 
     def markdown(self, source: str, indent: int = 0) -> None:
         """Draw a text as Markdown in a terminal, else as it was written."""
@@ -106,7 +111,9 @@ class Paper:
             self._console.print(ragged)
 
     def ask(self, text: str) -> None:
-        """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown until then."""
+        """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown
+        until then.
+        """
         self.rest()
         self.end_line()
         self._open = True
@@ -124,7 +131,9 @@ class Paper:
             self._console.file.write("\n")
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a person has typed."""
+        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
+        person has typed.
+        """
         if not self.rich:
             self._console.file.flush()
         elif self._below is not None and self._shows:
@@ -134,7 +143,7 @@ class Paper:
                 typed = None if self.typed is None else self.typed(self._console.width)
                 self._below.draw(self._goes_on(typed), None if typed is None else typed.cursor)
 
-    # -- what is going on ----------------------------------------------------------------------------------
+    # -- what is going on --------------------------------------------------------------------------
 
     @property
     def _shows(self) -> bool:
@@ -167,6 +176,8 @@ class Paper:
             parts.append(Text("\n").join(lines[-PREVIEW_LINES:]))
         if self._moves:
             seconds = time.monotonic() - self._since
-            self._spinner.update(text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim"))
+            self._spinner.update(
+                text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim")
+            )
             parts.append(self._spinner)
         return Group(*parts, *(() if typed is None else (typed.lines,)))

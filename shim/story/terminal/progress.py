@@ -6,17 +6,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 QUIET_SECONDS = 0.5  # what is done sooner is not worth a line
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, *, prints: bool = False) -> Iterator[Callable[[], None]]:
+def progress(
+    what: str, total: int | None = None, *, prints: bool = False
+) -> Iterator[Callable[[], None]]:
     """Show what is going on until it is done; gives a function that counts one more of `total`.
 
-    It is shown only on a terminal, and leaves no trace there. `prints`: the command prints as it goes on, so that it
-    shows nothing where stdout is a terminal too.
+    It is shown only on a terminal, and leaves no trace there. `prints`: the command prints as it
+    goes on, so that it shows nothing where stdout is a terminal too.
     """
     console = Console(stderr=True)
     if not console.is_terminal or (prints and sys.stdout.isatty()):

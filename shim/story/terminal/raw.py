@@ -13,7 +13,8 @@ SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one colum
 PLAIN_CHARACTERS = 200  # of a line in a file or a pipe
 FULL_CHARACTERS = 2_000_000
 
-# The direction, the same for two columns with the drop-in between them, whether it is the child's, and the colour.
+# The direction, the same for two columns with the drop-in between them, whether it is the child's,
+# and the colour.
 _DIRECTIONS = {
     "i": ("frontend →", "→", False, "cyan"),
     "O": ("→ frontend", "←", False, "green"),
@@ -85,7 +86,9 @@ def _text(record: Record) -> str:
     if record.letter in "sxn":
         return orjson.dumps(dict(record.fact)).decode()
     data = record.data[:FULL_CHARACTERS]
-    return data.removesuffix(b"\n").decode("utf-8", "replace") + ("" if data.endswith(b"\n") else " (no end of line)")
+    return data.removesuffix(b"\n").decode("utf-8", "replace") + (
+        "" if data.endswith(b"\n") else " (no end of line)"
+    )
 
 
 def _cut(text: str, limit: int) -> str:

@@ -18,9 +18,11 @@ FLUSH_RECORDS = 200  # drawn between two flushes
 
 
 class Growing:
-    """Waits for more of a file that is being written: until its last checkpoint, or until it is gone.
+    """Waits for more of a file that is being written: until its last checkpoint, or until it is
+    gone.
 
-    At its end a recording may be replaced by a clean copy; then another, complete file has this name.
+    At its end a recording may be replaced by a clean copy; then another, complete file has this
+    name.
     """
 
     def __init__(self, path: str) -> None:
@@ -59,7 +61,8 @@ def show(
 ) -> None:
     """Draw a cast, as a session or as its records. CastError if it cannot be read.
 
-    `unended`: nothing is said of a missing end, nor of an answer that may still come, because the session goes on.
+    `unended`: nothing is said of a missing end, nor of an answer that may still come, because the
+    session goes on.
     """
     growing = Growing(path) if follow else None
     cast = Cast(path, growing.more if growing is not None else None)
@@ -95,14 +98,18 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
         skipped -= cast.reader.torn
     if skipped:
         lines = counted(skipped, "line")
-        said.append(f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged")
+        said.append(
+            f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged"
+        )
     return said
 
 
 class _SessionDrawing(Drawing):
     """Draws the session of a recording, record by record."""
 
-    def __init__(self, console: Console, header: Header, *, live: bool, thinking: bool, full: bool) -> None:
+    def __init__(
+        self, console: Console, header: Header, *, live: bool, thinking: bool, full: bool
+    ) -> None:
         self._teller = Teller(header)
         super().__init__(console, self._teller.story, live=live, thinking=thinking, full=full)
 
@@ -114,7 +121,12 @@ class _SessionDrawing(Drawing):
         for change in self._teller.close():
             self.change(change)
         skipped = self._teller.skipped
-        super().close([*ending, *([f"{counted(skipped, 'line')} of the session {TOO_LONG}"] if skipped else [])])
+        super().close(
+            [
+                *ending,
+                *([f"{counted(skipped, 'line')} of the session {TOO_LONG}"] if skipped else []),
+            ]
+        )
 
 
 def title(header: Header) -> str:

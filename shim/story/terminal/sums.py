@@ -36,9 +36,13 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
     replies, usage = facts.get("num_turns"), facts.get("usage")
     how = [
         ended,
-        f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) and replies else "",
+        f"{replies} {'reply' if replies == 1 else 'replies'}"
+        if isinstance(replies, int) and replies
+        else "",
         duration(step.lasted),
-        tokens(usage, "tokens") if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKENS) else "",
+        tokens(usage, "tokens")
+        if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKENS)
+        else "",
         dollars(step.cost),
     ]
     yield Text(" · ".join(filter(None, how)), style=style)
@@ -48,12 +52,16 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
         ("redacted", "redaction", "blanked"),
     ):
         if isinstance(counts := shim.get(key), Mapping) and counts and note not in noted:
-            told = ", ".join(f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items())
+            told = ", ".join(
+                f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items()
+            )
             yield Text(printable(f"{word}: {told}"), style="yellow")
 
 
 def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
-    """How a turn ended in words, and their colour. A turn whose calls were denied has not done all that it wanted."""
+    """How a turn ended in words, and their colour. A turn whose calls were denied has not done all
+    that it wanted.
+    """
     if interrupted(facts):
         return "■ interrupted", "yellow"
     if facts.get("is_error"):
@@ -78,7 +86,9 @@ def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def session_lines(story: Story, width: int, *, answered: bool = True) -> list[Text]:
-    """The sums of a session, if it had more than one turn, and its timeline, unless no model has `answered`."""
+    """The sums of a session, if it had more than one turn, and its timeline, unless no model has
+    `answered`.
+    """
     totals = story.totals
     if totals.duration < SHORTEST:
         return []
@@ -93,7 +103,12 @@ def _sums(totals: Totals) -> str:
     told = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
-        calls(totals.calls, totals.failed_calls, totals.denied_calls, "call" if totals.calls == 1 else "calls")
+        calls(
+            totals.calls,
+            totals.failed_calls,
+            totals.denied_calls,
+            "call" if totals.calls == 1 else "calls",
+        )
         if totals.calls
         else "",
         tokens(totals.tokens, "tokens") if totals.tokens else "",
@@ -109,20 +124,26 @@ def _legend(totals: Totals) -> Text:
         if seconds >= 0.05 or seconds >= totals.duration / 100:
             mark, style, word = _LOOKS[spent]  # type: ignore[index]
             legend.append("   " if legend else "")
-            legend.append(mark, style=style).append(f" {word} {duration(seconds)} {seconds / totals.duration:.0%}")
+            legend.append(mark, style=style).append(
+                f" {word} {duration(seconds)} {seconds / totals.duration:.0%}"
+            )
     return legend
 
 
 def timeline_bar(timeline: Timeline, width: int) -> Text:
     """What each of `width` parts of the time was spent on.
 
-    A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets as many cells as it
-    took time, however short each of its moments was.
+    A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets
+    as many cells as it took time, however short each of its moments was.
     """
     bar, owed = Text(), [0.0] * len(SPENT)
     for column in timeline.columns(width):
         owed = [before + share for before, share in zip(owed, column, strict=True)]
-        most = max((place for place, share in enumerate(column) if share), key=lambda place: owed[place], default=0)
+        most = max(
+            (place for place, share in enumerate(column) if share),
+            key=lambda place: owed[place],
+            default=0,
+        )
         owed[most] -= 1
         mark, style, _ = _LOOKS[SPENT[most]]
         bar.append(mark, style=style)

@@ -1,6 +1,8 @@
-"""The drop-in as a client of a session that lives on its own: what its frontend sees, and what becomes of the session.
+"""The drop-in as a client of a session that lives on its own: what its frontend sees, and what
+becomes of the session.
 
-The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it stays for the conversation.
+The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it stays for the
+conversation.
 """
 
 import json
@@ -65,7 +67,9 @@ def talk(living, *flags, **environment):
 
 
 def begun(living, *flags):
-    """A session that lives, after a conversation of one message through the bridge, and what was seen of it."""
+    """A session that lives, after a conversation of one message through the bridge, and what was
+    seen of it.
+    """
     with talk(living, *flags, **BRIDGE) as running:
         running.say(user("one"))
         done = running.hang_up()
@@ -112,19 +116,28 @@ def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living
     done = living.claude("-p", "two", "--resume", one.session, *flags)
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
-    assert living.now(one).alive and living.children(one) and set(living.children(one)) <= set(before)
+    assert (
+        living.now(one).alive and living.children(one) and set(living.children(one)) <= set(before)
+    )
 
 
 def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
     one, _ = begun(living)
     done = living.claude("-p", "two", "--continue", *STREAM)
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session
-    assert [line["type"] for line in done.lines] == ["system", "assistant", "result", "message_stop"]
+    assert [line["type"] for line in done.lines] == [
+        "system",
+        "assistant",
+        "result",
+        "message_stop",
+    ]
 
 
 def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(living):
     one, _ = begun(living)
-    with talk(living, "--resume", one.session, "--include-partial-messages", "--replay-user-messages") as running:
+    with talk(
+        living, "--resume", one.session, "--include-partial-messages", "--replay-user-messages"
+    ) as running:
         running.say(request("r1", "initialize"), user("two", uuid=U))
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "default"
@@ -141,26 +154,47 @@ def test_one_message_through_the_bridge_ends_its_session(living):
 
 
 def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(living):
-    first = ("--disallowedTools", "Bash", "--permission-mode", "plan", "--append-system-prompt", "short")
+    first = (
+        "--disallowedTools",
+        "Bash",
+        "--permission-mode",
+        "plan",
+        "--append-system-prompt",
+        "short",
+    )
     assert living.claude("-p", "one", *first, **BRIDGE).status == 0
     (one,) = living.sessions()
     living.ended(one)
-    done = living.claude("-p", "one", "--resume", one.session, "--append-system-prompt", "long", **BRIDGE)
+    done = living.claude(
+        "-p", "one", "--resume", one.session, "--append-system-prompt", "long", **BRIDGE
+    )
     assert (done.status, done.stderr) == (0, "")
     kept = (registry.read_start(one.folder) or {})["arguments"]
-    assert kept[:2] == ["--append-system-prompt", "long"] and {"--disallowedTools=Bash", "plan"} <= set(kept)
+    assert kept[:2] == ["--append-system-prompt", "long"] and {
+        "--disallowedTools=Bash",
+        "plan",
+    } <= set(kept)
 
 
 def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(living):
-    assert living.claude("-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE).status == 0
+    assert (
+        living.claude(
+            "-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE
+        ).status
+        == 0
+    )
     (one,) = living.sessions()
     living.ended(one)
-    assert living.claude("-p", "one", "--resume", one.session, "--fork-session", **BRIDGE).status == 0
+    assert (
+        living.claude("-p", "one", "--resume", one.session, "--fork-session", **BRIDGE).status == 0
+    )
     (copy,) = (other for other in living.sessions() if other.session != one.session)
     assert (registry.read_start(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
-def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(living, tmp_path):
+def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(
+    living, tmp_path
+):
     (living.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
     assert living.claude("-p", "one", *first, **BRIDGE).status == 0
@@ -202,7 +236,11 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(liv
         asked = question(running)
         (one,) = living.sessions()
         with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
-            running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+            running.say(
+                answer(
+                    asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
+                )
+            )
             settled = living.until(watcher, "settled")
         done = running.hang_up()
     assert settled["how"] == "allow" and done.result["result"] == "Ok."
@@ -215,7 +253,14 @@ def test_a_question_that_somebody_else_answers_is_taken_back(living):
         asked = question(running)
         (one,) = living.sessions()
         with connect_blocking(one.session, living.variables) as other:
-            other.say({"kind": "answer", "id": "1", "question": asked["request_id"], "decision": {"behavior": "deny"}})
+            other.say(
+                {
+                    "kind": "answer",
+                    "id": "1",
+                    "question": asked["request_id"],
+                    "decision": {"behavior": "deny"},
+                }
+            )
             living.until(other, "settled")
         done = running.hang_up()
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
@@ -231,7 +276,10 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
         os.kill(one.facts["pid"], signal.SIGKILL)
         done = running.finish()
     assert done.status == 1 and done.result["is_error"]
-    assert "died in the middle of the turn" in done.result["errors"][0] and one.session in done.result["errors"][0]
+    assert (
+        "died in the middle of the turn" in done.result["errors"][0]
+        and one.session in done.result["errors"][0]
+    )
 
 
 def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(living):
@@ -245,12 +293,18 @@ def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridg
 def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(living):
     done = living.claude(*ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor")
     plain = living.claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
-    assert (done.status, done.stderr, done.result["errors"]) == (1, plain.stderr, plain.result["errors"])
+    assert (done.status, done.stderr, done.result["errors"]) == (
+        1,
+        plain.stderr,
+        plain.result["errors"],
+    )
     assert living.sessions() == []
 
 
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(living):
-    """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model supports it."""
+    """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model
+    supports it.
+    """
     with talk(living, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
         running.say(request("i", "initialize"))
         assert b'"supportsAutoMode":false' in running.read_until(b'"request_id":"i"')
@@ -266,9 +320,14 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(l
     [((), {"SHIM_BIN": "/nowhere/qwen"}), (("--resume", U), {})],
 )
 def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(living, flags, environment):
-    done, plain = (living.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {}))
+    done, plain = (
+        living.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {})
+    )
     assert plain.result["shim"]["vendor"] == "qwen", plain.result
-    assert done.result["shim"] == plain.result["shim"] and done.result["errors"] == plain.result["errors"]
+    assert (
+        done.result["shim"] == plain.result["shim"]
+        and done.result["errors"] == plain.result["errors"]
+    )
     assert (done.status, done.stderr) == (plain.status, plain.stderr)
 
 
@@ -278,7 +337,9 @@ def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(liv
     assert living.sessions() == []
 
 
-def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(living):
+def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(
+    living,
+):
     """B50"""
     living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
     with talk(living, **BRIDGE) as running:
@@ -288,9 +349,16 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
         done = living.claude("-p", "two", "--resume", one.session, *STREAM)
         text = living.claude("-p", "two", "--resume", one.session)
         copy = registry.alive(one.session, living.variables)
-    assert done.status == 1 and done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
-    assert done.result["is_error"] and done.result["errors"][0].startswith("Error: That session is running")
-    assert "drives it in the middle of a turn; say it again once that turn has ended." in done.result["errors"][0]
+    assert done.status == 1 and done.stderr.startswith(
+        f"Error: That session is running in the background ({one.id}). "
+    )
+    assert done.result["is_error"] and done.result["errors"][0].startswith(
+        "Error: That session is running"
+    )
+    assert (
+        "drives it in the middle of a turn; say it again once that turn has ended."
+        in done.result["errors"][0]
+    )
     assert (text.status, text.stdout) == (1, b"") and copy
     assert [line["result"] for line in results(done)[:-1]] == []
 
@@ -316,13 +384,23 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
     record = ["record", str(living.box.recording)]
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    living.environment["SHIM_BIN"] = living.box.fakes(first, [*ASKING_CHILD[:4], record, denied, STAYS])
+    living.environment["SHIM_BIN"] = living.box.fakes(
+        first, [*ASKING_CHILD[:4], record, denied, STAYS]
+    )
     one, _ = begun(living)
-    with talk(living, *ASKING, "--resume", one.session, "--disallowedTools", "Bash(touch:*)") as running:
+    with talk(
+        living, *ASKING, "--resume", one.session, "--disallowedTools", "Bash(touch:*)"
+    ) as running:
         running.say(user("go"))
         done = running.hang_up()
-    (decided,) = [line["response"]["response"] for line in told(living.box) if line["type"] == "control_response"]
-    assert decided["behavior"] == "deny" and not any(line["type"] == "control_request" for line in done.lines)
+    (decided,) = [
+        line["response"]["response"]
+        for line in told(living.box)
+        if line["type"] == "control_response"
+    ]
+    assert decided["behavior"] == "deny" and not any(
+        line["type"] == "control_request" for line in done.lines
+    )
     assert done.result.get("result") == "Ok.", done.result
     assert living.now(one).facts["pid"] == one.facts["pid"]
 
@@ -336,13 +414,17 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
 
 def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
     one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session, "--effort", "low", "--add-dir", "/tmp")
+    done = living.claude(
+        "-p", "two", "--resume", one.session, "--effort", "low", "--add-dir", "/tmp"
+    )
     assert (done.status, done.stdout) == (0, b"Second.\n")
     assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
 
 
 def joined_in_plan(living):
-    """A session, and what a frontend saw that has joined it with a narrower mode, which it was told."""
+    """A session, and what a frontend saw that has joined it with a narrower mode, which it was
+    told.
+    """
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     one, _ = begun(living)
     with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
@@ -361,7 +443,9 @@ def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(living):
     gate = living.box.gate()
     first = (HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path])
-    living.vendor(*first, ["out", ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS)
+    living.vendor(
+        *first, ["out", ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
+    )
     with talk(living, **BRIDGE) as running:
         running.say(user("one"))
         running.read_until(b"Begun.")
@@ -395,7 +479,13 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
 
 def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(living):
     cut = ["out", ndjson(result(error="Operation cancelled."))]
-    begun_turn = (["hear", "two"], ["out", ndjson(INIT, says("Begun."))], ["hear", '"interrupt"'], cut, STAYS)
+    begun_turn = (
+        ["hear", "two"],
+        ["out", ndjson(INIT, says("Begun."))],
+        ["hear", '"interrupt"'],
+        cut,
+        STAYS,
+    )
     living.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
     one, _ = begun(living)
     with talk(living, "--resume", one.session) as running:
@@ -418,9 +508,23 @@ def test_the_bridge_is_switched_on_in_the_settings_too(living):
 def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
     one, _ = begun(living)
     done = living.claude("-p", "two", "--resume", one.session, SHIM_DIALECT="yume")
-    assert done.status == 1 and "runs in the background, and the dialect yume has no way" in done.stderr
-    start = ("yume-cli", "start", "--provider", "qwen", "--model", "m", "--cwd", str(living.box.cwd))
-    said = living.box.shim(*start, "--resume", one.session, "--prompt", "two", environment=living.variables)
+    assert (
+        done.status == 1
+        and "runs in the background, and the dialect yume has no way" in done.stderr
+    )
+    start = (
+        "yume-cli",
+        "start",
+        "--provider",
+        "qwen",
+        "--model",
+        "m",
+        "--cwd",
+        str(living.box.cwd),
+    )
+    said = living.box.shim(
+        *start, "--resume", one.session, "--prompt", "two", environment=living.variables
+    )
     assert b"has no way to join" in said.stdout and living.now(one).alive
 
 
@@ -444,7 +548,12 @@ def test_a_narrower_mode_is_told_though_the_host_has_only_answered(living, tmp_p
 
 def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(living):
     gate = living.box.gate()
-    slow = (["hear", "two"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path], turn("Second."))
+    slow = (
+        ["hear", "two"],
+        ["out", ndjson(INIT, says("Begun."))],
+        ["wait", gate.path],
+        turn("Second."),
+    )
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
     one, _ = begun(living)
     with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
@@ -461,7 +570,9 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
 
 def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(living):
     plans = ["hear", "plan"]
-    living.vendor(HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS)
+    living.vendor(
+        HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
+    )
     one, _ = begun(living)
     with talk(living, "--resume", one.session, "--permission-mode", "plan") as first:
         first.say(request("r1", "initialize"))
@@ -495,12 +606,28 @@ sys.exit(main())
     [((), 0, b"First."), (("--tools", "Read"), 1, b"--tools leaves fewer tools")],
     ids=["joins", "is kept to what it forbids"],
 )
-def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(living, flags, status, shown):
+def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
+    living, flags, status, shown
+):
     one, _ = begun(living)
     stop([one], living.variables)
-    words = [sys.executable, "-P", "-c", QUICKER, "claude", "-p", "one", "--resume", one.session, *flags, *STREAM]
+    words = [
+        sys.executable,
+        "-P",
+        "-c",
+        QUICKER,
+        "claude",
+        "-p",
+        "one",
+        "--resume",
+        one.session,
+        *flags,
+        *STREAM,
+    ]
     environment = {**living.variables, **BRIDGE}
-    done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run(
+        words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True
+    )
     assert done.returncode == status and shown in done.stdout, done
     assert living.now(one).alive, "the session of who was quicker was ended"
 
@@ -508,13 +635,28 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(livi
 def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(living):
     one, _ = begun(living, "--permission-mode", "plan")
     stop([one], living.variables)
-    living.vendor(["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS)
+    living.vendor(
+        ["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
+    )
     script = QUICKER.replace(
         "    client.start = begin\n", "    raise client.FrontendError('no host', hint='do this')\n"
     )
-    words = [sys.executable, "-P", "-c", script, "claude", "-p", "one", "--resume", one.session, *STREAM]
+    words = [
+        sys.executable,
+        "-P",
+        "-c",
+        script,
+        "claude",
+        "-p",
+        "one",
+        "--resume",
+        one.session,
+        *STREAM,
+    ]
     environment = {**living.variables, **BRIDGE}
-    done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run(
+        words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True
+    )
     assert done.returncode == 0 and b"without the bridge: no host; do this" in done.stderr, done
     assert "plan" in living.box.record()["arguments"]
 
@@ -526,7 +668,9 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     file.unlink()
     stop([one], living.variables)
     done = living.claude("-p", "two", "--resume", one.session, *STREAM, **BRIDGE)
-    assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(done.result)
+    assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
+        done.result
+    )
     assert not living.now(one).alive
 
 
@@ -545,12 +689,16 @@ SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 
 @pytest.mark.parametrize("place", ["own", "folder", "flag", "elsewhere"])
-def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(living, place):
+def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(
+    living, place
+):
     """The host has read them when it began."""
     record, flags, variables = ["record", str(living.box.recording)], (), {}
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    living.environment["SHIM_BIN"] = living.box.fakes(first, [*ASKING_CHILD[:4], record, denied, STAYS])
+    living.environment["SHIM_BIN"] = living.box.fakes(
+        first, [*ASKING_CHILD[:4], record, denied, STAYS]
+    )
     file = {
         "own": living.box.home / ".claude" / "settings.json",
         "folder": living.box.cwd / ".claude" / "settings.local.json",
@@ -569,18 +717,29 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     with talk(living, *ASKING, *flags, "--resume", one.session, **variables) as running:
         running.say(user("go"))
         done = running.hang_up()
-    (decided,) = [line["response"]["response"] for line in told(living.box) if line["type"] == "control_response"]
-    assert decided["behavior"] == "deny" and not any(line["type"] == "control_request" for line in done.lines)
+    (decided,) = [
+        line["response"]["response"]
+        for line in told(living.box)
+        if line["type"] == "control_response"
+    ]
+    assert decided["behavior"] == "deny" and not any(
+        line["type"] == "control_request" for line in done.lines
+    )
 
 
-def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(living):
+def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(
+    living,
+):
     one, _ = begun(living)
     folder = living.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
     done = living.claude("-p", "two", "--resume", one.session)
-    assert (done.status, done.stdout) == (1, b"") and f"a hook in {folder}/settings.json judges calls" in done.stderr
+    assert (done.status, done.stdout) == (
+        1,
+        b"",
+    ) and f"a hook in {folder}/settings.json judges calls" in done.stderr
 
 
 def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_same(living):

@@ -10,7 +10,12 @@ from shim.bridge.attach.own_turns import Wants
 PLAIN = Wants()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
 MINE = "11111111-1111-4111-8111-111111111111"
-QUESTION = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
+QUESTION = {
+    "subtype": "can_use_tool",
+    "tool_name": "Bash",
+    "input": {"command": "ls"},
+    "tool_use_id": "t1",
+}
 INIT = {"type": "system", "subtype": "init"}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
 
@@ -19,7 +24,14 @@ def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
     counter = itertools.count(1)
     frontend = Frontend(wants, SESSION, lambda: f"id-{next(counter)}", asked=asked)
     state = {"status": "busy" if busy else "idle"}
-    greeting = {"kind": "welcome", "client": "us", "session": SESSION, "driver": driver, "state": state, "mode": "plan"}
+    greeting = {
+        "kind": "welcome",
+        "client": "us",
+        "session": SESSION,
+        "driver": driver,
+        "state": state,
+        "mode": "plan",
+    }
     frontend.framed({**greeting, "initialize": {"pid": 7}, "init": None, **welcome})
     frontend.framed({"kind": "synced", "number": 0})
     return frontend
@@ -52,12 +64,19 @@ def said(frontend):
 
 
 def ask(frontend, subtype, **request):
-    return hear(frontend, type="control_request", request_id="r1", request={"subtype": subtype, **request})
+    return hear(
+        frontend, type="control_request", request_id="r1", request={"subtype": subtype, **request}
+    )
 
 
 def answered(body=None, **error):
     response = {"subtype": "error" if error else "success", "request_id": "r1", **error}
-    return [{"type": "control_response", "response": response | ({} if body is None else {"response": body})}]
+    return [
+        {
+            "type": "control_response",
+            "response": response | ({} if body is None else {"response": body}),
+        }
+    ]
 
 
 def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
@@ -80,8 +99,19 @@ def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when
     frontend = attached(driver="editor")
     frontend.framed({"kind": "state", "status": "busy"})
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
-    frontend.framed({"kind": "refused", "id": message["id"], "reason": "not-driver", "text": "x", "driver": "editor"})
-    assert frontend.refusal == "editor drives it in the middle of a turn; say it again once that turn has ended"
+    frontend.framed(
+        {
+            "kind": "refused",
+            "id": message["id"],
+            "reason": "not-driver",
+            "text": "x",
+            "driver": "editor",
+        }
+    )
+    assert (
+        frontend.refusal
+        == "editor drives it in the middle of a turn; say it again once that turn has ended"
+    )
 
 
 def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_takes_over():
@@ -178,7 +208,11 @@ def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
     for question in ("q1", "q2"):
         tell(frontend, "question", question=question, request=QUESTION)
     (denied,) = tell(frontend, "settled", question="q1", by=None, how="deny")
-    assert (denied["subtype"], denied["tool_name"], denied["tool_use_id"]) == ("permission_denied", "Bash", "t1")
+    assert (denied["subtype"], denied["tool_name"], denied["tool_use_id"]) == (
+        "permission_denied",
+        "Bash",
+        "t1",
+    )
     assert tell(frontend, "settled", question="q2", by="terminal", how="deny") == []
 
 
@@ -231,7 +265,9 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
     tell(frontend, "ask", id="a2", request=request)
     deaf, *replies = taken(frontend)
     assert deaf["kind"] == "deaf"
-    assert [(frame["kind"], frame["response"]["subtype"]) for frame in replies] == [("reply", "error")] * 2
+    assert [(frame["kind"], frame["response"]["subtype"]) for frame in replies] == [
+        ("reply", "error")
+    ] * 2
 
 
 def test_states_are_told_around_a_question():
@@ -241,7 +277,11 @@ def test_states_are_told_around_a_question():
     lines += tell(frontend, "question", question="q1", request=QUESTION)
     response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "allow"}}
     hear(frontend, type="control_response", response=response)
-    lines += said(frontend) + tell(frontend, "settled", question="q1", by="us", how="allow") + say(frontend, RESULT)
+    lines += (
+        said(frontend)
+        + tell(frontend, "settled", question="q1", by="us", how="allow")
+        + say(frontend, RESULT)
+    )
     states = [line["state"] for line in lines if line.get("subtype") == "session_state_changed"]
     assert states == ["running", "requires_action", "running", "idle"]
 
@@ -265,7 +305,16 @@ def test_who_brings_hooks_to_an_idle_session_that_another_drives_takes_it_first(
 def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
     frontend = attached()
     (request,) = ask(frontend, "initialize", **HOOKS)
-    assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE, priority="next") == []
+    assert (
+        hear(
+            frontend,
+            type="user",
+            message={"role": "user", "content": "hi"},
+            uuid=MINE,
+            priority="next",
+        )
+        == []
+    )
     assert not frontend.turns.idle
     tell(frontend, "response", id=request["id"], response={"subtype": "success", "response": {}})
     (message,) = taken(frontend)
@@ -276,14 +325,22 @@ def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has
     frontend = attached(driver="terminal", busy=True)
     (request,) = ask(frontend, "initialize", **HOOKS)
     assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE) == []
-    assert tell(frontend, "refused", id=request["id"], reason="not-driver", text="terminal drives") != []
-    assert taken(frontend) == [] and frontend.turns.idle and frontend.refusal.endswith(": terminal drives")
+    assert (
+        tell(frontend, "refused", id=request["id"], reason="not-driver", text="terminal drives")
+        != []
+    )
+    assert (
+        taken(frontend) == []
+        and frontend.turns.idle
+        and frontend.refusal.endswith(": terminal drives")
+    )
     tell(frontend, "driver", client=None)
     frontend.refusal = ""
     assert hear(frontend, type="user", message={"role": "user", "content": "again"}) == []
     assert frontend.refusal and frontend.turns.idle
     (request,) = ask(frontend, "initialize", **HOOKS)
     tell(frontend, "response", id=request["id"], response={"subtype": "success"})
-    assert [frame["kind"] for frame in hear(frontend, type="user", message={"role": "user", "content": "hi"})] == [
-        "message"
-    ]
+    assert [
+        frame["kind"]
+        for frame in hear(frontend, type="user", message={"role": "user", "content": "hi"})
+    ] == ["message"]

@@ -21,7 +21,13 @@ from shim.core.bridge.frames import frame, line_frame
 pytestmark = pytest.mark.anyio
 
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
-WELCOME = {"kind": "welcome", "client": "us", "driver": "us", "session": SESSION, "state": {"status": "idle"}}
+WELCOME = {
+    "kind": "welcome",
+    "client": "us",
+    "driver": "us",
+    "session": SESSION,
+    "state": {"status": "idle"},
+}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
 
 
@@ -78,7 +84,9 @@ class Joined:
         self.frontend.framed({**WELCOME, "knows": ["accepted"]})
         self.link = Link(SESSION, ours, {}, pid=4711)
         output = Output("stream-json", verbose=True, stdout=self.stdout)
-        self.loop = AttachLoop(self.frontend, self.link, output, prompt=prompt, source=None, ends=False)
+        self.loop = AttachLoop(
+            self.frontend, self.link, output, prompt=prompt, source=None, ends=False
+        )
 
     async def run(self, *pending):
         with self.theirs, anyio.fail_after(PATIENCE):
@@ -94,8 +102,14 @@ class Joined:
 async def begin_turn(joined):
     """Have the turn of its message begin."""
     message = await joined.host.hear_of("message")
-    init, words = {"type": "system", "subtype": "init"}, {"type": "assistant", "message": {"content": []}}
-    told = (line_frame(number, 1, 1, json.dumps(line).encode()) for number, line in enumerate((init, words), 1))
+    init, words = (
+        {"type": "system", "subtype": "init"},
+        {"type": "assistant", "message": {"content": []}},
+    )
+    told = (
+        line_frame(number, 1, 1, json.dumps(line).encode())
+        for number, line in enumerate((init, words), 1)
+    )
     joined.host.say(frame("accepted", id=message["id"]), *told)
     while b"assistant" not in joined.stdout.said:
         await anyio.lowlevel.checkpoint()
@@ -125,14 +139,21 @@ async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(mo
         tasks.start_soon(joined.run)
         await begin_turn(joined)
         os.kill(os.getpid(), signal.SIGINT)
-        back, interrupt = await joined.host.hear_of("request"), await joined.host.hear_of("interrupt")
+        back, interrupt = (
+            await joined.host.hear_of("request"),
+            await joined.host.hear_of("interrupt"),
+        )
         kept = {"subtype": "success", "response": {"cancelled": False}}
-        joined.host.say(frame("response", id=back["id"], response=kept), frame("accepted", id=interrupt["id"]))
+        joined.host.say(
+            frame("response", id=back["id"], response=kept), frame("accepted", id=interrupt["id"])
+        )
         joined.host.say(line_frame(3, 1, 1, json.dumps(RESULT).encode()))
     assert (joined.status, [result["result"] for result in joined.results]) == (0, ["done"])
 
 
-async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_was_stopped(monkeypatch):
+async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_was_stopped(
+    monkeypatch,
+):
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
     joined = Joined("hi")
     async with anyio.create_task_group() as tasks:
@@ -140,14 +161,19 @@ async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_wa
         await begin_turn(joined)
         os.kill(os.getpid(), signal.SIGHUP)
     (result,) = joined.results
-    assert joined.status == 129 and f"the session goes on, and `claude --resume {SESSION}` joins it" in str(result)
+    assert (
+        joined.status == 129
+        and f"the session goes on, and `claude --resume {SESSION}` joins it" in str(result)
+    )
 
 
 async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_end(monkeypatch):
     monkeypatch.setattr(links, "WELCOME_SECONDS", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
-        await joined.link.patient(joining._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"}))
+        await joined.link.patient(
+            joining._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"})
+        )
     joined.link.close()
 
 
@@ -170,7 +196,10 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             message = await host.hear_of("message")
-            host.say(frame("accepted", id=message["id"]), line_frame(1, 1, 1, json.dumps(RESULT).encode()))
+            host.say(
+                frame("accepted", id=message["id"]),
+                line_frame(1, 1, 1, json.dumps(RESULT).encode()),
+            )
             await host.hear_of("end")
             host.say(frame("state", state="done", status="idle"), frame("bye", reason="stopped"))
             theirs.shutdown(socket.SHUT_WR)

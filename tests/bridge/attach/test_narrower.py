@@ -41,10 +41,16 @@ def test_calls_that_the_frontend_denies_are_denied_in_the_session():
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     rules = read_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
     found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
-    assert found == Narrower(deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",))
+    assert found == Narrower(
+        deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
+    )
     assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == Narrower()
     odd = read_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
-    assert less(settled=Settled(deny=odd)).deny == ("Edit(//w/\\[slug]/x/*)", "Read(//a)", "Edit(y)")
+    assert less(settled=Settled(deny=odd)).deny == (
+        "Edit(//w/\\[slug]/x/*)",
+        "Read(//a)",
+        "Edit(y)",
+    )
 
 
 def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
@@ -56,7 +62,10 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
     allow = read_rules(["Bash"], "", "settings")
     assert less("--allowedTools Read", known_settled=Settled(allow=allow)).ask == ("Bash",)
     both = Settled(allow=allow)
-    assert less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both) == Narrower()
+    assert (
+        less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both)
+        == Narrower()
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,14 +81,25 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
 )
 def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, known_mode, chosen):
     """A session whose files ask for the same was begun in another mode by whoever began it."""
-    found = less(asked, mode="acceptEdits", settled=Settled(mode=mode), known_settled=Settled(mode=known_mode))
+    found = less(
+        asked,
+        mode="acceptEdits",
+        settled=Settled(mode=mode),
+        known_settled=Settled(mode=known_mode),
+    )
     assert found == Narrower(mode=chosen)
 
 
 @pytest.mark.parametrize(
     "flag",
     [
-        *("--strict-mcp-config", "--no-session-persistence", "--bare", "--safe-mode", "--disable-slash-commands"),
+        *(
+            "--strict-mcp-config",
+            "--no-session-persistence",
+            "--bare",
+            "--safe-mode",
+            "--disable-slash-commands",
+        ),
         *("--agent x", "--task-budget 3", "--resume-session-at x"),
     ],
 )
@@ -91,7 +111,9 @@ def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
 def test_a_key_of_its_settings_that_restricts_is_refused():
     key = "sandbox in --settings"
     assert less(settled=Settled(unheeded=(key,))).refused == (f"{key} restricts it",)
-    assert less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,))) == Narrower()
+    assert (
+        less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,))) == Narrower()
+    )
 
 
 def test_every_other_flag_that_has_no_effect_is_named_once():
@@ -112,15 +134,22 @@ def test_every_other_flag_that_has_no_effect_is_named_once():
         ("", "acceptEdits", "", ()),
     ],
 )
-def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(asked, mode, chosen, unheeded):
+def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(
+    asked, mode, chosen, unheeded
+):
     assert less(asked, mode=mode) == Narrower(mode=chosen, unheeded=unheeded)
 
 
 def test_what_only_widens_or_changes_the_session_is_named():
     asked = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
     found = less(asked, "--add-dir /d")
-    assert found == Narrower(unheeded=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt"))
-    assert narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default") == Narrower()
+    assert found == Narrower(
+        unheeded=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
+    )
+    assert (
+        narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default")
+        == Narrower()
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,18 +169,25 @@ def test_a_flag_with_another_value_than_the_session_began_with_is_named(asked, k
 
 
 def test_a_tool_that_is_to_be_asked_for_permission_is_named():
-    assert less("--permission-prompt-tool mcp__judge__ask") == Narrower(unheeded=("--permission-prompt-tool",))
+    assert less("--permission-prompt-tool mcp__judge__ask") == Narrower(
+        unheeded=("--permission-prompt-tool",)
+    )
 
 
 def test_strictly_fewer_servers_than_the_session_has_are_refused():
     found = less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b")
     assert found.refused == ("--strict-mcp-config leaves it less",)
-    assert less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a") == Narrower()
+    assert (
+        less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a")
+        == Narrower()
+    )
 
 
 def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
     assert less(settled=Settled(forbids="managed")) == Narrower(mode="acceptEdits")
-    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == Narrower(mode="plan")
+    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == Narrower(
+        mode="plan"
+    )
     assert less(settled=Settled(forbids="m"), known_settled=Settled(forbids="m")) == Narrower()
 
 
@@ -168,12 +204,16 @@ def test_what_no_living_session_can_be_kept_to_is_refused():
     assert less("--json-schema {}").refused == ("--json-schema asks for another answer",)
     assert less("--restricted").refused == ("--restricted forbids more",)
     forbids = Settled(forbids="managed")
-    assert less(mode="bypassPermissions", settled=forbids).refused == ("managed forbids the mode bypassPermissions",)
+    assert less(mode="bypassPermissions", settled=forbids).refused == (
+        "managed forbids the mode bypassPermissions",
+    )
 
 
 def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effect():
     assert less("--max-turns 3").refused == ("--max-turns ends a turn sooner",)
-    assert less("--max-budget-usd 1", "--max-budget-usd 2").refused == ("--max-budget-usd ends a turn sooner",)
+    assert less("--max-budget-usd 1", "--max-budget-usd 2").refused == (
+        "--max-budget-usd ends a turn sooner",
+    )
     assert less("--max-turns 9", "--max-turns 3") == Narrower(unheeded=("--max-turns",))
 
 
@@ -181,19 +221,29 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
     here, there = tmp_path / "here", tmp_path / "there"
     for folder, denied in ((here, "mine"), (there, "yours")):
         folder.mkdir()
-        (folder / "s.json").write_text(f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}')
+        (folder / "s.json").write_text(
+            f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}'
+        )
     monkeypatch.chdir(here)
     known = parse(["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"])
     read = permissions(parse(["--settings", f"{there}/s.json"]), {}, str(there))
 
     def found(*words):
-        return narrower_now(parse(words), known, read, str(there), "default", {"HOME": str(tmp_path)})
+        return narrower_now(
+            parse(words), known, read, str(there), "default", {"HOME": str(tmp_path)}
+        )
 
     assert found() == Narrower()
     assert found("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)
     assert found("--disallowedTools", f"Edit(/{there}/x/y)") == Narrower()
     assert found("--disallowedTools", "Edit(./x/y)").deny == (f"Edit(/{here}/x/y)",)
-    assert found("--add-dir", "d").unheeded == ("--add-dir",) and found("--add-dir", f"{there}/d") == Narrower()
+    assert (
+        found("--add-dir", "d").unheeded == ("--add-dir",)
+        and found("--add-dir", f"{there}/d") == Narrower()
+    )
     monkeypatch.chdir(there)
-    assert found("--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d") == Narrower()
+    assert (
+        found("--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d")
+        == Narrower()
+    )
     assert found("--disallowedTools", "Edit(./z)").deny == ("Edit(./z)",)

@@ -49,7 +49,13 @@ def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
 
 def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
     turns = view(Wants(partial=True, replays=True))
-    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, echo(MINE), DELTA, TEXT, RESULT]
+    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
+        INIT,
+        echo(MINE),
+        DELTA,
+        TEXT,
+        RESULT,
+    ]
 
 
 def test_the_turn_of_somebody_elses_message_is_not_said():
@@ -85,7 +91,9 @@ def test_one_result_answers_all_messages_that_its_turn_took():
 @pytest.mark.parametrize("driving", [True, False])
 def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
     turns = view(Wants(partial=True), driving=driving, sent=())
-    assert said(turns, INIT, STATUS, DELTA, TEXT, RESULT) == ([INIT, STATUS, DELTA, TEXT, RESULT] if driving else [])
+    assert said(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
+        [INIT, STATUS, DELTA, TEXT, RESULT] if driving else []
+    )
 
 
 def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
@@ -98,7 +106,9 @@ def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
     turns = view(Wants(states="host", terminator=b'{"type":"message_stop"}\n'))
     lines = said(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
     running, *rest, idle = map(orjson.loads, lines)
-    assert (running["state"], idle["state"]) == ("running", "idle") and running["sdk_host_only"] is True
+    assert (running["state"], idle["state"]) == ("running", "idle") and running[
+        "sdk_host_only"
+    ] is True
     assert [one["type"] for one in rest] == ["system", "assistant", "result", "message_stop"]
     assert said(view(), STATE) == []
 
@@ -114,7 +124,10 @@ def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
     turns = view()
     turns.line(INIT)
     assert turns.whose is Whose.OPEN
-    assert turns.conclude({"type": "result", "is_error": True}) == [INIT, b'{"type":"result","is_error":true}']
+    assert turns.conclude({"type": "result", "is_error": True}) == [
+        INIT,
+        b'{"type":"result","is_error":true}',
+    ]
     assert turns.idle
 
 

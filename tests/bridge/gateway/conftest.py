@@ -5,7 +5,8 @@ import importlib.util
 import pytest
 
 if importlib.util.find_spec("uvicorn") is None or importlib.util.find_spec("starlette") is None:
-    collect_ignore_glob = ["test_*.py"]  # the gateway needs the extra claude-shim[web], which `make setup` installs
+    # the gateway needs the extra claude-shim[web], which `make setup` installs
+    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture

@@ -12,12 +12,19 @@ def test_the_sessions_are_listed_with_their_facts(web, host):
     answered = web.get("/sessions")
     assert answered.status == 200
     (one,) = answered.json["sessions"]
-    assert one["id"] == SESSION[:8] and one["vendor"] == "demo" and one["alive"] is True and one["needs"] is None
+    assert (
+        one["id"] == SESSION[:8]
+        and one["vendor"] == "demo"
+        and one["alive"] is True
+        and one["needs"] is None
+    )
     assert set(one) == set(module.SHOWN)
     assert web.get(f"/sessions/{SESSION}").json == web.get(f"/sessions/{SESSION[:8]}").json == one
 
 
-@pytest.mark.parametrize("word", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"])
+@pytest.mark.parametrize(
+    "word", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"]
+)
 def test_an_unknown_id_is_404(web, word):
     for path in (f"/sessions/{word}", f"/sessions/{word}/events", f"/sessions/{word}/steps"):
         assert web.get(path).status == 404
@@ -27,7 +34,9 @@ def test_an_unknown_id_is_404(web, word):
 def test_a_message_is_said_by_a_driver(web, host):
     answered = web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "go on", "id": OTHER})
     assert answered.status == 200 and answered.json == {"id": OTHER}
-    assert host.heard == [{"kind": "message", "id": OTHER, "message": {"role": "user", "content": "go on"}}]
+    assert host.heard == [
+        {"kind": "message", "id": OTHER, "message": {"role": "user", "content": "go on"}}
+    ]
     assert host.clients == []
 
 
@@ -41,7 +50,15 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
 
 @pytest.mark.parametrize(
     "body",
-    [{"id": "1"}, {"id": SESSION[:-1]}, {"id": 1}, {"take": "yes"}, {"take": 1}, {"wake": "true"}, {"take": None}],
+    [
+        {"id": "1"},
+        {"id": SESSION[:-1]},
+        {"id": 1},
+        {"take": "yes"},
+        {"take": 1},
+        {"wake": "true"},
+        {"take": None},
+    ],
 )
 def test_an_invalid_message_id_or_flag_is_refused(web, host, body):
     answered = web.post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
@@ -51,7 +68,9 @@ def test_an_invalid_message_id_or_flag_is_refused(web, host, body):
 
 
 def test_a_message_id_is_the_same_in_upper_case(web, host):
-    assert web.post(f"/sessions/{SESSION}/messages", {"text": "go on", "id": OTHER.upper()}).json == {"id": OTHER}
+    assert web.post(
+        f"/sessions/{SESSION}/messages", {"text": "go on", "id": OTHER.upper()}
+    ).json == {"id": OTHER}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +92,10 @@ def test_each_act_is_one_frame(web, host, act, body, said):
 
 def test_a_question_is_answered_once(web, host):
     web.call(host.ask)
-    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow"}).status == 200
+    assert (
+        web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow"}).status
+        == 200
+    )
     assert host.heard[0]["decision"] == {"behavior": "allow"}
     late = web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "deny"})
     assert late.status == 409 and (late.json["by"], late.json["how"]) == ("web", "allow")
@@ -105,7 +127,11 @@ def test_an_answer_becomes_a_decision(web, host, body, decision):
 
 def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
     for name, body, decision in (
-        ("e1", {"behavior": "allow", "input": {"city": "Oslo"}}, {"action": "accept", "content": {"city": "Oslo"}}),
+        (
+            "e1",
+            {"behavior": "allow", "input": {"city": "Oslo"}},
+            {"action": "accept", "content": {"city": "Oslo"}},
+        ),
         ("e2", {"behavior": "deny", "message": "no"}, {"action": "decline"}),
     ):
         web.call(host.ask, name, subtype="elicitation", message="Which city?")
@@ -114,15 +140,22 @@ def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
 
 
 def test_an_answer_to_an_unknown_question_is_404(web, host):
-    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}).status == 404
+    assert (
+        web.post(f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}).status
+        == 404
+    )
 
 
 @pytest.mark.parametrize("words", [{"always": True}, {"message": "but quickly"}])
 def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(web, host, words):
-    """No rule allows a command with a star and no more; the mode and the folder that are suggested are wider."""
+    """No rule allows a command with a star and no more; the mode and the folder that are suggested
+    are wider.
+    """
     widest = QUESTION["permission_suggestions"][1:]
     web.call(host.ask, input={"command": "rm *"}, permission_suggestions=widest)
-    refused = web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **words})
+    refused = web.post(
+        f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **words}
+    )
     assert refused.status == 400 and refused.json["error"]
     assert host.heard == [] and "q1" in host.questions
 
@@ -145,7 +178,9 @@ def test_a_session_begins(web, tmp_path):
 )  # fmt: skip
 def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wrong, status):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
-    answered = web.post("/sessions", {key: value for key, value in {**body, **wrong}.items() if value is not None})
+    answered = web.post(
+        "/sessions", {key: value for key, value in {**body, **wrong}.items() if value is not None}
+    )
     assert answered.status == status and answered.json["error"]
     assert web.hosts.begun == []
 
@@ -153,13 +188,20 @@ def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wro
 def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
     host.facts |= {"alive": False, "state": "done"}
     refused = web.post(f"/sessions/{SESSION}/messages", {"text": "hi"})
-    assert refused.status == 409 and refused.json == {"error": "the session has ended", "state": "done"}
+    assert refused.status == 409 and refused.json == {
+        "error": "the session has ended",
+        "state": "done",
+    }
 
-    assert web.post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {"woken": True}
+    assert web.post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {
+        "woken": True
+    }
     assert web.hosts.woken == [(SESSION, "hi", "")]
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"]
+)
 def test_a_body_that_cannot_be_read_is_400(web, host, body):
     answered = web.post(f"/sessions/{SESSION}/messages", body)
     assert answered.status == 400 and answered.json["error"]
@@ -175,7 +217,9 @@ def test_the_description_names_every_route_and_no_other(web):
     routes = set()
     for route in module.application.__globals__["Route"] and _routes(web):
         routes |= {(route.path, method.lower()) for method in route.methods if method != "HEAD"}
-    assert documented == {one for one in routes if one[0] not in ("/", "/openapi.json", "/assets/{name}")}
+    assert documented == {
+        one for one in routes if one[0] not in ("/", "/openapi.json", "/assets/{name}")
+    }
 
 
 def _routes(web):
@@ -201,7 +245,12 @@ def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
     answered = web.post("/login", {"token": web.tokens.current().watch}, role=None)
     assert answered.json["role"] == "watch"
     cookie = answered.headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/" in cookie and "Domain" not in cookie
+    assert (
+        "HttpOnly" in cookie
+        and "SameSite=Strict" in cookie
+        and "Path=/" in cookie
+        and "Domain" not in cookie
+    )
     given = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": answered.json["proof"]}
     assert web.get("/me", role=None, headers=given).json["role"] == "watch"
     ended = web.post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
@@ -209,5 +258,9 @@ def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
 
 
 def test_a_refusal_is_json(web):
-    for answered in (web.get("/nothing"), web.get("/sessions", role=None), web.ask("PUT", "/sessions", {})):
+    for answered in (
+        web.get("/nothing"),
+        web.get("/sessions", role=None),
+        web.ask("PUT", "/sessions", {}),
+    ):
         assert answered.status in (401, 404, 405) and json.loads(answered.body)["error"]

@@ -1,4 +1,6 @@
-"""What nobody can do to the gateway, over real sockets: each attack of the threats page by its name."""
+"""What nobody can do to the gateway, over real sockets: each attack of the threats page by its
+name.
+"""
 
 import json
 import select
@@ -25,7 +27,7 @@ def logged_in(web, role="drive"):
     return {"Cookie": cookie, "X-Shim-Page": answered.json["proof"], "Origin": f"http://{web.host}"}
 
 
-# -- no token, and one that may only watch --------------------------------------------------------------------------
+# -- no token, and one that may only watch ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("headers", [
@@ -43,14 +45,20 @@ def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers)
 
 def test_a_token_in_an_address_is_not_taken(web):
     token = web.tokens.current().drive
-    for path in (f"/sessions?token={token}", f"/sessions?access_token={token}", f"/login?token={token}"):
+    for path in (
+        f"/sessions?token={token}",
+        f"/sessions?access_token={token}",
+        f"/login?token={token}",
+    ):
         assert web.get(path, role=None).status in (401, 405)
 
 
 def test_a_watch_only_token_drives_nothing(web, host):
     for headers in (web.headers("watch"), logged_in(web, "watch")):
         for path in POSTS:
-            status = web.post(path, {"text": "hi", "question": "q1"}, role=None, headers=headers).status
+            status = web.post(
+                path, {"text": "hi", "question": "q1"}, role=None, headers=headers
+            ).status
             assert status == (200 if path == "/logout" else 403), path
         assert web.get("/sessions", role=None, headers=headers).status == 200
     assert host.heard == []
@@ -74,7 +82,9 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
         assert list(stream) == []
 
 
-@pytest.mark.parametrize("host_name", ["shim.example.org", "shim.example.org:443", "SHIM.example.org:443"])
+@pytest.mark.parametrize(
+    "host_name", ["shim.example.org", "shim.example.org:443", "SHIM.example.org:443"]
+)
 @pytest.mark.parametrize("origin", ["https://shim.example.org", "https://shim.example.org:443"])
 def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
     web = Web(StandIns(host), tokens, Endpoint(port=0, proxy=True, names=("shim.example.org",)))
@@ -107,7 +117,7 @@ def test_a_cookie_and_a_header_that_stand_there_twice_are_refused(web):
         assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403"), name
 
 
-# -- another page in the same browser -------------------------------------------------------------------------------
+# -- another page in the same browser --------------------------------------------------------------
 
 
 def foreign_origins(web):
@@ -124,11 +134,28 @@ def test_another_page_sends_nothing_in_the_users_name(web, host):
     page = logged_in(web)
     for origin in foreign_origins(web):
         for headers in (page, web.headers()):
-            assert web.post(MESSAGE, {"text": "hi"}, role=None, headers={**headers, "Origin": origin}).status == 403
-            assert web.get("/sessions", role=None, headers={**headers, "Origin": origin}).status == 403
+            assert (
+                web.post(
+                    MESSAGE, {"text": "hi"}, role=None, headers={**headers, "Origin": origin}
+                ).status
+                == 403
+            )
+            assert (
+                web.get("/sessions", role=None, headers={**headers, "Origin": origin}).status == 403
+            )
     for site in ("cross-site", "same-site", "nonsense"):
-        assert web.post(MESSAGE, {"text": "hi"}, role=None, headers={**page, "Sec-Fetch-Site": site}).status == 403
-        assert web.get(f"/sessions/{SESSION}/steps", role=None, headers={**page, "Sec-Fetch-Site": site}).status == 403
+        assert (
+            web.post(
+                MESSAGE, {"text": "hi"}, role=None, headers={**page, "Sec-Fetch-Site": site}
+            ).status
+            == 403
+        )
+        assert (
+            web.get(
+                f"/sessions/{SESSION}/steps", role=None, headers={**page, "Sec-Fetch-Site": site}
+            ).status
+            == 403
+        )
     del page["Origin"]
     assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=page).status == 403
     assert host.heard == []
@@ -142,7 +169,12 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
     headers = {**logged_in(web), "Content-Type": kind}
     assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 415
     assert (
-        web.post("/login", {"token": web.tokens.current().drive}, role=None, headers={"Content-Type": kind}).status
+        web.post(
+            "/login",
+            {"token": web.tokens.current().drive},
+            role=None,
+            headers={"Content-Type": kind},
+        ).status
         == 415
     )
     assert host.heard == []
@@ -165,7 +197,12 @@ def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
 def test_on_every_address_only_an_address_is_a_name(tokens, host):
     web = Web(StandIns(host), tokens, Endpoint("0.0.0.0", 0, certificate="", key=""))
     try:
-        for name, status in (("10.1.2.3", 200), ("[fe80::1]", 200), ("evil.example", 403), ("10.1.2.3.evil", 403)):
+        for name, status in (
+            ("10.1.2.3", 200),
+            ("[fe80::1]", 200),
+            ("evil.example", 403),
+            ("10.1.2.3.evil", 403),
+        ):
             given = {**web.headers(), "Host": f"{name}:{web.port}"}
             assert web.get("/sessions", role=None, headers=given).status == status, name
             foreign = {**given, "Origin": "http://evil.example"}
@@ -176,7 +213,10 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
             (f"http://10.1.2.3:{web.port}", 403),
             ("http://10.1.2.3", 403),
         ):
-            assert web.get("/sessions", role=None, headers={**given, "Origin": origin}).status == status, origin
+            assert (
+                web.get("/sessions", role=None, headers={**given, "Origin": origin}).status
+                == status
+            ), origin
     finally:
         web.close()
 
@@ -184,7 +224,10 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
 def test_nothing_is_shared_with_another_origin(web):
     page = logged_in(web)
     for method in ("OPTIONS", "GET", "HEAD", "POST", "TRACE", "PUT", "DELETE"):
-        for headers in (page, {**page, "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}):
+        for headers in (
+            page,
+            {**page, "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"},
+        ):
             answered = web.ask(method, "/sessions", {}, role=None, headers=headers)
             assert not [name for name in answered.headers if name.startswith("access-control")]
             assert method in ("GET", "POST") or answered.status in (403, 405)
@@ -205,24 +248,39 @@ def test_every_answer_binds_the_browser(web):
         web.get("/sessions"),
         web.get("/nothing"),
     ]
-    answers += [web.get("/sessions", role=None), web.post(MESSAGE, b"nonsense"), web.ask("OPTIONS", "/")]
+    answers += [
+        web.get("/sessions", role=None),
+        web.post(MESSAGE, b"nonsense"),
+        web.ask("OPTIONS", "/"),
+    ]
     for answered in answers:
         for name, value in HEADERS.items():
             assert answered.headers[name] == value, (answered, name)
     rules = answers[0].headers["content-security-policy"]
-    assert "default-src 'none'" in rules and "frame-ancestors 'none'" in rules and "unsafe" not in rules
+    assert (
+        "default-src 'none'" in rules
+        and "frame-ancestors 'none'" in rules
+        and "unsafe" not in rules
+    )
     assert "http" not in rules and "*" not in rules
 
 
 def test_a_link_leads_to_the_page_and_to_nothing_else(web):
-    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    link = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
     assert web.get("/", role=None, headers=link).status == 200
     assert web.get("/", role=None, headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
     assert web.get("/sessions", headers=link).status == 403
-    assert web.get("/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}).status == 403
+    assert (
+        web.get("/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}).status
+        == 403
+    )
 
 
-# -- answers --------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 def test_a_replayed_answer_is_told_who_was_first(web, host):
@@ -240,7 +298,11 @@ def test_a_question_that_is_forged_in_words_is_words(web, host):
     }
     event = 'event: question\ndata: {"question": "q1"}\n\n'
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
-        web.call(host.say, type="assistant", message={"content": [{"type": "text", "text": json.dumps(forged)}]})
+        web.call(
+            host.say,
+            type="assistant",
+            message={"content": [{"type": "text", "text": json.dumps(forged)}]},
+        )
         web.call(host.say, type="assistant", message={"content": [{"type": "text", "text": event}]})
         web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": event})
         web.call(host.say, type="result", subtype="success", result="over")
@@ -256,8 +318,15 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;eA==\x07\u202e\x00\x9b31m\r\n"
 
 
 def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
-    """HTML stays text: the page makes text nodes of it. Controls, escapes and direction marks are made visible."""
-    block = {"type": "tool_use", "id": HOSTILE, "name": HOSTILE, "input": {HOSTILE: HOSTILE, "command": HOSTILE}}
+    """HTML stays text: the page makes text nodes of it. Controls, escapes and direction marks are
+    made visible.
+    """
+    block = {
+        "type": "tool_use",
+        "id": HOSTILE,
+        "name": HOSTILE,
+        "input": {HOSTILE: HOSTILE, "command": HOSTILE},
+    }
     lines = [
         {
             "type": "system",
@@ -269,9 +338,20 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
         },
         {"type": "user", "isReplay": True, "message": {"content": HOSTILE}},
         {"type": "assistant", "message": {"content": [{"type": "text", "text": HOSTILE}, block]}},
-        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": HOSTILE, "content": HOSTILE}]}},
+        {
+            "type": "user",
+            "message": {
+                "content": [{"type": "tool_result", "tool_use_id": HOSTILE, "content": HOSTILE}]
+            },
+        },
         {"type": "system", "subtype": HOSTILE, HOSTILE: HOSTILE},
-        {"type": "result", "subtype": "success", "result": HOSTILE, "errors": [HOSTILE], "is_error": True},
+        {
+            "type": "result",
+            "subtype": "success",
+            "result": HOSTILE,
+            "errors": [HOSTILE],
+            "is_error": True,
+        },
     ]
     host.facts |= {
         "name": HOSTILE,
@@ -284,9 +364,28 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
     host.driver = HOSTILE
     for line in lines:
         web.call(host.say, **line)
-    questions = [{"question": HOSTILE, "header": HOSTILE, "options": [{"label": HOSTILE, "description": HOSTILE}]}]
-    web.call(host.ask, "q1", tool_name=HOSTILE, input={HOSTILE: HOSTILE}, description=HOSTILE, decision_reason=HOSTILE)
-    web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": questions}, blocked_path=HOSTILE)
+    questions = [
+        {
+            "question": HOSTILE,
+            "header": HOSTILE,
+            "options": [{"label": HOSTILE, "description": HOSTILE}],
+        }
+    ]
+    web.call(
+        host.ask,
+        "q1",
+        tool_name=HOSTILE,
+        input={HOSTILE: HOSTILE},
+        description=HOSTILE,
+        decision_reason=HOSTILE,
+    )
+    web.call(
+        host.ask,
+        "q2",
+        tool_name="AskUserQuestion",
+        input={"questions": questions},
+        blocked_path=HOSTILE,
+    )
     texts = list(strings(web.get("/sessions").json))
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         asked = 0
@@ -295,7 +394,9 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
             asked += one.kind == "question"
             if asked == 2:
                 break
-    unseen = {character for text in texts for character in text if character in "\x1b\x07\u202e\x00\x9b\r"}
+    unseen = {
+        character for text in texts for character in text if character in "\x1b\x07\u202e\x00\x9b\r"
+    }
     assert not unseen
     assert sum("<img" in text for text in texts) > 30
 
@@ -303,11 +404,17 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
 def strings(value):
     if isinstance(value, str):
         yield value
-    for one in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+    for one in (
+        value
+        if isinstance(value, list)
+        else [*value, *value.values()]
+        if isinstance(value, dict)
+        else ()
+    ):
         yield from strings(one)
 
 
-# -- paths ----------------------------------------------------------------------------------------------------------
+# -- paths -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", [
@@ -323,11 +430,13 @@ def test_an_id_is_never_a_path(web, host, word):
     assert said[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400") and SESSION.encode() not in said
 
 
-# -- floods ---------------------------------------------------------------------------------------------------------
+# -- floods ----------------------------------------------------------------------------------------
 
 
 def said_to(web, data):
-    """The first bytes of what is answered to some bytes; b"" if the connection is closed without a word."""
+    """The first bytes of what is answered to some bytes; b"" if the connection is closed without a
+    word.
+    """
     with web.connect() as link:
         try:
             link.sendall(data)
@@ -339,7 +448,9 @@ def said_to(web, data):
 def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
     monkeypatch.setattr(limits, "POSTS_A_SECOND", 0.001)
     statuses = [web.post(MESSAGE, {"text": "hi"}).status for _ in range(limits.POSTS + 5)]
-    assert statuses[: limits.POSTS] == [200] * limits.POSTS and set(statuses[limits.POSTS :]) == {429}
+    assert statuses[: limits.POSTS] == [200] * limits.POSTS and set(statuses[limits.POSTS :]) == {
+        429
+    }
     assert len(host.heard) == limits.POSTS
     assert web.get("/sessions").status == 200
 
@@ -363,7 +474,10 @@ def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, ho
 def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
     for length in (BODY_BYTES + 1, 2**30, 10**40):
-        said = said_to(web, f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode())
+        said = said_to(
+            web,
+            f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode(),
+        )
         assert said.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
     assert host.heard == []
 
@@ -378,7 +492,8 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
             while sent < 2**30:
                 link.sendall(chunk)
                 sent += len(chunk)
-    assert sent < 32 * BODY_BYTES and host.heard == []  # the rest waited in the buffers of the system
+    # the rest waited in the buffers of the system
+    assert sent < 32 * BODY_BYTES and host.heard == []
 
 
 @pytest.mark.parametrize("said", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
@@ -395,7 +510,8 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
     head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):  # alone, and behind another request
+    # alone, and behind another request
+    for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):
         with web.connect() as link, pytest.raises((ConnectionResetError, EOFError)):
             link.sendall((before + head).encode())
             while link.recv(65536):
@@ -404,7 +520,9 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
     assert host.heard == []
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50])
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50]
+)
 def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
     """slow-loris"""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
@@ -445,7 +563,11 @@ def read_answer(link):
     while b"\r\n\r\n" not in said:
         said += link.recv(65536) or pytest.fail("it was closed")
     head, _, body = said.partition(b"\r\n\r\n")
-    (length,) = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+    (length,) = (
+        int(line.split(b":")[1])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length")
+    )
     while len(body) < length:
         body += link.recv(65536) or pytest.fail("it was closed")
     return head
@@ -464,13 +586,17 @@ def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
 
 def test_a_head_that_is_too_long_is_refused(web):
     said = said_to(
-        web, f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode() + b"b" * (connections.HEAD_BYTES + 65536)
+        web,
+        f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode()
+        + b"b" * (connections.HEAD_BYTES + 65536),
     )
     assert said[:12] in (b"HTTP/1.1 400", b"")
 
 
 def flood(web, count, said=b""):
-    """Open connections that say no whole request, some hundred at a time; what a user is answered meanwhile."""
+    """Open connections that say no whole request, some hundred at a time; what a user is answered
+    meanwhile.
+    """
     held: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -511,15 +637,20 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     deadline = time.monotonic() + PATIENCE
     with web.connect() as link:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
-        link.sendall(f"{request}Authorization: Bearer {web.tokens.current().watch}\r\n\r\n".encode())
+        link.sendall(
+            f"{request}Authorization: Bearer {web.tokens.current().watch}\r\n\r\n".encode()
+        )
         while not host.clients:
             assert time.monotonic() < deadline
-        while host.clients:  # until the buffers of the system are full, and the browser has had its time
+        # until the buffers of the system are full, and the browser has had its time
+        while host.clients:
             web.call(host.part, text="x" * 100_000)
             assert time.monotonic() < deadline
 
 
-@pytest.mark.skipif(connections.TCP_USER_TIMEOUT is None, reason="it is Linux that gives up on who is not there")
+@pytest.mark.skipif(
+    connections.TCP_USER_TIMEOUT is None, reason="it is Linux that gives up on who is not there"
+)
 def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, host):
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
@@ -529,7 +660,7 @@ def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, hos
     assert 0 < found <= 1000 * connections.STUCK_SECONDS
 
 
-# -- permissions ----------------------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_path):

@@ -1,4 +1,6 @@
-"""`bridge serve` and a host with 256 file descriptors, as macOS has them, and more connections than that."""
+"""`bridge serve` and a host with 256 file descriptors, as macOS has them, and more connections than
+that.
+"""
 
 import os
 import resource
@@ -22,7 +24,9 @@ MACOS = 256
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Start a server process with few descriptors. Yield its port, its token and the file of its stderr."""
+    """Start a server process with few descriptors. Yield its port, its token and the file of its
+    stderr.
+    """
     path = tmp_path_factory.mktemp("served")
     environment = {**os.environ, "SHIM_STATE": str(path / "state"), "HOME": str(path)}
     with (path / "stderr").open("w") as stderr:
@@ -83,11 +87,15 @@ def test_silent_connections_do_not_block_the_owner(served, rounds):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, MIN_CONNECTIONS)])
+@pytest.mark.parametrize(
+    ("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, MIN_CONNECTIONS)]
+)
 def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert connections.max_connections() == allowed
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
     assert limit_connections(7, per_connection=2, reserved=9) == 7
 
 

@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 
 from shim.bridge.gateway.drawing import DEPTH, Drawing, clean, question_of, step_of
 
-TEXT = st.text(max_size=20) | st.sampled_from(["\x1b[31m", "\u202e", "text", "tool_use", "success", "t1", "Bash"])
+TEXT = st.text(max_size=20) | st.sampled_from(
+    ["\x1b[31m", "\u202e", "text", "tool_use", "success", "t1", "Bash"]
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
@@ -42,7 +48,13 @@ def unseen(value):
     """The characters that a page or a terminal would obey."""
     if isinstance(value, str):
         return [character for character in value if character in "\x1b\u202e\x9b"]
-    inner = value if isinstance(value, list | tuple) else [*value, *value.values()] if isinstance(value, dict) else ()
+    inner = (
+        value
+        if isinstance(value, list | tuple)
+        else [*value, *value.values()]
+        if isinstance(value, dict)
+        else ()
+    )
     return [found for one in inner for found in unseen(one)]
 
 
@@ -68,7 +80,10 @@ def test_whatever_is_streamed_obeys_nothing(event):
 
 
 @given(
-    JSON | st.fixed_dictionaries({"subtype": TEXT, "tool_name": JSON, "input": JSON, "permission_suggestions": JSON})
+    JSON
+    | st.fixed_dictionaries(
+        {"subtype": TEXT, "tool_name": JSON, "input": JSON, "permission_suggestions": JSON}
+    )
 )
 def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
     told = question_of("q1", request if isinstance(request, dict) else {}, "/repo")
@@ -91,7 +106,11 @@ def test_a_broken_line_changes_nothing():
 def test_always_says_exactly_the_rule_that_it_allows():
     """Not what is suggested: that is a wider rule, a folder, a mode."""
     suggested = [
-        {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", "ruleContent": "git *\u202e"}]},
+        {
+            "type": "addRules",
+            "behavior": "allow",
+            "rules": [{"toolName": "Bash", "ruleContent": "git *\u202e"}],
+        },
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
         {"type": "addDirectories", "directories": ["/a"], "destination": "localSettings"},
     ]
@@ -114,8 +133,14 @@ EDIT = {"old_string": "a", "new_string": "b"}
     ("name", "given"),
     [
         ("Edit", {"file_path": "a", "old_string": "x", "new_string": "EVIL", "edits": [EDIT]}),
-        ("MultiEdit", {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]}),
-        ("MultiEdit", {"file_path": "a", "edits": [EDIT, {"old_string": ["x"], "new_string": "EVIL"}]}),
+        (
+            "MultiEdit",
+            {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]},
+        ),
+        (
+            "MultiEdit",
+            {"file_path": "a", "edits": [EDIT, {"old_string": ["x"], "new_string": "EVIL"}]},
+        ),
         ("MultiEdit", {"file_path": "a", "edits": [EDIT, EDIT | {"replace": "EVIL"}]}),
         ("Write", {"file_path": "a", "content": "b", "new_string": "EVIL"}),
         ("NotebookEdit", {"notebook_path": "a", "new_source": "b", "content": "EVIL"}),
@@ -131,16 +156,27 @@ def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, given
 def test_what_a_diff_shows_whole_is_said_once():
     told = question_of("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo")
     assert told["fields"] == [("file_path", "a")] and told["diff"] == "@@\n-a\n+b"
-    told = question_of("q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo")
+    told = question_of(
+        "q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo"
+    )
     assert told["fields"] == [("file_path", "a")]
 
 
 def test_all_that_stays_is_shown_in_a_question():
     old = "\n".join(map(str, range(100)))
-    given = {"file_path": "a", "old_string": old, "new_string": old.replace("3\n", "x\n", 1).replace("97", "y")}
+    given = {
+        "file_path": "a",
+        "old_string": old,
+        "new_string": old.replace("3\n", "x\n", 1).replace("97", "y"),
+    }
     assert "\n 50\n" in question_of("q", {"tool_name": "Edit", "input": given}, "/repo")["diff"]
 
 
 def test_the_address_that_a_server_sends_somebody_to_is_shown():
-    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
+    request = {
+        "subtype": "elicitation",
+        "mcp_server_name": "shop",
+        "message": "Log in",
+        "url": "https://a.example",
+    }
     assert question_of("q", request, "/repo")["fields"] == [("url", "https://a.example")]

@@ -52,7 +52,11 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
 
 
 def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens):
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SHIM_STATE": str(tmp_path / "state")}
+    environment = {
+        "PATH": str(tmp_path),
+        "HOME": str(tmp_path),
+        "SHIM_STATE": str(tmp_path / "state"),
+    }
     web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
     try:
         answered = web.post("/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)})
@@ -71,13 +75,19 @@ def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens
         (0o700, 'launcher = ["/nowhere/docker"]', "/nowhere/docker"),
     ],
 )
-def test_a_vendor_whose_program_cannot_be_started_is_refused(tmp_path, tokens, file_mode, settings, reason):
+def test_a_vendor_whose_program_cannot_be_started_is_refused(
+    tmp_path, tokens, file_mode, settings, reason
+):
     program = tmp_path / "qwen"
     program.write_text("#!/bin/sh\n")
     program.chmod(file_mode)
     config = tmp_path / "config.toml"
     config.write_text(f"[vendors.qwen]\n{settings}\n")
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHIM_STATE": str(tmp_path / "state")}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "SHIM_STATE": str(tmp_path / "state"),
+    }
     environment |= {"SHIM_BIN": str(program), "SHIM_CONFIG": str(config)}
     web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
     try:
@@ -124,8 +134,12 @@ TWO_TURNS = (HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Seco
 
 def begin(web, box, prompt="go", **more):
     """A session that was begun over HTTP; the beginning of its paths."""
-    answered = web.post("/sessions", {"vendor": "qwen", "prompt": prompt, "cwd": str(box.cwd), **more})
-    assert answered.status == 201 and answered.json["session"].startswith(answered.json["id"]), answered
+    answered = web.post(
+        "/sessions", {"vendor": "qwen", "prompt": prompt, "cwd": str(box.cwd), **more}
+    )
+    assert answered.status == 201 and answered.json["session"].startswith(answered.json["id"]), (
+        answered
+    )
     return f"/sessions/{answered.json['id']}"
 
 
@@ -151,9 +165,13 @@ def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
     with real.stream(f"{path}/steps") as stream:
         asked = until(stream, "question")[-1].json
         assert (
-            asked["tool"] == "Bash" and asked["main"] == "touch x" and dict(asked["fields"]) == {"command": "touch x"}
+            asked["tool"] == "Bash"
+            and asked["main"] == "touch x"
+            and dict(asked["fields"]) == {"command": "touch x"}
         )
-        assert real.get(path).json["state"] == "blocked" and real.get(path).json["status"] == "waiting"
+        assert (
+            real.get(path).json["state"] == "blocked" and real.get(path).json["status"] == "waiting"
+        )
         body = {"question": asked["question"], "behavior": "allow"}
         assert real.post(f"{path}/answers", body).status == 200
         settled = until(stream, "settled")[-1].json
@@ -170,7 +188,10 @@ def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
         first = until(stream, "question")
     with real.stream(f"{path}/steps") as stream:
         late = until(stream, "question")
-    steps = [{one.json["number"]: one.json for one in told if one.kind == "step"} for told in (first, late)]
+    steps = [
+        {one.json["number"]: one.json for one in told if one.kind == "step"}
+        for told in (first, late)
+    ]
     assert steps[0] == steps[1] and first[-1].json == late[-1].json
 
 
@@ -192,7 +213,10 @@ def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with
     refused = real.post(f"{path}/mode", {"mode": "bypassPermissions"})
     assert refused.status == 403 and refused.json["reason"] == "bypass"
     assert (
-        real.post(f"{path}/answers", {"question": asked["question"], "behavior": "deny", "message": "no"}).status == 200
+        real.post(
+            f"{path}/answers", {"question": asked["question"], "behavior": "deny", "message": "no"}
+        ).status
+        == 200
     )
 
 
@@ -219,13 +243,17 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, 
         assert real.post(f"{path}/messages", {"text": "two", "id": mark}).status == 200
     with real.stream(f"{path}/steps") as stream:
         told = until(stream, "totals", turns=2)
-    assert [one.json.get("text") for one in told if one.kind == "step" and one.json["kind"] == "prompt"] == [
+    assert [
+        one.json.get("text") for one in told if one.kind == "step" and one.json["kind"] == "prompt"
+    ] == [
         "one",
         "two",
     ]
 
 
-def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(real, living, box, monkeypatch):
+def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
+    real, living, box, monkeypatch
+):
     monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
     living.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
@@ -257,7 +285,9 @@ def end(web, living, path, session):
     return living.ended(session)
 
 
-def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(real, hosts, living, box, monkeypatch):
+def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
+    real, hosts, living, box, monkeypatch
+):
     living.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
     (session,) = living.sessions()
@@ -304,11 +334,14 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, b
     with real.stream(f"{path}/events", after=last) as stream:
         told = until(stream, "question")
     assert "gap" not in [one.kind for one in told]
-    assert lines[1][0] not in [(one.id, one.data) for one in told]  # what was sent before is not sent again
+    # what was sent before is not sent again
+    assert lines[1][0] not in [(one.id, one.data) for one in told]
     assert real.get(path).json["alive"] is True
 
 
-def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(real, living, box):
+def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(
+    real, living, box
+):
     living.vendor(*TWO_TURNS)
     path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
     with real.stream(f"{path}/steps") as stream:
@@ -317,11 +350,15 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
         until(stream, "bye")
     living.ended(living.sessions()[0])
     for _ in range(3):
-        assert real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
+        assert (
+            real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
+        )
     assert real.post(f"{path}/messages", {"text": "two"}).status == 200
     with real.stream(f"{path}/steps") as stream:
         told = until(stream, "totals", turns=3)
-    prompts = [one.json["text"] for one in told if one.kind == "step" and one.json["kind"] == "prompt"]
+    prompts = [
+        one.json["text"] for one in told if one.kind == "step" and one.json["kind"] == "prompt"
+    ]
     assert prompts == ["one", "one", "two"]
 
 
@@ -378,13 +415,26 @@ def settled_descriptors(web):
 
 
 MANY = 300
-CHATTY = tuple(itertools.chain.from_iterable((["out", ndjson(says(f"line {number}"))],) for number in range(MANY)))
+CHATTY = tuple(
+    itertools.chain.from_iterable(
+        (["out", ndjson(says(f"line {number}"))],) for number in range(MANY)
+    )
+)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
 def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills):
-    """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and in its order."""
-    living.vendor(HELLO, ["hear", "go"], ["out", ndjson(INIT)], *CHATTY, ["out", ndjson(result("Over."))], STAYS)
+    """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and
+    in its order.
+    """
+    living.vendor(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT)],
+        *CHATTY,
+        ["out", ndjson(result("Over."))],
+        STAYS,
+    )
     chance, token = random.Random(7), TokenFile(living.variables).current().drive
     heard, last, path = list[Told](), "", ""
     for kill in range(kills + 1):

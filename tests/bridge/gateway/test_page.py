@@ -1,4 +1,6 @@
-"""The files of the page: what they never do, whatever a session says. A browser tries what they do (tests/e2e)."""
+"""The files of the page: what they never do, whatever a session says. A browser tries what they do
+(tests/e2e).
+"""
 
 import os
 import re
@@ -38,7 +40,8 @@ def test_nothing_is_written_into_the_page_itself():
 def test_no_file_of_another_server_is_asked_for():
     for name in OWN:
         found = re.findall(
-            r"(?:https?:)?//[a-z][^\s\"'`]*", re.sub(r"^\s*//.*|\s// .*", "", read(name), flags=re.MULTILINE)
+            r"(?:https?:)?//[a-z][^\s\"'`]*",
+            re.sub(r"^\s*//.*|\s// .*", "", read(name), flags=re.MULTILINE),
         )
         assert [one for one in found if not one.startswith("http://www.w3.org/")] == [], name
 
@@ -54,5 +57,7 @@ def test_the_page_asks_for_files_that_there_are():
 def test_what_is_kept_in_the_browser_is_no_token():
     for name in SCRIPTS:
         script = read(name)
-        assert "localStorage" not in script.replace("kept(localStorage", "").replace("keep(localStorage", ""), name
+        assert "localStorage" not in script.replace("kept(localStorage", "").replace(
+            "keep(localStorage", ""
+        ), name
         assert not re.search(r'keep\([a-zA-Z]+, "?(token|cookie)', script), name

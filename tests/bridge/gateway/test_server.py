@@ -42,14 +42,18 @@ def test_a_proxy_needs_a_name_and_a_certificate_its_key():
         check(Endpoint(certificate="c"))
 
 
-@pytest.mark.parametrize("name", ["https://box.example", "box.example/", "a/b", "", "box example", "[::1", "box:x"])
+@pytest.mark.parametrize(
+    "name", ["https://box.example", "box.example/", "a/b", "", "box example", "[::1", "box:x"]
+)
 def test_what_is_no_name_of_a_host_is_refused_with_a_sentence(name):
     with pytest.raises(FrontendError, match="is no name of a host") as raised:
         check(Endpoint(names=("box.example", name)))
     assert "between https:// and the next slash" in raised.value.hint
 
 
-@pytest.mark.parametrize("name", ["box.example", "Box", "box.example:8421", "10.0.0.5", "[fd00::1]", "[fd00::1]:8421"])
+@pytest.mark.parametrize(
+    "name", ["box.example", "Box", "box.example:8421", "10.0.0.5", "[fd00::1]", "[fd00::1]:8421"]
+)
 def test_a_name_of_a_host_has_its_port_if_it_is_another_one(name):
     check(Endpoint(names=(name,)))
 

@@ -13,14 +13,34 @@ from shim.bridge.gateway.streams import Drawn, Frame, cursor_of, event
 from shim.core.bridge.frames import Cursor, frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
-INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m1", "cwd": "/repo", "tools": ["Bash"]}
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": SESSION,
+    "model": "m1",
+    "cwd": "/repo",
+    "tools": ["Bash"],
+}
 TEXT = {"type": "assistant", "message": {"content": [{"type": "text", "text": "I *remove* it."}]}}
 CALL = {
     "type": "assistant",
-    "message": {"content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm -r build"}}]},
+    "message": {
+        "content": [
+            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm -r build"}}
+        ]
+    },
 }
-DONE = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "gone"}]}}
-RESULT = {"type": "result", "subtype": "success", "result": "I *remove* it.", "total_cost_usd": 0.5, "usage": {}}
+DONE = {
+    "type": "user",
+    "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "gone"}]},
+}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "result": "I *remove* it.",
+    "total_cost_usd": 0.5,
+    "usage": {},
+}
 TURN = (PROMPT, INIT, TEXT, CALL, DONE, RESULT)
 
 
@@ -80,7 +100,12 @@ def test_the_steps_are_those_of_the_exported_page(web, host):
     assert [step["kind"] for step in steps] == ["prompt", "start", "text", "call", "result"]
     text, call = steps[2], steps[3]
     assert text["trees"] == [["p", "I ", ["em", "remove"], " it."]]
-    assert (call["name"], call["main"], call["outcome"], call["output"]) == ("Bash", "rm -r build", "ok", "gone")
+    assert (call["name"], call["main"], call["outcome"], call["output"]) == (
+        "Bash",
+        "rm -r build",
+        "ok",
+        "gone",
+    )
     (about,) = [one.json for one in told if one.kind == "about"]
     assert about == {"title": "clean up", "began": 1000, "left_out": 0}
     (totals,) = [one.json for one in told if one.kind == "totals"]
@@ -91,7 +116,10 @@ def test_the_steps_are_those_of_the_exported_page(web, host):
 
 def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
     """Who comes back with it has seen all of them."""
-    both = {"type": "assistant", "message": {"content": TEXT["message"]["content"] + CALL["message"]["content"]}}
+    both = {
+        "type": "assistant",
+        "message": {"content": TEXT["message"]["content"] + CALL["message"]["content"]},
+    }
     say(web, host, both, INIT)
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         past = [(one.json["kind"], one.id) for one in until(stream, "synced") if one.kind == "step"]
@@ -131,7 +159,17 @@ def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
 def test_a_changed_mode_is_told_with_the_steps(web, host):
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
-        say(web, host, {"type": "system", "subtype": "status", "status": None, "permissionMode": "acceptEdits"}, RESULT)
+        say(
+            web,
+            host,
+            {
+                "type": "system",
+                "subtype": "status",
+                "status": None,
+                "permissionMode": "acceptEdits",
+            },
+            RESULT,
+        )
         assert next(stream).json == {"mode": "acceptEdits"}
 
 
@@ -139,7 +177,11 @@ def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, ho
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         web.call(host.part, type="content_block_start", content_block={"type": "text", "text": ""})
-        web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": "I *rem\x1b"})
+        web.call(
+            host.part,
+            type="content_block_delta",
+            delta={"type": "text_delta", "text": "I *rem\x1b"},
+        )
         say(web, host, TEXT)
         told = until(stream, "step")
     assert [one.kind for one in told] == ["live", "live", "step"]
@@ -151,11 +193,17 @@ def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         for line in TURN:
-            web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": "some"})
+            web.call(
+                host.part, type="content_block_delta", delta={"type": "text_delta", "text": "some"}
+            )
             say(web, host, line)
-        watched = {one.json["number"]: one.json for one in until(stream, "totals") if one.kind == "step"}
+        watched = {
+            one.json["number"]: one.json for one in until(stream, "totals") if one.kind == "step"
+        }
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
-        late = {one.json["number"]: one.json for one in until(stream, "synced") if one.kind == "step"}
+        late = {
+            one.json["number"]: one.json for one in until(stream, "synced") if one.kind == "step"
+        }
     assert watched == late
 
 
@@ -164,7 +212,11 @@ def test_of_a_long_past_the_last_steps_are_told(web, host):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.stream(f"/sessions/{SESSION}/steps?last=3") as stream:
         told = until(stream, "synced")
-    assert [one.json["text"] for one in told if one.kind == "step"] == ["number 47", "number 48", "number 49"]
+    assert [one.json["text"] for one in told if one.kind == "step"] == [
+        "number 47",
+        "number 48",
+        "number 49",
+    ]
     assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
     assert web.get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
 
@@ -190,7 +242,11 @@ def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
         told = until(stream, "synced")
-    assert [one.kind for one in told if one.kind in ("gap", "about", "step")] == ["gap", "about", *3 * ["step"]]
+    assert [one.kind for one in told if one.kind in ("gap", "about", "step")] == [
+        "gap",
+        "about",
+        *3 * ["step"],
+    ]
     assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
     with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-47") as stream:
         assert [one.json["text"] for one in until(stream, "synced") if one.kind == "step"] == [
@@ -202,9 +258,16 @@ def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
 
 def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
     lines = [(number, json.dumps(line).encode()) for number, line in enumerate(TURN, 1)]
-    frames = [Frame("line", {"number": number, "generation": 1, "at": number, "raw": raw}) for number, raw in lines]
+    frames = [
+        Frame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
+        for number, raw in lines
+    ]
     drawn = Drawn(Cursor(1, 4), 500)
-    said = [Frame("gap", {"from": 1, "to": 2, "reason": "lost"}), *frames[2:], Frame("synced", {"number": 6})]
+    said = [
+        Frame("gap", {"from": 1, "to": 2, "reason": "lost"}),
+        *frames[2:],
+        Frame("synced", {"number": 6}),
+    ]
     told = b"".join(each for one in said for each in drawn.tell(one))
     assert told.startswith(b"event: gap\n") and told.count(b"event: step\n") == 3
 
@@ -217,12 +280,18 @@ def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
 
 
 def test_a_question_is_told_with_all_that_decides_it(web, host):
-    web.call(host.ask, input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000})
+    web.call(
+        host.ask, input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000}
+    )
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         told = until(stream, "question")[-1].json
     assert (told["kind"], told["tool"], told["question"]) == ("permission", "Bash", "q1")
     fields = dict(told["fields"])
-    assert "\u202e" not in fields["command"] and "-r /" in fields["command"] and told["main"] == fields["command"]
+    assert (
+        "\u202e" not in fields["command"]
+        and "-r /" in fields["command"]
+        and told["main"] == fields["command"]
+    )
     assert '"x"' in fields["deep"] and len(fields["long"]) == 50_000
     assert told["always"] == ["Bash(rm \\u202e-r /)"]
 
@@ -236,7 +305,9 @@ def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host)
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
-@pytest.mark.parametrize("lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})])
+@pytest.mark.parametrize(
+    "lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})]
+)
 def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host, name, lines):
     """The id of `bye` is the end of the log, also if the last line has no step or there is no line."""
     say(web, host, *lines)
@@ -294,10 +365,15 @@ def _wait(web, condition):
         assert time.monotonic() < deadline
 
 
-@pytest.mark.parametrize("text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"]
+)
 def test_what_is_no_id_of_an_event_is_no_cursor(text):
     assert cursor_of(text) is None
 
 
 def test_a_line_break_never_ends_an_event():
-    assert event("line", b'{"a":\r\n1,\r"b":\n2}') == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'
+    assert (
+        event("line", b'{"a":\r\n1,\r"b":\n2}')
+        == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'
+    )

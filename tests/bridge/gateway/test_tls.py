@@ -22,7 +22,9 @@ def certificate(tmp_path_factory):
 @pytest.fixture
 def secure(host, tokens, certificate):
     running = Web(
-        StandIns(host), tokens, Endpoint(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1])
+        StandIns(host),
+        tokens,
+        Endpoint(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1]),
     )
     yield running
     running.close()
@@ -41,12 +43,22 @@ def ask(web, certificate, method, path, body=None, **headers):
 
 
 def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certificate):
-    status, headers, said = ask(secure, certificate, "POST", "/login", {"token": secure.tokens.current().drive})
+    status, headers, said = ask(
+        secure, certificate, "POST", "/login", {"token": secure.tokens.current().drive}
+    )
     cookie = headers["set-cookie"]
-    assert status == 200 and cookie.startswith("__Host-shim-") and "; Secure" in cookie and "Domain" not in cookie
+    assert (
+        status == 200
+        and cookie.startswith("__Host-shim-")
+        and "; Secure" in cookie
+        and "Domain" not in cookie
+    )
     page = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": json.loads(said)["proof"]}
     assert ask(secure, certificate, "GET", "/sessions", None, **page)[0] == 200
-    for origin, expected in ((f"https://{NAME}:{secure.port}", 200), (f"http://{NAME}:{secure.port}", 403)):
+    for origin, expected in (
+        (f"https://{NAME}:{secure.port}", 200),
+        (f"http://{NAME}:{secure.port}", 403),
+    ):
         body = {"text": "hi"}
         path = f"/sessions/{SESSION}/messages"
         assert ask(secure, certificate, "POST", path, body, **page, Origin=origin)[0] == expected
@@ -63,7 +75,9 @@ def test_without_tls_nothing_is_said_there(secure):
 
 def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatch):
     monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.05)
-    web = Web(StandIns(host), tokens, Endpoint(port=0, certificate=certificate[0], key=certificate[1]))
+    web = Web(
+        StandIns(host), tokens, Endpoint(port=0, certificate=certificate[0], key=certificate[1])
+    )
     try:
         with web.connect() as link, pytest.raises((ConnectionError, EOFError)):
             if not link.recv(1):
@@ -82,11 +96,19 @@ def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens)
             (NAME, "https://evil.example", 403),
             ("evil.example", "https://evil.example", 403),
         ):
-            given = {**web.headers(), "Host": name, "Origin": origin, "X-Forwarded-Host": "evil.example"}
+            given = {
+                **web.headers(),
+                "Host": name,
+                "Origin": origin,
+                "X-Forwarded-Host": "evil.example",
+            }
             assert web.get("/sessions", role=None, headers=given).status == status, (name, origin)
-        entered = web.post("/login", {"token": tokens.current().drive}, role=None, headers={"Host": NAME})
+        entered = web.post(
+            "/login", {"token": tokens.current().drive}, role=None, headers={"Host": NAME}
+        )
         assert (
-            entered.headers["set-cookie"].startswith("__Host-shim-443=") and "Secure" in entered.headers["set-cookie"]
+            entered.headers["set-cookie"].startswith("__Host-shim-443=")
+            and "Secure" in entered.headers["set-cookie"]
         )
     finally:
         web.close()

@@ -34,7 +34,11 @@ def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_pat
     elsewhere = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
     new = elsewhere.replace("drive")
     assert tokens.current() == new and new.watch == old.watch
-    assert new.role(old.drive) is None and new.role(new.drive) == "drive" and new.role(old.watch) == "watch"
+    assert (
+        new.role(old.drive) is None
+        and new.role(new.drive) == "drive"
+        and new.role(old.watch) == "watch"
+    )
     assert new.role_of_page(*page(old, "drive"), "here:1") is None
     assert new.role_of_page(*page(old, "watch"), "here:1") == "watch"
 
@@ -49,7 +53,13 @@ def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
 
 def test_a_cookie_alone_opens_nothing(tokens):
     found = tokens.current()
-    for proof in ("", "x", found.proof("watch", "here:1"), found.cookie("drive", "here:1"), found.drive):
+    for proof in (
+        "",
+        "x",
+        found.proof("watch", "here:1"),
+        found.cookie("drive", "here:1"),
+        found.drive,
+    ):
         assert found.role_of_page(found.cookie("drive", "here:1"), proof, "here:1") is None
 
 
@@ -67,15 +77,21 @@ def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_co
 
 @pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
 def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
-    assert tokens.current().role(given) is None and tokens.current().role_of_page(given, given, "here:1") is None
     assert (
-        tokens.current().role_of_way_in(given, 0) is None and tokens.current().role_of_way_in(f"{given}.x", 0) is None
+        tokens.current().role(given) is None
+        and tokens.current().role_of_page(given, given, "here:1") is None
+    )
+    assert (
+        tokens.current().role_of_way_in(given, 0) is None
+        and tokens.current().role_of_way_in(f"{given}.x", 0) is None
     )
 
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared = []
-    monkeypatch.setattr(module.hmac, "compare_digest", lambda one, other: compared.append((one, other)))
+    monkeypatch.setattr(
+        module.hmac, "compare_digest", lambda one, other: compared.append((one, other))
+    )
     assert Tokens("d" * 43, "w" * 43).role("d" * 43) is None
     assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
 

@@ -14,7 +14,8 @@ from shim.conversation.decide import Start
 
 @pytest.fixture
 def life_here(inside, hosts, monkeypatch) -> Iterator[Life]:
-    """The life of a session in this process, without its conversation. It looks at the time often, and is idle soon.
+    """The life of a session in this process, without its conversation. It looks at the time often,
+    and is idle soon.
 
     The session was begun with the prompt "go". `async with life_here.serving()` opens its socket.
     """
@@ -26,7 +27,8 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[Life]:
 
     monkeypatch.setattr(start, "_spawn", keep)
     monkeypatch.setattr(life, "TICK_SECONDS", life.SHORTEST_SECONDS)
-    monkeypatch.setattr(life, "preload", lambda *_: None)  # it would change the process of the tests
+    # it would change the process of the tests
+    monkeypatch.setattr(life, "preload", lambda *_: None)
     inside.settings("bridge_idle = 0.01\n")
     one = hosts.start("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")

@@ -1,4 +1,6 @@
-"""One life of a session with a real host and stand-ins for vendors: questions, signals, its idle end, a real claude."""
+"""One life of a session with a real host and stand-ins for vendors: questions, signals, its idle
+end, a real claude.
+"""
 
 import json
 import os
@@ -20,7 +22,16 @@ from shim.bridge.start import respawn
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
-from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asking_steps, asks, calls, returns
+from tests.conversation.test_two_way import (
+    HELLO,
+    INIT,
+    TURN,
+    asking_child,
+    asking_steps,
+    asks,
+    calls,
+    returns,
+)
 
 ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -38,7 +49,8 @@ def talking(box, hosts):
     return begin
 
 
-# A host looks at the time twice in a twentieth of `permission_timeout`: every 25 ms, and not every second.
+# A host looks at the time twice in a twentieth of `permission_timeout`: every 25 ms, and not every
+# second.
 OFTEN = "permission_timeout = 0.5\n"
 LOOKS_SECONDS = 0.5  # twenty of its looks
 
@@ -52,16 +64,31 @@ def settings(hosts, text):
 
 def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
     one = talking(asking_child(box, returns("done")))
-    with hosts.link(one, client="first") as first, hosts.link(one, client="second", role="watch") as watcher:
+    with (
+        hosts.link(one, client="first") as first,
+        hosts.link(one, client="second", role="watch") as watcher,
+    ):
         question = until(first, "question")
-        assert question["request"]["tool_name"] == "Bash" and question["request"]["input"]["command"] == "touch x"
+        assert (
+            question["request"]["tool_name"] == "Bash"
+            and question["request"]["input"]["command"] == "touch x"
+        )
         now = hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
         assert (now.facts["state"], now.facts["waitingFor"]) == ("blocked", "permission prompt")
-        first.say({"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW})
+        first.say(
+            {"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW}
+        )
         settled = until(watcher, "settled")
-        assert (settled["question"], settled["by"], settled["how"]) == (question["question"], "first", "allow")
+        assert (settled["question"], settled["by"], settled["how"]) == (
+            question["question"],
+            "first",
+            "allow",
+        )
         assert until_result(first)[-1]["result"] == "After."
-    assert '"behavior": "allow"' in box.record()["stdin"] or '"behavior":"allow"' in box.record()["stdin"]
+    assert (
+        '"behavior": "allow"' in box.record()["stdin"]
+        or '"behavior":"allow"' in box.record()["stdin"]
+    )
     hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", "idle"))
 
 
@@ -154,7 +181,8 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
     with hosts.link(one) as link:
         gate.open()
         until_result(link)
-        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]  # a client is connected
+        # a client is connected
+        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]
     now = hosts.ended(one)
     assert now.facts["state"] == "done"
 
@@ -163,7 +191,9 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
     """Its agent may take seconds to go: a message would be lost in them."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
-    now = hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", None))
+    now = hosts.wait_until(
+        one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", None)
+    )
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
     assert now.alive and gone.value.reason == life.IDLE
@@ -173,7 +203,12 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
 async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
     looks, look = [], life_here._facts.again
     life_here._facts.again = lambda: (looks.append(1), look())
-    question = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}, "tool_use_id": "call_1"}
+    question = {
+        "subtype": "can_use_tool",
+        "tool_name": "Bash",
+        "input": {},
+        "tool_use_id": "call_1",
+    }
 
     def say(**line):
         assert life_here.runner.said(ndjson(line).encode()) == ""
@@ -193,7 +228,9 @@ async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
-    child = box.fake(["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"])
+    child = box.fake(
+        ["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"]
+    )
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
     one = hosts.start("go")
     with hosts.link(one) as link:
@@ -203,7 +240,9 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
         assert link.welcome["vendor"] == "claude"
 
 
-@pytest.mark.parametrize(("flags", "mode"), [((), "acceptEdits"), (("--permission-mode", "dontAsk"), "dontAsk")])
+@pytest.mark.parametrize(
+    ("flags", "mode"), [((), "acceptEdits"), (("--permission-mode", "dontAsk"), "dontAsk")]
+)
 def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mode):
     """Before its first turn it says none, and a frontend that forbids more is to be told so."""
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.fake(["hear", "never"]))
@@ -216,7 +255,12 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
 
 @pytest.mark.parametrize(("vendor", "again"), [("claude", True), ("qwen", False)])
 def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
-    child = box.fake(*([] if again else [HELLO]), ["hear", "go"], ["out", PASSED] if again else TURN, ["hear", "never"])
+    child = box.fake(
+        *([] if again else [HELLO]),
+        ["hear", "go"],
+        ["out", PASSED] if again else TURN,
+        ["hear", "never"],
+    )
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
     settings(hosts, OFTEN)
     one = hosts.start("go")
@@ -265,7 +309,9 @@ def test_nothing_of_a_client_that_has_gone_is_left(hosts):
     one = hosts.start()
     with hosts.link(one) as link:
         until(link, "synced")
-    gone = hosts.wait_until(one, lambda now: now.facts["pid"] is not None and now.facts["driver"] is None)
+    gone = hosts.wait_until(
+        one, lambda now: now.facts["pid"] is not None and now.facts["driver"] is None
+    )
     descriptors = f"/proc/{gone.facts['pid']}/fd"
     before = len(os.listdir(descriptors))
     for _ in range(30):
@@ -290,7 +336,9 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
 def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
     gate = box.gate()
     one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
-    hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("working", "busy"))
+    hosts.wait_until(
+        one, lambda now: (now.facts["state"], now.facts["status"]) == ("working", "busy")
+    )
     gate.open()
     now = hosts.wait_until(one, lambda now: now.facts["state"] == "done")
     assert now.facts["status"] == "idle" and now.facts["detail"] == "Hello."
@@ -313,7 +361,9 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
 
 
 def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
-    """The host's timeout is the earlier one, although the host checks other things only once a second."""
+    """The host's timeout is the earlier one, although the host checks other things only once a
+    second.
+    """
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
     one = talking(box.fake(hello, go, ["wait", gate.path], *rest))
@@ -321,7 +371,11 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
         gate.open()
         question = until(link, "question")
         settled = until(link, "settled")
-        assert (settled["question"], settled["by"], settled["how"]) == (question["question"], None, "timeout")
+        assert (settled["question"], settled["by"], settled["how"]) == (
+            question["question"],
+            None,
+            "timeout",
+        )
         until_result(link)
     assert '"deny"' in box.record()["stdin"]
 
@@ -360,11 +414,14 @@ AT = "--resume-session-at=0123abcd-0000-4000-8000-000000000003"
 def lives_of_a_real_claude(box, hosts, *, says, **wanted):
     """The arguments of two lives of a session, of which the first says a turn, or nothing."""
     told, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
-    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.fake(told, ["hear", "go"], *turn, ["hear", "never"]))
+    hosts.environment.update(
+        SHIM_VENDOR="claude", SHIM_BIN=box.fake(told, ["hear", "go"], *turn, ["hear", "never"])
+    )
     one, found = hosts.start("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
     for _ in range(2):
         with hosts.link(one) as link:
-            hosts.wait_until(one, lambda now: box.recording.exists())  # a result said again may be a former life's
+            # a result said again may be a former life's
+            hosts.wait_until(one, lambda now: box.recording.exists())
             if says:
                 until_result(link)
             link.say({"kind": "end", "id": "e"})
@@ -372,7 +429,11 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
         ended = hosts.ended(one)
         found.append(box.record()["arguments"])
         box.recording.unlink()
-        one = respawn(ended, hosts.environment, {"role": "user", "content": "go"}) if len(found) == 1 else one
+        one = (
+            respawn(ended, hosts.environment, {"role": "user", "content": "go"})
+            if len(found) == 1
+            else one
+        )
     return found
 
 
@@ -384,7 +445,11 @@ def test_a_copy_begins_at_its_message_once_and_goes_on_from_its_own_end(box, hos
 
 def test_a_copy_that_has_said_nothing_is_made_again_from_the_same_message(box, hosts):
     for arguments in lives_of_a_real_claude(box, hosts, says=False, forked=ORIGINAL):
-        assert f"--resume={ORIGINAL}" in arguments and "--fork-session" in arguments and AT in arguments
+        assert (
+            f"--resume={ORIGINAL}" in arguments
+            and "--fork-session" in arguments
+            and AT in arguments
+        )
 
 
 def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts):
@@ -407,7 +472,9 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     assert os.stat(file).st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings_there(tmp_path, monkeypatch):
+def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings_there(
+    tmp_path, monkeypatch
+):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

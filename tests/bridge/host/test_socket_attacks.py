@@ -1,4 +1,6 @@
-"""What another user's process, or a client that means harm, can do at the socket of a session: nothing."""
+"""What another user's process, or a client that means harm, can do at the socket of a session:
+nothing.
+"""
 
 import os
 import socket
@@ -83,7 +85,9 @@ def test_a_process_of_another_user_is_not_heard(hosts):
     try:
         os.chmod(os.path.join(one.folder, sockets.NAME), 0o666)
         said = as_nobody(talk)
-        assert said == b"heard: " or said.startswith((b"BrokenPipeError", b"ConnectionResetError")), said
+        assert said == b"heard: " or said.startswith(
+            (b"BrokenPipeError", b"ConnectionResetError")
+        ), said
     finally:
         for path, mode in opened:
             os.chmod(path, mode & 0o7777)
@@ -124,7 +128,8 @@ def test_only_so_many_may_come_in(hosts):
 
 
 def _let_in(one):
-    with raw(one) as link, suppress(BrokenPipeError):  # where it is full it may have closed before we say a word
+    # where it is full it may have closed before we say a word
+    with raw(one) as link, suppress(BrokenPipeError):
         link.sendall(HELLO)
         return b"welcome" in link.recv(100)
     return False
@@ -140,7 +145,8 @@ def test_ten_thousand_connections_leave_nothing(hosts):
 
         def flood():
             for _ in range(2500 if sweeps.full else 100):
-                with raw(one) as link, suppress(ConnectionError):  # where it is full it may have closed already
+                # where it is full it may have closed already
+                with raw(one) as link, suppress(ConnectionError):
                     link.send(b"{")
 
         threads = [threading.Thread(target=flood) for _ in range(4)]
@@ -214,11 +220,16 @@ async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, 
         hear(client, line)
 
     monkeypatch.setattr(hub, "heard", fail)
-    async with life_here.serving(), await connect(os.path.basename(life_here._folder), hosts.environment) as stays:
+    async with (
+        life_here.serving(),
+        await connect(os.path.basename(life_here._folder), hosts.environment) as stays,
+    ):
         with raw_at(life_here._folder) as link:
             link.sendall(HELLO + b'{"kind":"fail"}\n')
             assert b"please report this" in await anyio.to_thread.run_sync(heard, link)
-        await stays.send({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        await stays.send(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
+        )
         with anyio.fail_after(PATIENCE):
             while (await anext(stays))["kind"] != "accepted":
                 pass

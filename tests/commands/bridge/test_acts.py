@@ -52,15 +52,25 @@ def listed(desk, *words):
 def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
     (one,) = listed(desk)
     assert (one["id"], one["session"], one["vendor"]) == (asking.id, asking.session, "qwen")
-    assert (one["state"], one["status"], one["waitingFor"]) == ("blocked", "waiting", "permission prompt")
+    assert (one["state"], one["status"], one["waitingFor"]) == (
+        "blocked",
+        "waiting",
+        "permission prompt",
+    )
     (question,) = one["questions"]
     assert question["request"]["tool_name"] == "Bash"
     assert question["request"]["input"] == {"command": "touch x"}
     (agent,) = json.loads(desk.claude("agents", "--json").stdout)
-    assert (agent["status"], agent["waitingFor"], agent["state"]) == ("waiting", "permission prompt", "blocked")
+    assert (agent["status"], agent["waitingFor"], agent["state"]) == (
+        "waiting",
+        "permission prompt",
+        "blocked",
+    )
     table = desk.shim("bridge", "list").stdout.decode()
     assert asking.id in table and "asker" in table and "approve" in table
-    assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), "the table cuts a long one"
+    assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
+        "the table cuts a long one"
+    )
 
 
 def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
@@ -89,7 +99,12 @@ def test_a_denial_says_why(desk, asking):
 
 
 def test_another_input_runs_instead_of_the_asked_one(desk, asking):
-    assert desk.shim("bridge", "answer", asking.id, "allow", "--input", '{"command": "touch y"}').status == 0
+    assert (
+        desk.shim(
+            "bridge", "answer", asking.id, "allow", "--input", '{"command": "touch y"}'
+        ).status
+        == 0
+    )
     with desk.link(asking) as link:
         until_result(link)
     assert "touch y" in json.dumps(told(desk))
@@ -99,9 +114,14 @@ def test_always_asks_no_more_about_such_calls(desk, asking):
     with desk.link(asking, role="watch") as watcher:
         assert desk.shim("bridge", "answer", asking.id, "allow", "--always").status == 0
         until(watcher, "settled")
-    log = next((desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()).read_text()
+    log = next(
+        (desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()
+    ).read_text()
     log = log.replace("\\", "")  # a line of it is a text in JSON
-    assert '"updatedPermissions":[{"type":"addRules","rules":[{"toolName":"Bash","ruleContent":"touch x"}]' in log
+    assert (
+        '"updatedPermissions":[{"type":"addRules","rules":[{"toolName":"Bash","ruleContent":"touch x"}]'
+        in log
+    )
 
 
 def test_who_comes_too_late_is_told_who_was_first(desk, asking):
@@ -109,7 +129,11 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
     done = []
     both = [
-        threading.Thread(target=lambda how=how: done.append(desk.shim("bridge", "answer", asking.id, question, how)))
+        threading.Thread(
+            target=lambda how=how: done.append(
+                desk.shim("bridge", "answer", asking.id, question, how)
+            )
+        )
         for how in ("allow", "deny")
     ]
     for thread in both:
@@ -136,7 +160,10 @@ def test_who_comes_much_later_is_told_so_too(desk, asking):
     (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
     assert desk.shim("bridge", "answer", asking.id, question, "allow").status == 0
     late = desk.shim("bridge", "answer", asking.id, question, "allow")
-    assert late.status == 1 and "the question was settled already: allow, by shim bridge answer" in late.stderr
+    assert (
+        late.status == 1
+        and "the question was settled already: allow, by shim bridge answer" in late.stderr
+    )
 
 
 def test_an_answer_without_a_question_names_the_client_that_was_first(desk, asking):
@@ -171,7 +198,9 @@ def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
 def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
     done = desk.shim("bridge", *words)
     assert done.status == 2
-    assert all(f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--"))
+    assert all(
+        f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--")
+    )
 
 
 @pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
@@ -184,7 +213,10 @@ def test_what_is_said_is_the_next_message(desk, asking):
     assert desk.shim("bridge", "answer", asking.id, "allow").status == 0
     with desk.link(asking, role="watch") as watcher:
         until_result(watcher)
-        assert desk.shim("bridge", "say", asking.id, "and more").stdout.decode() == f"said to {asking.id}\n"
+        assert (
+            desk.shim("bridge", "say", asking.id, "and more").stdout.decode()
+            == f"said to {asking.id}\n"
+        )
         assert until_result(watcher)[-1]["result"] == "More."
 
 
@@ -202,7 +234,11 @@ def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
     one = desk.start()
     with desk.link(one, client="somebody") as driver:
         refused = desk.shim("bridge", "say", one.id, "hi")
-        assert refused.status == 1 and "(somebody drives it)" in refused.stderr and "--take" in refused.stderr
+        assert (
+            refused.status == 1
+            and "(somebody drives it)" in refused.stderr
+            and "--take" in refused.stderr
+        )
         assert desk.shim("bridge", "say", one.id, "hi", "--take").status == 0
         assert until(driver, "driver")["client"] != "somebody"
 
@@ -215,7 +251,9 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     assert listed(desk) == [] and [each["alive"] for each in listed(desk, "--all")] == [False]
     assert desk.shim("bridge", "say", one.id, "again").stdout.decode() == f"woke {one.id}\n"
     with desk.link(one, after=None) as link:
-        said = [line for line in until_result(link) + until_result(link) if line["type"] == "result"]
+        said = [
+            line for line in until_result(link) + until_result(link) if line["type"] == "result"
+        ]
     assert [line["result"] for line in said] == ["Hello.", "Hello."]
     assert desk.now(one).facts["generation"] == 2
 
@@ -230,7 +268,10 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
     refused = desk.shim("bridge", "say", one.id, "again")
     assert (refused.status, refused.stdout) == (1, b"")
-    assert f"session {one.id} could not be woken" in refused.stderr and "/nowhere/qwen" in refused.stderr
+    assert (
+        f"session {one.id} could not be woken" in refused.stderr
+        and "/nowhere/qwen" in refused.stderr
+    )
     folder.rmdir()
     refused = desk.shim("bridge", "say", one.id, "again")
     assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
@@ -242,12 +283,16 @@ def test_an_empty_list_says_how_to_begin(desk):
 
 
 def test_a_session_without_its_start_is_resumed_by_another_command(desk):
-    """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can resume it."""
+    """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can
+    resume it.
+    """
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
     desk.claude("stop", one.id)
-    assert f"`claude attach {one.id}` goes on" in desk.shim("bridge", "watch", one.id).stdout.decode()
+    assert (
+        f"`claude attach {one.id}` goes on" in desk.shim("bridge", "watch", one.id).stdout.decode()
+    )
     os.unlink(os.path.join(one.folder, "start.json"))
     done = desk.shim("bridge", "watch", one.id)
     assert "Hello." in done.stdout.decode()

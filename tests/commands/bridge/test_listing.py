@@ -33,14 +33,23 @@ def test_a_terminal_has_room_for_what_a_session_waits_for(rows):
 
 def test_a_list_says_words_without_their_markdown():
     shown = listing.drawn([ONE])
-    assert "approve Bash: make test of src/**/*.py and docs/**/*.md" in shown and FACTS["name"] in shown
+    assert (
+        "approve Bash: make test of src/**/*.py and docs/**/*.md" in shown
+        and FACTS["name"] in shown
+    )
 
 
 def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
     shown = rows(40)
-    assert all(len(row) <= 40 for row in shown) and "WAITS FOR" in shown[0] and "VENDOR" not in shown[0]
+    assert (
+        all(len(row) <= 40 for row in shown)
+        and "WAITS FOR" in shown[0]
+        and "VENDOR" not in shown[0]
+    )
     assert "approve" in shown[1] and "VENDOR" in rows(60)[0]
 
 
 def test_where_a_folder_has_no_session_it_is_named():
-    assert listing.none(everything=False, below="/repo").startswith("no session runs in the background in /repo: ")
+    assert listing.none(everything=False, below="/repo").startswith(
+        "no session runs in the background in /repo: "
+    )

@@ -32,7 +32,9 @@ for words in (["bridge", "token"], ["bridge", "--help"], ["vendors"]):
     assert not found, (words, found)
 """
 
-needs_web = pytest.mark.skipif(importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]")
+needs_web = pytest.mark.skipif(
+    importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]"
+)
 
 
 def served(environment, cwd, *words):
@@ -71,7 +73,9 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
 def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
     cert, key = certified("localhost", tmp_path)
     token = box.shim("bridge", "token").stdout.decode().strip()
-    with served(box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key) as process:
+    with served(
+        box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key
+    ) as process:
         try:
             address = process.stdout.readline().decode().strip()
             assert re.fullmatch(r"https://localhost:\d+/", address)
@@ -120,13 +124,18 @@ def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
                 said = file.read()
             assert token.encode() not in said and way_in.encode() not in said
         body = json.dumps({"token": way_in}).encode()
-        request = urllib.request.Request(f"{address}login", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{address}login", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert json.load(answer)["role"] == "drive"
 
 
 def test_a_token_is_shown_and_replaced(box):
-    shown = [box.shim("bridge", "token", *words).stdout for words in ((), (), ("--watch",), ("--new",), ())]
+    shown = [
+        box.shim("bridge", "token", *words).stdout
+        for words in ((), (), ("--watch",), ("--new",), ())
+    ]
     assert shown[0] == shown[1] != shown[2] and shown[3] == shown[4] != shown[0]
     assert box.shim("bridge", "token", "--watch").stdout == shown[2]
 
@@ -143,7 +152,12 @@ def test_a_token_is_shown_and_replaced(box):
 @needs_web
 def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, words, said):
     done = box.shim("bridge", "serve", *words)
-    assert done.status == 1 and said in done.stderr and "hint: " in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.status == 1
+        and said in done.stderr
+        and "hint: " in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_without_the_extra_it_says_how_to_install_it(shim, monkeypatch):

@@ -45,7 +45,7 @@ def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
     assert "Usage" in said.decode() + complaint and "Traceback" not in complaint
 
 
-# -- verify -----------------------------------------------------------------------------------------------------
+# -- verify ----------------------------------------------------------------------------------------
 
 
 def test_an_intact_cast_is_called_so(shim, folder):
@@ -97,7 +97,7 @@ def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(box, folder):
     assert b"pipe.cast" not in box.shim("cast", "verify", str(folder)).stdout
 
 
-# -- redact -----------------------------------------------------------------------------------------------------
+# -- redact ----------------------------------------------------------------------------------------
 
 SECRET = fake_secrets.BARE["github-token"][0]
 OWN = "ACME-123456"
@@ -105,7 +105,10 @@ OWN = "ACME-123456"
 
 def secret_cast(**header) -> bytes:
     """A cast with a known secret and one of a person's own in every place, and split over lines."""
-    say = [json.dumps({"type": "text", "text": text}).encode() + b"\n" for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")]
+    say = [
+        json.dumps({"type": "text", "text": text}).encode() + b"\n"
+        for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")
+    ]
     return cast_of(
         [
             (0.0, "i", f"my {OWN}\n".encode()),
@@ -145,16 +148,25 @@ def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
     _, records = read_cast(clean)
     assert OWN[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
     assert OWN.encode() not in stream_of(records, "e"), "also in base64"
-    assert said.decode().startswith(f"{output}: ") and "github-token" in said.decode() and "pattern" in said.decode()
+    assert (
+        said.decode().startswith(f"{output}: ")
+        and "github-token" in said.decode()
+        and "pattern" in said.decode()
+    )
 
 
 @pytest.mark.parametrize("kind", fake_secrets.BARE)
 def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, inside, kind):
     path = inside.path / "run.cast"
-    said = "".join(json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]).encode()
+    said = "".join(
+        json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]
+    ).encode()
     plain = "".join(f"plain {secret} text\n" for secret in fake_secrets.BARE[kind]).encode()
     child = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}
-    moments = [(0.0, "s", child), *((0.1, letter, data) for letter in "iIoOe" for data in (said, plain))]
+    moments = [
+        (0.0, "s", child),
+        *((0.1, letter, data) for letter in "iIoOe" for data in (said, plain)),
+    ]
     path.write_bytes(cast_of(moments))
     status, told, _ = shim("cast", "redact", str(path), "--in-place", "--json")
     assert status == 0 and json.loads(told)["counts"][kind] >= 10
@@ -173,7 +185,9 @@ def test_the_new_cast_is_a_cast(shim, secrets):
     reader, records = read_cast(output.read_bytes())
     assert reader.header.swept and reader.header.redact == "casts"
     _, before = read_cast(secrets.read_bytes())
-    assert [(record.at, record.letter) for record in records] == [(record.at, record.letter) for record in before]
+    assert [(record.at, record.letter) for record in records] == [
+        (record.at, record.letter) for record in before
+    ]
     assert output.stat().st_mode & 0o777 == 0o600
 
 
@@ -188,13 +202,18 @@ def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
     assert status == 0 and counts["github-token"] >= 2
     assert SECRET.encode() not in secrets.read_bytes() and OWN.encode() in secrets.read_bytes()
     assert secrets.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(secrets.parent).count("run.cast") == 1 and not list(secrets.parent.glob("*.tmp"))
+    assert os.listdir(secrets.parent).count("run.cast") == 1 and not list(
+        secrets.parent.glob("*.tmp")
+    )
 
 
 def test_what_has_no_secret_says_so_and_stays_the_same(shim, inside):
     path, output = inside.path / "run.cast", inside.path / "clean.cast"
     path.write_bytes(cast_of([(0.0, "i", b"hello\n")], redact="casts"))
-    assert shim("cast", "redact", str(path), "-o", str(output))[1] == f"{output}: nothing was found\n".encode()
+    assert (
+        shim("cast", "redact", str(path), "-o", str(output))[1]
+        == f"{output}: nothing was found\n".encode()
+    )
     assert without_chain(output.read_bytes())[1:] == without_chain(path.read_bytes())[1:]
 
 
@@ -242,7 +261,9 @@ def test_a_cast_that_may_still_be_recorded_is_not_replaced(shim, secrets):
 
 def test_a_wrong_expression_writes_nothing(shim, secrets):
     output = secrets.with_name("clean.cast")
-    status, said, complaint = shim("cast", "redact", str(secrets), "--pattern", "(", "-o", str(output))
+    status, said, complaint = shim(
+        "cast", "redact", str(secrets), "--pattern", "(", "-o", str(output)
+    )
     assert (status, said) == (1, b"") and "no regular expression" in complaint
     assert not output.exists()
 
@@ -256,7 +277,7 @@ def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, sec
     assert secrets.read_bytes() == before and os.listdir(secrets.parent).count("run.cast") == 1
 
 
-# -- fixture ----------------------------------------------------------------------------------------------------
+# -- fixture ---------------------------------------------------------------------------------------
 
 
 def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
@@ -267,18 +288,27 @@ def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
     assert said.decode().splitlines()[0].startswith(f"wrote {to}/pi/own; ")
     assert "scenario and pins" in said.decode()
     assert sorted(os.listdir(to / "pi" / "own")) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
-    assert not any(SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir())
+    assert not any(
+        SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir()
+    )
     assert shim(*words)[0] == 1, "it is there already"
 
 
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
-    status, said, complaint = shim("cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures")))
+    status, said, complaint = shim(
+        "cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures"))
+    )
     assert (status, said) == (1, b"")
     assert "recorded with its secrets" in complaint and "--redact none" in complaint
-    assert shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0] == 2
+    assert (
+        shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0]
+        == 2
+    )
 
 
-@pytest.mark.parametrize("name", ["pi/1.5.2-bash", "acai/2026-04-http401", "cursor/handmade-err-auth"])
+@pytest.mark.parametrize(
+    "name", ["pi/1.5.2-bash", "acai/2026-04-http401", "cursor/handmade-err-auth"]
+)
 def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
     one = case(name)
@@ -286,10 +316,15 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     ended = ["leave", one.exit.code]
     fake = box.fake(["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended)
     record = ("--shim-record", str(path))
-    box.claude("-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none")
+    box.claude(
+        "-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none"
+    )
     assert box.shim("cast", "verify", str(path)).status == 0
     assert (
-        box.shim("cast", "fixture", str(path), "--to", str(box.path), "--name", "cut", "--redact", "none").status == 0
+        box.shim(
+            "cast", "fixture", str(path), "--to", str(box.path), "--name", "cut", "--redact", "none"
+        ).status
+        == 0
     )
     folder = box.path / one.vendor / "cut"
     assert (folder / "vendor.ndjson").read_bytes() == one.data
@@ -297,14 +332,16 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     assert (facts["exit"], facts["stderr"]) == (one.exit.code, one.stderr)
 
 
-# -- what a terminal obeys, and what rich takes for markup ---------------------------------------------------------
+# -- what a terminal obeys, and what rich takes for markup -----------------------------------------
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b[38;5;201m[red]evil[/red]\u202e\x9b31m"
 
 
 @pytest.fixture(params=["piped", "terminal"])
 def watched(request, box):
-    """Run `shim cast …` and give back its status and what a person sees of it, with our own colours taken out."""
+    """Run `shim cast …` and give back its status and what a person sees of it, with our own colours
+    taken out.
+    """
 
     def call(*arguments: str) -> tuple[int, str]:
         if request.param == "piped":
@@ -315,7 +352,9 @@ def watched(request, box):
             done = Done(status, b"", "")
         assert "\x1b[38;5;201m" not in said and "\x1b[2J" not in said
         said = re.sub("\x1b\\[[0-9;]*m", "", said).replace("\r\n", "\n")
-        assert "\n" in said and all(character.isprintable() or character == "\n" for character in said), ascii(said)
+        assert "\n" in said and all(
+            character.isprintable() or character == "\n" for character in said
+        ), ascii(said)
         return done.status, said
 
     return call
@@ -343,7 +382,13 @@ def on_terminal(box: Box, *arguments: str) -> tuple[int, str]:
 def hostile(box) -> str:
     """A cast that is hostile in everything that is quoted of it, and in its name."""
     path = box.path / "evil[bold]\x1b[38;5;201m\x9b2J.cast"
-    started = {"child": HOSTILE, "turn": HOSTILE, "argv": [HOSTILE], "cwd": HOSTILE, "vendor": HOSTILE}
+    started = {
+        "child": HOSTILE,
+        "turn": HOSTILE,
+        "argv": [HOSTILE],
+        "cwd": HOSTILE,
+        "vendor": HOSTILE,
+    }
     ended = {"child": HOSTILE, "code": HOSTILE, "signal": HOSTILE}
     moments = [
         (0.0, "s", started),
@@ -354,7 +399,9 @@ def hostile(box) -> str:
         (0.5, "x", ended),
         (0.6, "n", {"kind": HOSTILE}),
     ]
-    header = dict.fromkeys(("vendor", "vendor_version", "cwd", "redact", "started", "shim"), HOSTILE)
+    header = dict.fromkeys(
+        ("vendor", "vendor_version", "cwd", "redact", "started", "shim"), HOSTILE
+    )
     path.write_bytes(cast_of(moments, **header, argv=[HOSTILE]))
     return str(path)
 
@@ -382,7 +429,11 @@ def test_what_is_cut_obeys_nothing(watched, hostile, box):
     assert status == 1 and "2 of its children fit" in said and "evil[bold]\\x1b" in said
     path = box.path / "one.cast"
     child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
-    path.write_bytes(cast_of([(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"))
+    path.write_bytes(
+        cast_of(
+            [(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"
+        )
+    )
     status, said = watched("fixture", str(path), "--to", to, "--redact", "none")
     assert status == 0 and "to [red]\\x1b[38;5;201m/pi/one" in said
     facts = Path(to, "pi", "one", "case.toml").read_text(encoding="utf-8")
@@ -395,7 +446,7 @@ def test_nothing_for_people_is_imported_before_it_is_needed():
     assert "recording.folders" not in head and "cast.verify" not in head
 
 
-# -- who reads what is said --------------------------------------------------------------------------------------
+# -- who reads what is said ------------------------------------------------------------------------
 
 
 WRITING = (
@@ -416,7 +467,10 @@ def test_a_full_disk_is_a_sentence(words, tmp_path):
     (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with open("/dev/full", "wb") as full:
         done = run_shim([*words, str(tmp_path / "a.cast")], stdout=full)
-    assert (done.status, done.stderr) == (1, "the output cannot be written: No space left on device\n")
+    assert (done.status, done.stderr) == (
+        1,
+        "the output cannot be written: No space left on device\n",
+    )
 
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
@@ -432,7 +486,9 @@ def test_who_closed_stdout_wants_nothing_of_it(words, closed, tmp_path):
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_who_has_read_enough_gets_no_traceback(words, tmp_path):
     (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
-    with start_shim([*words, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with start_shim(
+        [*words, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -453,7 +509,10 @@ def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
     for path in ("pipe", "/dev/zero"):
         done = box.shim(*words, path, *added)
         assert done.status == (0 if words[-1] in ("list", "stats") else 1)
-        assert any(reason in done.stdout.decode() + done.stderr for reason in ("not a regular file", "unreadable"))
+        assert any(
+            reason in done.stdout.decode() + done.stderr
+            for reason in ("not a regular file", "unreadable")
+        )
 
 
 def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
@@ -461,7 +520,10 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
         (folder / f"{damaged}.cast").unlink()
     (folder / "loop.cast").symlink_to("loop.cast")
     done = box.shim("cast", "verify", str(folder))
-    assert (done.status, done.stderr) == (0, f"{folder}/loop.cast is left out: Too many levels of symbolic links\n")
+    assert (done.status, done.stderr) == (
+        0,
+        f"{folder}/loop.cast is left out: Too many levels of symbolic links\n",
+    )
     assert "intact" in done.stdout.decode() and "loop" not in done.stdout.decode()
     for words in (("cast", "list"), ("cast", "stats"), ("show",)):
         done = box.shim(*words, str(folder))
@@ -474,7 +536,11 @@ def test_a_recording_with_a_byte_order_mark_is_read(box, folder):
     path, copy = folder / "a.cast", folder / "copy"
     path.write_bytes(b"\xef\xbb\xbf" + INTACT)
     checked = box.shim("cast", "verify", str(path))
-    assert checked.status == 0 and b"intact" in checked.stdout and b"byte order mark" in checked.stdout
+    assert (
+        checked.status == 0 and b"intact" in checked.stdout and b"byte order mark" in checked.stdout
+    )
     assert box.shim("show", str(path)).status == 0
-    assert box.shim("cast", "redact", str(path), "-o", str(copy), "--text", "no such text").status == 0
+    assert (
+        box.shim("cast", "redact", str(path), "-o", str(copy), "--text", "no such text").status == 0
+    )
     assert copy.read_bytes().startswith(b'{"shimcast"')

@@ -1,4 +1,6 @@
-"""A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take as it is."""
+"""A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take
+as it is.
+"""
 
 import os
 import shutil
@@ -23,7 +25,13 @@ WHOLE = (fixture for fixture in fixture_cases() if "make" not in fixture.facts)
 
 
 def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:
-    return {"child": child, "turn": turn, "argv": ["/usr/local/bin/pi", "--mode", "json"], "cwd": "/home/user", **facts}
+    return {
+        "child": child,
+        "turn": turn,
+        "argv": ["/usr/local/bin/pi", "--mode", "json"],
+        "cwd": "/home/user",
+        **facts,
+    }
 
 
 def written(tmp_path: Path, data: bytes, name: str = "run.cast") -> str:
@@ -38,13 +46,26 @@ def facts_of(folder: str) -> dict[str, Any]:
 
 
 @over(WHOLE, quick=fewest)
-def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, tmp_path: Path) -> None:
+def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
+    case: Case, tmp_path: Path
+) -> None:
     place = tmp_path / "fixtures"
-    argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
+    argv = [
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        *["--include-partial-messages"] * case.partial,
+        "hi",
+    ]
     path = written(tmp_path, cast_of_case(case, argv=argv))
     made = cut_fixture(path, str(place), redact="none", name="again")
     (again,) = read_cases(place)
-    assert (again.name, str(again.folder), again.vendor) == (f"{case.vendor}/again", made.folder, case.vendor)
+    assert (again.name, str(again.folder), again.vendor) == (
+        f"{case.vendor}/again",
+        made.folder,
+        case.vendor,
+    )
     assert again.data == case.data
     assert (again.exit, again.stderr, again.partial) == (case.exit, case.stderr, case.partial)
     said, _ = translate_case(again)
@@ -60,8 +81,16 @@ def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> Non
     assert set(os.listdir("/dev/fd")) == before
 
 
-def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_person(tmp_path: Path) -> None:
-    moments = [(0.0, "s", start()), (0.1, "I", b"one\n"), (0.2, "I", b"two\n"), (0.3, "o", b"{}\n"), (0.4, "x", ENDED)]
+def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_person(
+    tmp_path: Path,
+) -> None:
+    moments = [
+        (0.0, "s", start()),
+        (0.1, "I", b"one\n"),
+        (0.2, "I", b"two\n"),
+        (0.3, "o", b"{}\n"),
+        (0.4, "x", ENDED),
+    ]
     path = written(tmp_path, cast_of(moments, vendor_version="0.87.1"))
     facts = facts_of(cut_fixture(path, str(tmp_path), redact="none").folder)
     assert facts == {
@@ -93,7 +122,11 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
     moments = []
     for child, turn in ((1, 1), (2, 2), (3, 2)):
         line = b'{"n":%d}\n' % child
-        moments += [(child, "s", start(child, turn)), (child, "o", line), (child, "x", {**ENDED, "child": child})]
+        moments += [
+            (child, "s", start(child, turn)),
+            (child, "o", line),
+            (child, "x", {**ENDED, "child": child}),
+        ]
     path = written(tmp_path, cast_of(moments))
 
     def cut(name: str, **which: int) -> bytes:
@@ -114,7 +147,10 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
 def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) -> None:
     path = written(tmp_path, cast_of([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")]))
     made = cut_fixture(path, str(tmp_path), redact="none")
-    assert b"late" not in (Path(made.folder) / "vendor.ndjson").read_bytes() and facts_of(made.folder)["stderr"] == ""
+    assert (
+        b"late" not in (Path(made.folder) / "vendor.ndjson").read_bytes()
+        and facts_of(made.folder)["stderr"] == ""
+    )
 
 
 @pytest.mark.parametrize("where", ["argv", "stdin", "stderr", "vendor_version"])
@@ -143,12 +179,18 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
     made = cut_fixture(path, str(tmp_path), redact="casts", name="without")
     assert dict(made.redacted) == {"github-token": 1}
     assert facts_of(made.folder)["gap"] == "1 secret was redacted: 1 github-token"
-    assert sorted(file.name for file in Path(made.folder).iterdir()) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
+    assert sorted(file.name for file in Path(made.folder).iterdir()) == [
+        "case.toml",
+        "claude.ndjson",
+        "vendor.ndjson",
+    ]
     assert not any(SECRET in file.read_text() for file in Path(made.folder).iterdir())
 
 
 @pytest.mark.parametrize("kind", ["casts", "all"])
-def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(tmp_path: Path, kind: str) -> None:
+def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(
+    tmp_path: Path, kind: str
+) -> None:
     made = cut_fixture(written(tmp_path, cast_of(ONE, redact=kind)), str(tmp_path))
     assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
 
@@ -184,7 +226,9 @@ def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
         cut_fixture(written(tmp_path, cast_of([])), str(tmp_path), redact="none")
 
 
-@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "-x", "a/b", ".", "..", "a\x1b[31m", "a:b"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "/tmp/evil", "-x", "a/b", ".", "..", "a\x1b[31m", "a:b"]
+)
 def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a case"):
         cut_fixture(written(tmp_path, cast_of(ONE)), str(tmp_path), redact="none", name=name)
@@ -193,19 +237,25 @@ def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
 def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a vendor"):
-        cut_fixture(written(tmp_path, cast_of(ONE, vendor=vendor)), str(tmp_path / "to"), redact="none")
+        cut_fixture(
+            written(tmp_path, cast_of(ONE, vendor=vendor)), str(tmp_path / "to"), redact="none"
+        )
     assert not (tmp_path / "to").exists()
 
 
 def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
-    made = cut_fixture(written(tmp_path, cast_of(ONE, vendor="novel")), str(tmp_path), redact="none")
+    made = cut_fixture(
+        written(tmp_path, cast_of(ONE, vendor="novel")), str(tmp_path), redact="none"
+    )
     assert not made.golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
         "case.toml",
         "vendor.ndjson",
     ]
 
 
-def test_what_could_not_be_finished_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_finished_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")
 
@@ -215,7 +265,9 @@ def test_what_could_not_be_finished_is_taken_away(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "pi").iterdir())
 
 
-@each("value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True])
+@each(
+    "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
+)
 def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:
     assert tomllib.loads(f"key = {toml(value)}\n") == {"key": value}
     assert toml(value).isprintable()

@@ -16,7 +16,8 @@ from tests.program.test_threats import ESCAPES, visible
 
 HEADS = ["when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file"]
 
-# What rich says itself; what ESCAPES has would be bold, dim or of a colour of the table by chance only.
+# What rich says itself; what ESCAPES has would be bold, dim or of a colour of the table by chance
+# only.
 COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
 
 
@@ -66,7 +67,17 @@ def test_a_session_is_a_row(shim, casts):
     status, said, _ = shim("cast", "list", folder)
     (line,) = rows_of(said)
     assert status == 0
-    words = ["2026-11-20 10:00", "pi", "mend it", "1", "2 (1 ✗)", "4.0 s", "$0.5000", "ok", "one.cast"]
+    words = [
+        "2026-11-20 10:00",
+        "pi",
+        "mend it",
+        "1",
+        "2 (1 ✗)",
+        "4.0 s",
+        "$0.5000",
+        "ok",
+        "one.cast",
+    ]
     assert [word.strip() for word in line.split("  ") if word.strip()] == words
     (row,) = listed(shim, folder)
     assert (row["turns"], row["calls"], row["failed_calls"], row["cost_usd"]) == (1, 2, 1, 0.5)
@@ -82,7 +93,12 @@ def test_rows_are_in_the_order_of_time(shim, casts):
         c=b"nothing\n",
         d=session((0.0, ended), started="2025-01-01T00:00:00.000Z"),
     )
-    assert [os.path.basename(row["file"])[0] for row in listed(shim, folder)] == ["d", "b", "a", "c"]
+    assert [os.path.basename(row["file"])[0] for row in listed(shim, folder)] == [
+        "d",
+        "b",
+        "a",
+        "c",
+    ]
 
 
 def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
@@ -99,10 +115,16 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         whole=whole,
     )
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))
-    rows = {os.path.basename(row["file"])[:-5]: (row["state"], row["outcome"]) for row in listed(shim, folder)}
+    rows = {
+        os.path.basename(row["file"])[:-5]: (row["state"], row["outcome"])
+        for row in listed(shim, folder)
+    }
     assert rows == {
         "broken": ("damaged", "ok"),
-        "cut": ("cut off", "ok" if b'"result"' in whole[: len(whole) - 100].rpartition(b"\n")[0] else None),
+        "cut": (
+            "cut off",
+            "ok" if b'"result"' in whole[: len(whole) - 100].rpartition(b"\n")[0] else None,
+        ),
         "failed": ("whole", "rate_limit"),
         "none": ("unreadable", None),
         "other": ("unreadable", None),
@@ -111,7 +133,14 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
     }
     status, said, complaint = shim("cast", "list", folder)
     assert (status, complaint) == (0, "")
-    for word in ("damaged", "cut off", "rate_limit", "unreadable", "no turn ended", "this is no cast"):
+    for word in (
+        "damaged",
+        "cut off",
+        "rate_limit",
+        "unreadable",
+        "no turn ended",
+        "this is no cast",
+    ):
         assert word in said.decode()
 
 
@@ -127,7 +156,9 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, inside, words):
 
 def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     folder = casts(one=session((0.0, result())))
-    (gone, one) = sorted(listed(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"])
+    (gone, one) = sorted(
+        listed(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
+    )
     assert gone["state"] == "unreadable" and "No such file" in gone["problem"]
     assert one["state"] == "whole"
 
@@ -161,10 +192,15 @@ def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, 
     words = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
     failed = result(is_error=True, shim={"cause": words})
     folder = casts(
-        one=session((0.0, init(model=words)), (1.0, failed), **asking(words, vendor=words, started=words)),
+        one=session(
+            (0.0, init(model=words)), (1.0, failed), **asking(words, vendor=words, started=words)
+        ),
         two=f"{words}\n".encode(),
     )
-    os.rename(os.path.join(folder, "two.cast"), os.path.join(folder, f"two\n{ESCAPES.replace('/', '')}.cast"))
+    os.rename(
+        os.path.join(folder, "two.cast"),
+        os.path.join(folder, f"two\n{ESCAPES.replace('/', '')}.cast"),
+    )
     if terminal:
         monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
     said = shim("cast", "list", folder)[1].decode()
@@ -210,7 +246,11 @@ def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
 def named_by(secret):
     """A session in which everything that has a name has this secret in it."""
     failed = result(is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}})
-    moments = ((0.0, init(model=f"m {secret} m")), (1.0, assistant("m1", call("a", f"t {secret} t"))), (2.0, failed))
+    moments = (
+        (0.0, init(model=f"m {secret} m")),
+        (1.0, assistant("m1", call("a", f"t {secret} t"))),
+        (2.0, failed),
+    )
     return session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}")
 
 
@@ -219,10 +259,13 @@ WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats
 
 @pytest.mark.parametrize("words", WHERE, ids=" ".join)
 def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, words):
-    groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]  # few enough that no table is cut
+    # few enough that no table is cut
+    groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]
     if not sweeps.full:
         groups = groups[WHERE.index(words) % 2 :: 2]
     for secrets in groups:
-        folder = casts(**{f"cast{number}": named_by(secret) for number, secret in enumerate(secrets)})
+        folder = casts(
+            **{f"cast{number}": named_by(secret) for number, secret in enumerate(secrets)}
+        )
         status, said, _ = shim("cast", *words, folder)
         assert status == 0 and [secret for secret in secrets if secret in said.decode()] == []

@@ -68,7 +68,9 @@ def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
     assert lines[1].split()[:7] == ["pi", "3", "2", "6", "2", "1", "1"]
     assert ["pi", "30", "·", "·", "7", "$0.5000"] in [line.split() for line in lines]
     assert lines[3].split()[0] == "all"
-    assert "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
+    assert (
+        "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
+    )
     assert "errors: auth 1" in said.decode() and "repairs: json 3" in said.decode()
     assert "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` names them" in said.decode()
 
@@ -82,7 +84,10 @@ def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, cast
 
 def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
     monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
-    bars = [COLORS.sub("", line).count("█") for line in shim("cast", "stats", folder)[1].decode().splitlines()]
+    bars = [
+        COLORS.sub("", line).count("█")
+        for line in shim("cast", "stats", folder)[1].decode().splitlines()
+    ]
     assert max(bars) == 24 and bars[1] == 24 and 0 < bars[2] < 24
 
 
@@ -90,8 +95,13 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
 def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
     folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
     terminal = _terminal()
-    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": columns}))
-    lines = [COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()]
+    monkeypatch.setattr(
+        "shim.story.terminal.console.Console",
+        lambda **facts: terminal(**facts | {"width": columns}),
+    )
+    lines = [
+        COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()
+    ]
     assert all(len(line) <= columns for line in lines)
     assert lines[1].split()[1:12] == ["1", "1", "3", "1", "1", "·", "5.0", "s", "5.0", "s", "5.0"]
     assert sum("…" in line for line in lines) <= 3, "only the name is cut"
@@ -100,10 +110,23 @@ def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # n
 def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # noqa: F811
     long = [*RUN[:-1], (40_000.0, RUN[-1][1])]
     terminal = _terminal()
-    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": 60}))
-    lines = [COLORS.sub("", line) for line in shim("cast", "stats", casts(one=session(*long)))[1].decode().splitlines()]
+    monkeypatch.setattr(
+        "shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": 60})
+    )
+    lines = [
+        COLORS.sub("", line)
+        for line in shim("cast", "stats", casts(one=session(*long)))[1].decode().splitlines()
+    ]
     assert all(len(line) <= 60 for line in lines)
-    assert lines[0].split()[-1] == "errors" and lines[1].split() == ["pi", "1", "1", "3", "1", "1", "·"]
+    assert lines[0].split()[-1] == "errors" and lines[1].split() == [
+        "pi",
+        "1",
+        "1",
+        "3",
+        "1",
+        "1",
+        "·",
+    ]
 
 
 def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
@@ -111,7 +134,13 @@ def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
     page = said.decode()
     assert (status, complaint) == (0, "")
     _check_page(page)
-    for words in ("5 recordings; 1 cut off, 1 unreadable.", "Tools of pi", "Tools of qwen", "Errors by cause", "auth"):
+    for words in (
+        "5 recordings; 1 cut off, 1 unreadable.",
+        "Tools of pi",
+        "Tools of qwen",
+        "Errors by cause",
+        "auth",
+    ):
         assert words in page
 
 
@@ -130,9 +159,35 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-ELEMENTS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "table", "tr", "th", "td", "svg"}
+ELEMENTS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "h2",
+    "p",
+    "div",
+    "table",
+    "tr",
+    "th",
+    "td",
+    "svg",
+}
 ELEMENTS |= {"rect", "header", "main", "dl", "dt", "dd", "small"}
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "aria-hidden", "width", "height"}
+ATTRIBUTES = {
+    "lang",
+    "charset",
+    "http-equiv",
+    "content",
+    "name",
+    "class",
+    "aria-hidden",
+    "width",
+    "height",
+}
 ATTRIBUTES |= {"data-ready", "data-head"}
 
 

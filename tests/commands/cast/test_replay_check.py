@@ -22,9 +22,14 @@ def recorded(box, data, *words, stdin=b""):
     header, records = read_cast(data)
     assert header.header is not None
     facts = dict(header.header.facts)
-    environment = {"SHIM_VENDOR": f"replay:{kept(box, data, 'before.cast')}", "SHIM_REPLAY_SPEED": "0"}
+    environment = {
+        "SHIM_VENDOR": f"replay:{kept(box, data, 'before.cast')}",
+        "SHIM_REPLAY_SPEED": "0",
+    }
     done = box.claude(*words, stdin=stdin, **environment)
-    moments = [(one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records]
+    moments = [
+        (one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records
+    ]
     said = [(one, letter, given) for one, letter, given in moments if letter != "O"]
     at = said[-1][0]
     facts |= {"argv": list(words), "cwd": str(box.cwd)}
@@ -42,13 +47,17 @@ def hello(tmp_path_factory):
 
 @pytest.fixture
 def check_casts(shim, monkeypatch):
-    """Run `shim replay … --check` in this process, with forks of the drop-in; return the exit status and stdout."""
+    """Run `shim replay … --check` in this process, with forks of the drop-in; return the exit
+    status and stdout.
+    """
 
     def start(command, **options):
         assert command[1:4] == ["-I", "-m", "shim"]
         return start_shim(command[4:], **options)
 
-    monkeypatch.setattr(check, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
+    monkeypatch.setattr(
+        check, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start})
+    )
 
     def run(*arguments):
         status, printed, _ = shim("replay", *arguments, "--check")
@@ -94,7 +103,9 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
     data = hello
     words = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
     _, records = read_cast(data)
-    again = [(one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records]
+    again = [
+        (one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records
+    ]
     assert report(kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
 
 
@@ -120,7 +131,9 @@ def test_yume_is_called_as_it_called(box, report):
         "--prompt",
         "hello",
     ]
-    environment = box.environment(SHIM_VENDOR=f"replay:{kept(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0")
+    environment = box.environment(
+        SHIM_VENDOR=f"replay:{kept(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0"
+    )
     done = box.shim("yume-cli", *words, environment=environment)
     _, records = read_cast(cast_of_case(PI))
     moments = [(one.at, one.letter, one.data or one.fact) for one in records if one.letter != "O"]
@@ -143,7 +156,9 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
         running.say(json.loads(frontend[0]))
         said.append(running.read_until(b'"can_use_tool"'))
         whole = said[0]
-        identity = json.loads(next(raw for raw in whole.split(b"\n") if b'"can_use_tool"' in raw))["request_id"]
+        identity = json.loads(next(raw for raw in whole.split(b"\n") if b'"can_use_tool"' in raw))[
+            "request_id"
+        ]
         running.say(json.loads(allow.replace(b"q1", identity.encode())))
         whole = running.read_until(b'"result":"first"')
         before = whole
@@ -162,7 +177,9 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
         (0.5, "O", whole[first:]),
     ]
     assert before in whole
-    status, found = report(kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast"))
+    status, found = report(
+        kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast")
+    )
     assert status == 0, found
 
 
@@ -186,14 +203,20 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
     moments = [(one.at, one.letter, one.data or one.fact) for one in records]
     facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     more = [*moments, (9.0, "O", line({"type": "one more"}))]
-    fewer = [one for one in moments if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")]
+    fewer = [
+        one
+        for one in moments
+        if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")
+    ]
     for changed in (more, fewer):
         status, found = report(kept(box, cast_of(changed, **facts)))
         assert status == 1 and "no such line" in json.dumps(found), found
 
 
 def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report, hello):
-    """It was killed in the middle, or grew too large: what is said behind that today is no difference."""
+    """It was killed in the middle, or grew too large: what is said behind that today is no
+    difference.
+    """
     _, records = read_cast(hello)
     moments = [(one.at, one.letter, one.data or one.fact) for one in records]
     shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
@@ -202,7 +225,11 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
     cut = [*vendors[:-3], *ours[:2]]
     limit = [*cut, (9.0, "n", {"kind": "limit", "bytes": 10_000})]
     other = [*vendors[:-3], ours[0], (9.0, "O", ours[1][2].replace(b"bash", b"zsh"))]
-    for moments, end, outcome in ((cut, False, "ok"), (limit, True, "ok"), (other, False, "differs")):
+    for moments, end, outcome in (
+        (cut, False, "ok"),
+        (limit, True, "ok"),
+        (other, False, "differs"),
+    ):
         status, found = report(kept(box, cast_of(moments, end=end, **shared)))
         assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
         assert ("reason" in found["casts"][0]) is (outcome == "ok")
@@ -212,7 +239,11 @@ def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
     moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
     status, found = report(kept(box, cast_of(moments)))
-    assert status == 0 and found["skipped"] == 1 and "nothing for too long" in found["casts"][0]["reason"]
+    assert (
+        status == 0
+        and found["skipped"] == 1
+        and "nothing for too long" in found["casts"][0]["reason"]
+    )
 
 
 def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello):

@@ -80,11 +80,23 @@ def test_runs_added_up_are_their_sums():
         statistic.add(run)
     report = statistic.report()
     assert (report["runs"], report["turns"]["count"], report["turns"]["total_s"]) == (2, 2, 3.0)
-    assert (report["calls"]["calls"], report["calls"]["failed"], report["calls"]["total_s"]) == (3, 2, 1.5)
+    assert (report["calls"]["calls"], report["calls"]["failed"], report["calls"]["total_s"]) == (
+        3,
+        2,
+        1.5,
+    )
     assert (report["tokens"], report["cost_usd"]) == ({"output_tokens": 30}, 0.5)
-    assert (report["errors"], report["repairs"], report["states"]) == ({"auth": 2}, {"json": 3}, {"whole": 2})
+    assert (report["errors"], report["repairs"], report["states"]) == (
+        {"auth": 2},
+        {"json": 3},
+        {"whole": 2},
+    )
 
 
 def test_tools_are_ordered_by_the_time_they_took():
-    tools = {"a": CallCounts(calls=9), "b": CallCounts(calls=1, times=times_of(2.0)), "c": CallCounts(calls=10)}
+    tools = {
+        "a": CallCounts(calls=9),
+        "b": CallCounts(calls=1, times=times_of(2.0)),
+        "c": CallCounts(calls=10),
+    }
     assert [name for name, _ in by_time(tools)] == ["b", "c", "a"]

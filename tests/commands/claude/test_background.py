@@ -50,7 +50,9 @@ def test_a_name_is_said_and_kept(desk):
 def test_without_a_prompt_it_waits_for_one(desk, words):
     """B2"""
     one, done = begun(desk, *words)
-    assert done.stdout.decode().startswith(f"backgrounded · {one.id} (idle — send a prompt to start)\n")
+    assert done.stdout.decode().startswith(
+        f"backgrounded · {one.id} (idle — send a prompt to start)\n"
+    )
     assert one.facts["needs"] == "send a prompt to start"
 
 
@@ -72,7 +74,9 @@ def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, nam
 def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
     one, done = begun(desk, "hi", "--session-id", U)
     assert one.session != U
-    assert done.stderr.startswith("warning: --bg manages the session id; ignoring --session-id (use --resume <id>")
+    assert done.stderr.startswith(
+        "warning: --bg manages the session id; ignoring --session-id (use --resume <id>"
+    )
 
 
 def test_it_is_refused_with_print(desk):
@@ -84,7 +88,10 @@ def test_it_is_refused_with_print(desk):
 
 def test_it_is_switched_off_with_the_list_of_agents(desk):
     off = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
-    assert desk.claude("--bg", "hi", **off).stderr == "'--bg' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
+    assert (
+        desk.claude("--bg", "hi", **off).stderr
+        == "'--bg' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
+    )
     done = desk.claude("agents", "--json", **off)
     assert done.stderr == "'claude agents --json' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
     assert desk.claude("stop", "x", **off).status == 1
@@ -94,7 +101,11 @@ def test_it_is_switched_off_with_the_list_of_agents(desk):
     ("words", "variables", "why"),
     [
         (("--permission-mode", "nope"), {}, "argument 'nope' is invalid"),
-        (("--input-format", "stream-json", "--output-format", "stream-json"), {}, "not as stream-json"),
+        (
+            ("--input-format", "stream-json", "--output-format", "stream-json"),
+            {},
+            "not as stream-json",
+        ),
         (("--resume", U), {}, "No conversation found with session ID"),
         (("--shim-vendor", "qwen"), {"SHIM_BIN": "/nowhere/qwen"}, "/nowhere/qwen"),
         (("--shim-vendor", "nobody"), {}, "nobody"),
@@ -111,7 +122,11 @@ def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, words, vari
 
 def test_a_state_folder_that_cannot_be_written_is_named(desk):
     done = desk.claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
-    assert done.status == 1 and "no session can live on its own" in done.stderr and "SHIM_STATE" in done.stderr
+    assert (
+        done.status == 1
+        and "no session can live on its own" in done.stderr
+        and "SHIM_STATE" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
@@ -121,8 +136,16 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     assert desk.claude("stop", one.id).status == 0
     again, done = begun(desk, "go on", "--resume", one.session if whole else one.id)
     assert again.session == one.session and again.facts["generation"] == 2
-    assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
-    assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan", "--agent", "mine"]
+    assert (
+        done.stderr
+        == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
+    )
+    assert registry.read_start(again.folder)["arguments"] == [
+        "--permission-mode",
+        "plan",
+        "--agent",
+        "mine",
+    ]
 
 
 def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
@@ -145,7 +168,13 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     assert done.status == 0, done.stderr
     kept = (registry.read_start(desk.now(one).folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
-        *(f"Read(/{desk.cwd}/x/y)", f"Edit(/{tmp_path}/z/w)", f"{tmp_path}/more", "--settings", f"{desk.cwd}/s.json"),
+        *(
+            f"Read(/{desk.cwd}/x/y)",
+            f"Edit(/{tmp_path}/z/w)",
+            f"{tmp_path}/more",
+            "--settings",
+            f"{desk.cwd}/s.json",
+        ),
     ]
 
 
@@ -158,8 +187,14 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     file.rename(desk.cwd / "t.json")
     refused = desk.claude("--bg", "go on", "--resume", one.session)
     assert (refused.status, refused.stdout) == (1, b"")
-    assert f"begun with --settings, whose file {file} is gone" in refused.stderr and "put it back" in refused.stderr
-    assert begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].facts["generation"] == 2
+    assert (
+        f"begun with --settings, whose file {file} is gone" in refused.stderr
+        and "put it back" in refused.stderr
+    )
+    assert (
+        begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].facts["generation"]
+        == 2
+    )
 
 
 def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
@@ -172,13 +207,20 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     flag, said = registry.read_start(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
     assert desk.claude("stop", one.id).status == 0
-    again, _ = begun(desk, "go on", "--resume", one.session, "--settings", '{"permissions": {"deny": ["Write"]}}')
+    again, _ = begun(
+        desk, "go on", "--resume", one.session, "--settings", '{"permissions": {"deny": ["Write"]}}'
+    )
     flag, said = registry.read_start(again.folder)["arguments"]
-    assert (flag, json.loads(said)["permissions"]) == ("--settings", {"deny": ["Bash", "Write"], "allow": ["Read"]})
+    assert (flag, json.loads(said)["permissions"]) == (
+        "--settings",
+        {"deny": ["Bash", "Write"], "allow": ["Read"]},
+    )
 
 
 @pytest.mark.parametrize("said", ['{"permissions"', "[]"])
-def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_for_others(desk, said):
+def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_for_others(
+    desk, said
+):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     one, _ = begun(desk, "hi", "--settings", "s.json")
@@ -187,7 +229,11 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
     assert desk.claude("stop", one.id).status == 0
     file.write_text(said)
     refused = desk.claude("--bg", "go on", "--resume", one.session, "--settings", "{}")
-    assert (refused.status, refused.stdout) == (1, b"") and "not" in refused.stderr and "JSON" in refused.stderr
+    assert (
+        (refused.status, refused.stdout) == (1, b"")
+        and "not" in refused.stderr
+        and "JSON" in refused.stderr
+    )
 
 
 def test_a_printed_session_goes_on_in_the_background(desk):
@@ -215,7 +261,13 @@ def test_a_living_session_is_copied(desk):
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
 def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
     managed = '{"permissions":{"deny":["Bash"]}}'
-    flags = ("--managed-settings", managed, "--disallowedTools", "Write", "--dangerously-skip-permissions")
+    flags = (
+        "--managed-settings",
+        managed,
+        "--disallowedTools",
+        "Write",
+        "--dangerously-skip-permissions",
+    )
     one, _ = begun(desk, "hi", *flags)
     with desk.link(one) as link:
         until_result(link)
@@ -239,7 +291,9 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
         until_result(link)
     (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session}.jsonl")
     last = read_message_uuids(str(transcript))[-1]
-    copy, _ = begun(desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", last)
+    copy, _ = begun(
+        desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", last
+    )
     kept = registry.read_start(copy.folder)
     assert (kept["forked"], kept["beginning"]) == (one.session, ["--resume-session-at", last])
     assert kept["arguments"] == []
@@ -249,7 +303,9 @@ def test_the_last_session_of_the_folder_is_copied(desk):
     session = json.loads(desk.claude("-p", "hi", "--output-format", "json").stdout)["session_id"]
     one, done = begun(desk, "go on", "--continue")
     assert registry.read_start(one.folder)["forked"] == session
-    assert done.stderr.startswith(f"note: started a copy of that conversation as {one.id}. To continue a session")
+    assert done.stderr.startswith(
+        f"note: started a copy of that conversation as {one.id}. To continue a session"
+    )
 
 
 def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):

@@ -33,7 +33,10 @@ STANDINS = {
 @pytest.fixture
 def demo(box):
     """The bundled vendor with a program of ours: answers at once."""
-    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])}
+    return {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER]),
+    }
 
 
 def refused(box, *words, **environment):
@@ -44,7 +47,7 @@ def refused(box, *words, **environment):
     return done
 
 
-# -- one turn of each vendor ------------------------------------------------------------------------------------
+# -- one turn of each vendor -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vendor", STANDINS)
@@ -80,7 +83,7 @@ def test_partial_messages_come_as_they_are_asked_for(box):
     assert any(line["type"] == "stream_event" for line in done.lines)
 
 
-# -- formats and exit codes -------------------------------------------------------------------------------------
+# -- formats and exit codes ------------------------------------------------------------------------
 
 
 def test_json_is_one_object_and_a_newline(box, demo):
@@ -103,7 +106,9 @@ def test_text_is_the_answer_and_a_newline(box, demo):
     assert (done.stdout, done.stderr, done.status) == (b"Hello.\n", "", 0)
 
 
-@pytest.mark.parametrize("words", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"])
+@pytest.mark.parametrize(
+    "words", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"]
+)
 def test_an_error_is_exit_1_in_every_format(box, words):
     failing = box.fake(["leave", 3])
     done = box.claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
@@ -124,7 +129,7 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
     assert box.recording.exists()
 
 
-# -- the terminator ---------------------------------------------------------------------------------------------
+# -- the terminator --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ def test_the_terminator_follows_the_result(box, demo, words, environment, expect
     assert done.stdout[done.stdout.index(b"\n", result) + 1 :] == expected
 
 
-# -- a turn that cannot start -----------------------------------------------------------------------------------
+# -- a turn that cannot start ----------------------------------------------------------------------
 
 
 def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
@@ -172,11 +177,17 @@ def test_a_file_that_cannot_be_started_is_not_found_too(box):
     assert (done.status, done.cause) == (1, "not_found")
 
 
-@pytest.mark.parametrize("words", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")])
+@pytest.mark.parametrize(
+    "words", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")]
+)
 def test_every_json_format_says_why_it_cannot_start(box, words):
     done = refused(box, "-p", "hi", *words, SHIM_VENDOR="nobody")
     said = [json.loads(line) for line in done.stdout.splitlines()]
-    result = [line for line in (said[0] if isinstance(said[0], list) else said) if line["type"] == "result"]
+    result = [
+        line
+        for line in (said[0] if isinstance(said[0], list) else said)
+        if line["type"] == "result"
+    ]
     assert done.status == 1
     assert len(result) == 1 and "unknown vendor" in result[0]["errors"][0]
 
@@ -191,11 +202,17 @@ def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
 @pytest.mark.parametrize(
     ("vendor", "mode"),
     [
-        *((vendor, mode) for vendor in ("acai", "cake") for mode in ("plan", "acceptEdits", "dontAsk", "auto")),
+        *(
+            (vendor, mode)
+            for vendor in ("acai", "cake")
+            for mode in ("plan", "acceptEdits", "dontAsk", "auto")
+        ),
         *((vendor, mode) for vendor in ("pi", "cursor") for mode in ("dontAsk", "auto")),
     ],
 )
-def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(inside, capfd, vendor, mode):
+def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
+    inside, capfd, vendor, mode
+):
     """In this process: only the refusal matters, and it is the same code."""
     from shim.commands.claude.dropin import main
 
@@ -209,7 +226,11 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(inside
     assert status == 1
     assert not (inside.path / "started").exists(), "a vendor was started"
     assert f"no way to honour the permission mode {mode}" in complaint
-    assert [json.loads(line)["type"] for line in said.splitlines()] == ["system", "result", "message_stop"]
+    assert [json.loads(line)["type"] for line in said.splitlines()] == [
+        "system",
+        "result",
+        "message_stop",
+    ]
 
 
 def test_a_refusal_names_the_mode_in_one_line(box):
@@ -254,9 +275,15 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
     [
         ('vendr = "demo"', "unknown key `vendr` in FILE line 1, did you mean `vendor`?"),
         ('vendor = "deno"', 'FILE:1: vendor is "deno", it must be one of '),
-        ("[vendors.dem]\ntrust = true", "unknown key `vendors.dem` in FILE line 1, did you mean `demo`?"),
+        (
+            "[vendors.dem]\ntrust = true",
+            "unknown key `vendors.dem` in FILE line 1, did you mean `demo`?",
+        ),
         ('log = "verbose"', 'FILE:1: log is "verbose", it must be one of debug, '),
-        ('[vendors.acai]\nvariant = "flat"', 'FILE:2: vendors.acai.variant is "flat", it must be one of auto, '),
+        (
+            '[vendors.acai]\nvariant = "flat"',
+            'FILE:2: vendors.acai.variant is "flat", it must be one of auto, ',
+        ),
     ],
 )
 def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
@@ -268,12 +295,15 @@ def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, s
 
 
 @pytest.mark.parametrize(
-    ("flag", "meant"), [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")]
+    ("flag", "meant"),
+    [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")],
 )
 def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant):
     done = refused(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
-    assert f"error: unknown option '{flag.partition('=')[0]}', did you mean `{meant}`?" in done.stderr
+    assert (
+        f"error: unknown option '{flag.partition('=')[0]}', did you mean `{meant}`?" in done.stderr
+    )
     assert "the shim's own options are --shim-vendor, " in done.stderr
 
 
@@ -290,13 +320,19 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
 @pytest.mark.parametrize("word", ["--permission-mode plan", "--disallowedTools Bash"])
 def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, word):
     done = refused(box, *ASK, word, SHIM_VENDOR="demo")
-    assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result["errors"][0]
+    assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result[
+        "errors"
+    ][0]
 
 
-def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(box):
+def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(
+    box,
+):
     text = refused(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (text.status, text.stdout) == (1, b"") and "--permission-mode" in text.stderr
-    one = refused(box, "-p", "hi", "--output-format", "json", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    one = refused(
+        box, "-p", "hi", "--output-format", "json", "--permision-mode", "plan", SHIM_VENDOR="demo"
+    )
     assert one.status == 1 and json.loads(one.stdout)["is_error"]
     apart = refused(box, "--bg", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (apart.status, apart.stdout.strip()) == (1, b"") and "--permission-mode" in apart.stderr
@@ -305,13 +341,19 @@ def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_
 def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
     done = box.claude(*ASK, "--verbos", **demo)
     assert done.status == 0 and not done.result["is_error"]
-    assert done.stderr == "warning: unknown option '--verbos' has no effect, did you mean `--verbose`?\n"
+    assert (
+        done.stderr
+        == "warning: unknown option '--verbos' has no effect, did you mean `--verbose`?\n"
+    )
 
 
 def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
     done = refused(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
-    assert "Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan.\n" in done.stderr
+    assert (
+        "Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan.\n"
+        in done.stderr
+    )
     assert "hint: did you mean `plan`? `default` is allowed too" in done.stderr
 
 
@@ -336,11 +378,15 @@ def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(bo
 def test_servers_that_can_be_read_are_not_refused(box):
     (box.cwd / "there.json").write_text('{"mcpServers":{"own":{"command":"own"}}}')
     configs = ("there.json", '{"mcpServers":{}}', "")
-    assert box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()).status == 0
+    assert (
+        box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()).status
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
-    ("case", "told"), [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)]
+    ("case", "told"),
+    [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)],
 )
 def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box, case, told):
     done = box.claude("-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", case))
@@ -348,7 +394,9 @@ def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box
 
 
 def test_a_session_of_another_vendor_is_refused(box):
-    first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"]))
+    first = box.claude(
+        *ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"])
+    )
     assert first.status == 0
     done = refused(box, *ASK, "--resume", U, "--shim-vendor", "pi")
     assert (done.status, done.cause) == (1, "refused")
@@ -381,7 +429,7 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
     assert b'"type":"result"' in done.stdout
 
 
-# -- the prompt -------------------------------------------------------------------------------------------------
+# -- the prompt ------------------------------------------------------------------------------------
 
 
 def test_stdin_follows_the_positional(box, demo):
@@ -412,15 +460,24 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
         dropin = Running(process)
         process.stdout.read()  # to its end, with stdin still open
         assert dropin.status() == 0
-        assert process.stderr.read().startswith(b"Warning: no stdin data received in 3s, proceeding without it.")
+        assert process.stderr.read().startswith(
+            b"Warning: no stdin data received in 3s, proceeding without it."
+        )
     assert box.record()["stdin"] == "hi"
 
 
-# -- doors that start nothing -----------------------------------------------------------------------------------
+# -- doors that start nothing ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "words", [("--version",), ("-v",), ("-p", "hi", "--version"), ("--no-such", "x", "-v"), ("auth", "status", "-v")]
+    "words",
+    [
+        ("--version",),
+        ("-v",),
+        ("-p", "hi", "--version"),
+        ("--no-such", "x", "-v"),
+        ("auth", "status", "-v"),
+    ],
 )
 def test_the_version_is_said_wherever_it_is_asked_for(box, words):
     """P1"""
@@ -429,7 +486,8 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, words):
 
 
 @pytest.mark.parametrize(
-    "word", ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"]
+    "word",
+    ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"],
 )
 def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
     """F11b"""
@@ -457,12 +515,15 @@ def test_help_lists_claudes_flags_and_starts_nothing(box):
     assert b"--output-format <format>" in done.stdout
 
 
-# -- sessions ---------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def test_a_session_goes_on_under_the_vendors_own_id(box):
     """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
-    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program(
+        "cake",
+        f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
+    )
     first = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert first.result["session_id"] == U
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
@@ -477,7 +538,10 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
 
 def test_a_session_that_was_forked_has_an_id_of_its_own(box):
     """F5"""
-    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program(
+        "cake",
+        f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
+    )
     box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     forked = box.claude(*ASK, "--resume", U, "--fork-session")
     chosen = box.claude(*ASK, "--resume", U, "--fork-session", "--session-id", V)
@@ -497,7 +561,10 @@ def test_a_vendor_that_cannot_fork_says_so(box):
 
 def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(box):
     """F5"""
-    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program(
+        "cake",
+        f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
+    )
     box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     again = box.claude(*ASK, "--continue", SHIM_VENDOR="demo")
     assert again.result["session_id"] == U
@@ -506,7 +573,10 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
 
 def test_where_no_session_was_held_continue_begins_one(box):
     """F5"""
-    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program(
+        "cake",
+        f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
+    )
     done = box.claude(*ASK, "--continue", "--shim-vendor", "cake")
     assert done.status == 0
     assert "--continue" not in (box.path / "calls").read_text(encoding="utf-8")
@@ -524,9 +594,20 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
         assert error in done.stderr and error in done.result["errors"][0]
         assert (done.result["subtype"], done.result["num_turns"]) == ("error_during_execution", 0)
         assert [line["type"] for line in done.lines if line["type"] != "message_stop"] == ["result"]
-    assert box.claude(*ASK, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child).result["session_id"] == U
+    assert (
+        box.claude(*ASK, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child).result["session_id"] == U
+    )
     for output_format in ("text", "json"):
-        said = box.claude("-p", "hi", "--output-format", output_format, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+        said = box.claude(
+            "-p",
+            "hi",
+            "--output-format",
+            output_format,
+            "--resume",
+            U,
+            SHIM_VENDOR="pi",
+            SHIM_BIN=child,
+        )
         assert (said.status, said.stdout) == (1, b"")
     assert not box.recording.exists()
 
@@ -546,7 +627,7 @@ def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
     assert (box.state / "sessions" / f"{U}.json").exists()
 
 
-# -- the rules of a turn ----------------------------------------------------------------------------------------
+# -- the rules of a turn ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vendor", ["pi", "qwen"])
@@ -566,9 +647,13 @@ def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor)
 
 
 def test_a_denied_tool_of_the_settings_is_never_listed(box):
-    box.settings('[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n')
+    box.settings(
+        '[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n'
+    )
     words = (*ASK, "--permission-mode", "bypassPermissions")
-    done = box.claude(*words, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"]))
+    done = box.claude(
+        *words, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"])
+    )
     assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
 
@@ -577,7 +662,12 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
     forged = "".join([events[0], json.dumps(call) + "\n"])
-    steps = (["say", lifeline.path, "child"], ["out", forged], ["wait", gate.path], ["out", "".join(events[1:])])
+    steps = (
+        ["say", lifeline.path, "child"],
+        ["out", forged],
+        ["wait", gate.path],
+        ["out", "".join(events[1:])],
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
     with box.running(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.finish()
@@ -609,7 +699,12 @@ def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, parti
     standin = box.prints("standin", HIDDEN[vendor])
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": standin}
     shown = box.claude(*ASK, *flags, **environment)
-    names = {block["name"] for line in shown.lines for block in _blocks(line) if block["type"] == "tool_use"}
+    names = {
+        block["name"]
+        for line in shown.lines
+        for block in _blocks(line)
+        if block["type"] == "tool_use"
+    }
     assert names
     box.settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
     done = box.claude(*ASK, *flags, **environment)
@@ -635,7 +730,7 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
     assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
 
 
-# -- settings and the log ---------------------------------------------------------------------------------------
+# -- settings and the log --------------------------------------------------------------------------
 
 
 def test_what_the_settings_add_to_a_launch_is_added(box, demo):
@@ -656,7 +751,9 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
     """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
-    launcher = box.program("launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n")
+    launcher = box.program(
+        "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
+    )
     gemini = box.program("gemini", "exit 3\n")
     box.settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
     done = box.claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
@@ -667,7 +764,9 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
 
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
-    """gemini ignores our policies where the machine's administrator has any, and says so on stderr only."""
+    """gemini ignores our policies where the machine's administrator has any, and says so on stderr
+    only.
+    """
     policies, gemini = (
         box.path / "policies",
         box.program("gemini", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n"),
@@ -677,7 +776,9 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     vendors = box.config.parent / "vendors"
     vendors.mkdir()
     places = ", ".join(f'{system} = "{policies}"' for system in ("linux", "darwin"))
-    profile = f'schema = 1\nid = "own"\nextends = "gemini"\n[launch]\noverruled_by = {{ {places} }}\n'
+    profile = (
+        f'schema = 1\nid = "own"\nextends = "gemini"\n[launch]\noverruled_by = {{ {places} }}\n'
+    )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
     words = (*ASK, "--permission-mode", mode)
     assert box.claude(*words, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
@@ -691,14 +792,18 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, mode):
-    """codex leaves our hook out, and says nothing, where its administrator allows managed hooks alone."""
+    """codex leaves our hook out, and says nothing, where its administrator allows managed hooks
+    alone.
+    """
     codex = box.program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
     file = box.path / "requirements.toml"
     box.settings(f'[vendors.own]\nbin = "{codex}"\n')
     vendors = box.config.parent / "vendors"
     vendors.mkdir()
     places = ", ".join(f'{system} = ["{file}"]' for system in ("linux", "darwin"))
-    profile = f'schema = 1\nid = "own"\nextends = "codex"\n[launch]\noverruled_by = {{ {places} }}\n'
+    profile = (
+        f'schema = 1\nid = "own"\nextends = "codex"\n[launch]\noverruled_by = {{ {places} }}\n'
+    )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
     words = (*ASK, "--permission-mode", mode)
     box.claude(*words, SHIM_VENDOR="own")
@@ -707,7 +812,9 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
     file.touch()
     done = box.claude(*words, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
-    assert (f"{file} goes before our file" in done.result["errors"][0]) is (mode != "bypassPermissions")
+    assert (f"{file} goes before our file" in done.result["errors"][0]) is (
+        mode != "bypassPermissions"
+    )
 
 
 @pytest.mark.parametrize("to_file", [False, True])
@@ -717,7 +824,10 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
     done = box.claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
     check_turns(done.stdout, False)
     said = log.read_text(encoding="utf-8") if to_file else done.stderr
-    assert [json.loads(line)["event"] for line in said.splitlines()] == ["child started", "turn ended"]
+    assert [json.loads(line)["event"] for line in said.splitlines()] == [
+        "child started",
+        "turn ended",
+    ]
     assert done.stderr == "" or not to_file
     assert not to_file or stat.S_IMODE(log.stat().st_mode) == 0o600
 
@@ -731,8 +841,13 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
     done = box.claude(*ASK, "--shim-log", "debug", **environment)
     found = logged(done)
-    assert found["vendor chosen"]["place"] == "SHIM_VENDOR" and found["vendor chosen"]["level"] == "debug"
-    assert found["command"]["argv"][0] == child and "[REDACTED:argument]" in found["command"]["argv"]
+    assert (
+        found["vendor chosen"]["place"] == "SHIM_VENDOR"
+        and found["vendor chosen"]["level"] == "debug"
+    )
+    assert (
+        found["command"]["argv"][0] == child and "[REDACTED:argument]" in found["command"]["argv"]
+    )
     assert "hush" not in done.stderr
     ended = found["child ended"]
     assert ended["stderr"] == "deep trouble\n" and ended["code"] == 0
@@ -741,14 +856,20 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
 
 
 def test_an_info_log_has_none_of_that(box, demo):
-    assert set(logged(box.claude(*ASK, "--shim-log", "info", **demo))) == {"child started", "turn ended"}
+    assert set(logged(box.claude(*ASK, "--shim-log", "info", **demo))) == {
+        "child started",
+        "turn ended",
+    }
 
 
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
     gate = box.gate()
     waiting = box.fake(["wait", gate.path], ["out", ANSWER])
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
-        assert box.claude("-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])).status == 0
+        assert (
+            box.claude("-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])).status
+            == 0
+        )
         gate.open()
         assert slow.finish().status == 0
 

@@ -1,4 +1,6 @@
-"""A forbidden call stops the turn when it is seen, also if its id is that of an open call that is allowed, or empty."""
+"""A forbidden call stops the turn when it is seen, also if its id is that of an open call that is
+allowed, or empty.
+"""
 
 import json
 
@@ -24,17 +26,35 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
 
 
 def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
-    """qwen knows the rule and does not get its tool for subagents. A qwen that runs the call is stopped."""
+    """qwen knows the rule and does not get its tool for subagents. A qwen that runs the call is
+    stopped.
+    """
 
     def event(kind, parent, *content):
-        message = {"id": "x", "role": kind, "model": "m", "content": content, "usage": {"input_tokens": 1}}
+        message = {
+            "id": "x",
+            "role": kind,
+            "model": "m",
+            "content": content,
+            "usage": {"input_tokens": 1},
+        }
         return {"type": kind, "parent_tool_use_id": parent, "message": message}
 
     call = {"type": "tool_use", "id": "n", "name": "run_shell_command", "input": {"command": OTHER}}
     task = {"type": "tool_use", "id": "task", "name": "agent", "input": {"prompt": "go"}}
     done = {"type": "tool_result", "tool_use_id": "n", "content": "ran", "is_error": False}
-    init = {"type": "system", "subtype": "init", "session_id": "8c2c266e-8fbb-425d-888c-65a44f240dbd", "model": "m"}
-    events = [init, event("assistant", None, task), event("assistant", "task", call), event("user", "task", done)]
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "8c2c266e-8fbb-425d-888c-65a44f240dbd",
+        "model": "m",
+    }
+    events = [
+        init,
+        event("assistant", None, task),
+        event("assistant", "task", call),
+        event("user", "task", done),
+    ]
     lifeline, gate = box.lifeline(), box.gate()
     printed = "".join(json.dumps(each) + "\n" for each in events)
     child = box.fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])

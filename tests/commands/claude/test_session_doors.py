@@ -1,4 +1,6 @@
-"""`claude agents`, `logs`, `stop`, `rm`, `respawn` and `daemon` (background page, B15 to B28, B37 to B43)."""
+"""`claude agents`, `logs`, `stop`, `rm`, `respawn` and `daemon` (background page, B15 to B28, B37
+to B43).
+"""
 
 import json
 import os
@@ -31,7 +33,7 @@ def agents(desk, *words):
     return json.loads(done.stdout)
 
 
-# -- agents ------------------------------------------------------------------------------------------------------------
+# -- agents ----------------------------------------------------------------------------------------
 
 
 def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
@@ -42,7 +44,18 @@ def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
 def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
     """B15, B18"""
     (listed,) = agents(desk)
-    wanted = ["pid", "id", "cwd", "kind", "startedAt", "sessionId", "name", "status", "waitingFor", "state"]
+    wanted = [
+        "pid",
+        "id",
+        "cwd",
+        "kind",
+        "startedAt",
+        "sessionId",
+        "name",
+        "status",
+        "waitingFor",
+        "state",
+    ]
     assert list(listed) == [key for key in wanted if key in listed]
     known = {"pid": one.facts["pid"], "id": one.id, "cwd": str(desk.cwd), "kind": "background"}
     assert known.items() <= listed.items()
@@ -64,7 +77,9 @@ def test_an_ended_session_is_listed_with_all(desk, one):
 
 @pytest.mark.parametrize("prompt", ["hi", None])
 def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
-    """The real claude does the same, also after each `respawn` and before the host's Python has started."""
+    """The real claude does the same, also after each `respawn` and before the host's Python has
+    started.
+    """
     desk.claude("--bg", *([prompt] if prompt else []))
     for _ in range(3):
         (listed,) = agents(desk)
@@ -143,9 +158,15 @@ def test_a_killed_host_is_listed_as_failed(desk, one):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents"),
+        (
+            (),
+            "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents",
+        ),
         (("--all",), "'claude agents' requires an interactive terminal"),
-        (("--json", "x"), "error: too many arguments for 'agents'. Expected 0 arguments but got 1."),
+        (
+            ("--json", "x"),
+            "error: too many arguments for 'agents'. Expected 0 arguments but got 1.",
+        ),
         (("--json", "--nope"), "error: unknown option '--nope'"),
         (("--json=1",), "error: unknown option '--json=1'"),
         (("--cwd",), "error: option '--cwd <path>' argument missing"),
@@ -162,7 +183,7 @@ def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
     assert agents(desk, "--model", "opus", "--add-dir=/x", "--restricted") == []
 
 
-# -- logs, stop, rm, respawn -------------------------------------------------------------------------------------------
+# -- logs, stop, rm, respawn -----------------------------------------------------------------------
 
 
 def test_logs_draws_what_was_said_also_of_an_ended_session(desk, one):
@@ -191,7 +212,9 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
-    begun = start(Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment)
+    begun = start(
+        Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
+    )
     assert desk.claude("kill", begun.id).stdout.decode() == f"stopped {begun.id}\n"
     assert not desk.now(begun).alive
 
@@ -269,7 +292,10 @@ def test_respawn_of_all_without_any_says_so(desk):
         ("stop zz", f"No session matching 'zz'. {LISTED}"),
         ("rm zz", "No session matching 'zz'"),
         ("respawn zz", "No session matching 'zz'"),
-        ("stop zz y z", f"warning: extra arguments ignored: y z\nNo session matching 'zz'. {LISTED}"),
+        (
+            "stop zz y z",
+            f"warning: extra arguments ignored: y z\nNo session matching 'zz'. {LISTED}",
+        ),
     ],
 )
 def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, words, said):
@@ -278,21 +304,26 @@ def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, words, said):
     assert (done.status, done.stdout, done.stderr) == (1, b"", f"{said}\n")
 
 
-# -- daemon ------------------------------------------------------------------------------------------------------------
+# -- daemon ----------------------------------------------------------------------------------------
 
 
 def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(desk, one):
     """B38: programs look for the first line."""
     done = desk.claude("daemon", "status")
     assert (done.status, done.stderr) == (1, "")
-    assert done.stdout.startswith(b"not running\n") and b"each background session is its own process" in done.stdout
+    assert (
+        done.stdout.startswith(b"not running\n")
+        and b"each background session is its own process" in done.stdout
+    )
     assert b"running:     1\n" in done.stdout
 
 
 def test_daemon_stop_ends_all_sessions_only_with_any(desk, one):
     """B39 to B41"""
     asked = desk.claude("daemon", "stop")
-    assert asked.status == 1 and asked.stderr.startswith("no background service is installed, but 1 background session")
+    assert asked.status == 1 and asked.stderr.startswith(
+        "no background service is installed, but 1 background session"
+    )
     kept = desk.claude("daemon", "stop", "--any", "--keep-workers")
     assert kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(one).alive
     ended = desk.claude("daemon", "stop", "--any")
@@ -314,7 +345,11 @@ def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, one):
         ("daemon run", 1, "claude daemon run: there is no daemon here"),
         ("daemon install", 1, "`claude daemon install` is disabled"),
         ("daemon uninstall", 0, "uninstalled\n"),
-        ("daemon frob", 1, "unknown subcommand: frob\n\nUsage: claude daemon [subcommand] [options]"),
+        (
+            "daemon frob",
+            1,
+            "unknown subcommand: frob\n\nUsage: claude daemon [subcommand] [options]",
+        ),
         ("daemon stop --x", 0, "warning: extra arguments ignored: --x\n"),
     ],
 )
@@ -324,7 +359,7 @@ def test_no_daemon_is_ever_started(desk, words, status, said):
     assert done.status == status and (done.stderr or done.stdout.decode()).startswith(said)
 
 
-# -- on a terminal, and hostile words ----------------------------------------------------------------------------------
+# -- on a terminal, and hostile words --------------------------------------------------------------
 
 HOSTILE = "job\x1b]0;owned\x07\x1b[2J\u202e[red]x[/red]"
 
@@ -349,13 +384,23 @@ def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, one, scree
     assert (status, drawn) == (0, f"stopped {one.id}\r\n")
     assert "no session runs in the background" in screen("agents")[1]
     status, drawn = screen("--bg", "--name", "other")
-    assert status == 0 and "backgrounded · \x1b[36m" in drawn and "(idle — send a prompt to start)" in drawn
+    assert (
+        status == 0
+        and "backgrounded · \x1b[36m" in drawn
+        and "(idle — send a prompt to start)" in drawn
+    )
 
 
 def test_a_name_is_shown_and_not_obeyed(desk, screen):
     """It comes from a prompt, and that from anywhere."""
     one, other = desk.start(HOSTILE, name=HOSTILE), desk.start(name=HOSTILE)
-    for words in (("agents",), ("logs", one.id), ("logs", "job"), ("--bg", "--name", HOSTILE), ("stop", HOSTILE)):
+    for words in (
+        ("agents",),
+        ("logs", one.id),
+        ("logs", "job"),
+        ("--bg", "--name", HOSTILE),
+        ("stop", HOSTILE),
+    ):
         _, drawn = screen(*words)
         assert "\x1b]" not in drawn and "\x1b[2J" not in drawn and "\u202e" not in drawn, words
     for words in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):

@@ -1,4 +1,6 @@
-"""Session ids as they are typed, and messages at which a session is resumed, measured with claude 2.1.329."""
+"""Session ids as they are typed, and messages at which a session is resumed, measured with claude
+2.1.329.
+"""
 
 import json
 
@@ -16,12 +18,19 @@ NOBODY = "99999999-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def run(box):
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])}
+    environment = {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", IDLE]),
+    }
     return lambda *flags: box.claude(*CONVERSE, *flags, stdin=stdin(user("hi")), **environment)
 
 
 def transcripts(box):
-    return {path.name: path.read_text() for path in box.path.rglob("*.jsonl") if "projects" in path.parts}
+    return {
+        path.name: path.read_text()
+        for path in box.path.rglob("*.jsonl")
+        if "projects" in path.parts
+    }
 
 
 @pytest.mark.parametrize("typed", [UPPER, LOWER])
@@ -56,7 +65,10 @@ def test_a_fork_may_get_the_same_id_or_another_id(box, run, typed):
 
 def test_white_space_around_a_new_id_is_refused(box, run):
     done = run("--session-id", f" {LOWER} ")
-    assert (done.status, done.stdout) == (1, b"") and "Invalid session ID. Must be a valid UUID." in done.stderr
+    assert (done.status, done.stdout) == (
+        1,
+        b"",
+    ) and "Invalid session ID. Must be a valid UUID." in done.stderr
 
 
 @pytest.mark.parametrize("point", [NOBODY, "nonsense"])
@@ -90,7 +102,10 @@ def test_a_turn_is_not_dropped_from_a_session(box, run):
     ("flags", "text"),
     [
         (("--resume-session-at", OTHER), "Error: --resume-session-at requires --resume"),
-        (("--continue", "--resume-session-at", OTHER), "Error: --resume-session-at requires --resume"),
+        (
+            ("--continue", "--resume-session-at", OTHER),
+            "Error: --resume-session-at requires --resume",
+        ),
         (("--resume-drops-turn", OTHER), "Error: --resume-drops-turn requires --resume-session-at"),
     ],
 )

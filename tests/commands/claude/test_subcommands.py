@@ -27,7 +27,7 @@ def ask(capfd, monkeypatch, tmp_path):
     return asked
 
 
-# -- auth ------------------------------------------------------------------------------------------------------------
+# -- auth ------------------------------------------------------------------------------------------
 
 
 def test_of_a_list_of_vendors_the_first_is_named(ask, monkeypatch):
@@ -36,11 +36,15 @@ def test_of_a_list_of_vendors_the_first_is_named(ask, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("--json",), ()], ids=["json", "plain"])
-def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(ask, monkeypatch, tmp_path, words):
+def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(
+    ask, monkeypatch, tmp_path, words
+):
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     status, out, err = ask("auth", "status", *words)
     assert (status, err) == (0, "")
-    assert out.startswith('{\n  "loggedIn": true,\n  "authMethod": "qwen",\n') and out.endswith("\n}\n")
+    assert out.startswith('{\n  "loggedIn": true,\n  "authMethod": "qwen",\n') and out.endswith(
+        "\n}\n"
+    )
     assert json.loads(out) == {
         "loggedIn": True,
         "authMethod": "qwen",
@@ -60,19 +64,30 @@ def test_the_directories_are_those_of_claude_config_dir(ask, monkeypatch):
 
 @pytest.mark.parametrize("who", ["flag", "environment", "installed", "settings", "settings list"])
 def test_the_vendor_is_the_one_that_a_turn_would_have(ask, monkeypatch, tmp_path, who):
-    """The order of the surface page: each is named by all that come after it too, with another vendor."""
+    """The order of the surface page: each is named by all that come after it too, with another
+    vendor.
+    """
     order = ["flag", "environment", "installed", "settings"]
     place = order.index(who.partition(" ")[0])
     if place <= 3:
         folder = tmp_path / ".config" / "shim"
         folder.mkdir(parents=True)
-        named = ["cake" if place == 3 else "pi", "qwen"] if "list" in who else "cake" if place == 3 else "pi"
+        named = (
+            ["cake" if place == 3 else "pi", "qwen"]
+            if "list" in who
+            else "cake"
+            if place == 3
+            else "pi"
+        )
         (folder / "config.toml").write_text(f"vendor = {json.dumps(named)}\n")
     if place <= 1:
         monkeypatch.setenv("SHIM_VENDOR", "cake" if place == 1 else "pi")
     installed = {"vendor": "cake" if place == 2 else "pi"} if place <= 2 else {}
     flag = ("--shim-vendor", "cake") if place == 0 else ()
-    assert json.loads(ask(*flag, "auth", "status", "--json", installed=installed)[1])["authMethod"] == "cake"
+    assert (
+        json.loads(ask(*flag, "auth", "status", "--json", installed=installed)[1])["authMethod"]
+        == "cake"
+    )
 
 
 def test_a_mistake_in_the_settings_is_the_turns_to_name(ask, tmp_path):
@@ -99,12 +114,20 @@ def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
     assert vendor in err
 
 
-# -- the others ------------------------------------------------------------------------------------------------------
+# -- the others ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "words",
-    ["mcp list", "plugin list", "plugin marketplace list", "config list", "doctor", "update", "install"],
+    [
+        "mcp list",
+        "plugin list",
+        "plugin marketplace list",
+        "config list",
+        "doctor",
+        "update",
+        "install",
+    ],
 )
 def test_what_can_be_answered_is_answered_on_stdout(ask, words):
     status, out, err = ask(*words.split())
@@ -119,7 +142,17 @@ def test_a_list_for_a_program_is_an_empty_list(ask, words):
 
 
 @pytest.mark.parametrize(
-    "words", ["mcp", "mcp add x", "mcp serve", "plugin install x", "config set a b", "setup-token", "auth", "auth no"]
+    "words",
+    [
+        "mcp",
+        "mcp add x",
+        "mcp serve",
+        "plugin install x",
+        "config set a b",
+        "setup-token",
+        "auth",
+        "auth no",
+    ],
 )
 def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, words):
     monkeypatch.setenv("SHIM_VENDOR", "pi")
@@ -139,7 +172,11 @@ def test_what_the_shim_has_not_is_refused_in_one_sentence(ask, words):
 
 @pytest.mark.parametrize("word", ["remote-control", "rc", "remote", "bridge", "sync"])
 def test_two_words_for_one_thing_have_one_answer(ask, word):
-    assert ask(word) == (1, "", f"claude remote-control: {ask('remote-control')[2].partition(': ')[2]}")
+    assert ask(word) == (
+        1,
+        "",
+        f"claude remote-control: {ask('remote-control')[2].partition(': ')[2]}",
+    )
     assert ask("plugins", "list", "--json") == ask("plugin", "list", "--json") == (0, "[]\n", "")
     assert ask("upgrade") == ask("update")
 
@@ -159,7 +196,9 @@ def test_the_tables_name_the_same_subcommands():
     assert set(SUBCOMMANDS) | set(REFUSED) | set(SAME) | FIRST_WORDS == KNOWN_SUBCOMMANDS
 
 
-@pytest.mark.parametrize("words", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()])
+@pytest.mark.parametrize(
+    "words", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()]
+)
 def test_what_is_no_subcommand_goes_to_the_next_door(ask, words):
     assert ask(*words) == (None, "", "")
 
@@ -168,7 +207,7 @@ def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
     assert ask("hi", "--output-format", "xml")[0] is None
 
 
-# -- help ------------------------------------------------------------------------------------------------------------
+# -- help ------------------------------------------------------------------------------------------
 
 
 def test_help_says_what_every_flag_does():
@@ -193,10 +232,12 @@ def test_help_fits_a_wide_terminal():
     assert max(map(len, manual().splitlines())) <= 120
 
 
-# -- the cost --------------------------------------------------------------------------------------------------------
+# -- the cost --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]])
+@pytest.mark.parametrize(
+    "words", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]]
+)
 def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, words):
     """ACP runs it four times in a short session."""
     code = (
@@ -210,7 +251,12 @@ def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, words):
     )
     environment = {"HOME": str(tmp_path), "PATH": ""}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment,
+        check=True,
     )
     assert done.stderr.strip() == "[] 0"
     assert json.loads(done.stdout)["loggedIn"] is True

@@ -26,7 +26,9 @@ def start(box, *words, child=None, stdin=b"", **environment):
         "SHIM_BIN": child or box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     } | environment
     flags = () if "--provider" in words else ("--provider", "demo")
-    return box.shim("yume-cli", "start", *flags, *words, environment=box.environment(**environment), stdin=stdin)
+    return box.shim(
+        "yume-cli", "start", *flags, *words, environment=box.environment(**environment), stdin=stdin
+    )
 
 
 def frames(*given):
@@ -40,10 +42,12 @@ def user(words):
 def staying(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
     """`yume-cli start` while it runs, with stdin open."""
     environment = {"SHIM_BIN": child}
-    return box.running("start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment)
+    return box.running(
+        "start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment
+    )
 
 
-# -- a turn at a time ---------------------------------------------------------------------------------------------
+# -- a turn at a time ------------------------------------------------------------------------------
 
 
 def test_a_turn_with_its_prompt_in_argv(box):
@@ -69,7 +73,9 @@ def test_the_child_works_in_the_given_folder(box):
 
 
 def test_a_prompt_with_nobody_behind_stdin(box):
-    with staying(box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL) as running:
+    with staying(
+        box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
+    ) as running:
         check_flat(running.finish().stdout)
 
 
@@ -101,7 +107,12 @@ def test_the_dialect_may_stand_in_the_settings(box):
 
 def test_claudes_dialect_has_no_flat_line(box):
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
-    assert [line["type"] for line in done.lines] == ["system", "assistant", "result", "message_stop"]
+    assert [line["type"] for line in done.lines] == [
+        "system",
+        "assistant",
+        "result",
+        "message_stop",
+    ]
 
 
 @pytest.mark.parametrize("case", ["claude/2.1.327-tool-parallel", "claude/2.1.327-text-partial"])
@@ -137,7 +148,7 @@ def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
         assert file.read() == "x" * 400_000
 
 
-# -- sessions -----------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def resumed(box):
@@ -147,7 +158,9 @@ def resumed(box):
 
 def test_the_tabs_id_is_known_again_with_every_turn(box):
     for prompt, session in (("one", ()), ("two", ("--resume", "sess-123"))):
-        done = start(box, "--session-id", "sess-123", *session, "--prompt", prompt, child=_session(box))
+        done = start(
+            box, "--session-id", "sess-123", *session, "--prompt", prompt, child=_session(box)
+        )
         assert done.init["session_id"] == done.result["session_id"] == "sess-123"
     assert resumed(box) == ["vendor-1"]
     start(box, "--session-id", "sess-123", "--prompt", "three", child=_session(box))
@@ -155,7 +168,10 @@ def test_the_tabs_id_is_known_again_with_every_turn(box):
 
 
 def _session(box):
-    return box.fake(["record", str(box.recording)], ["out", ndjson(START | {"session": "vendor-1"}, text("x"), END)])
+    return box.fake(
+        ["record", str(box.recording)],
+        ["out", ndjson(START | {"session": "vendor-1"}, text("x"), END)],
+    )
 
 
 def test_a_session_that_nobody_knows_is_an_error_with_its_result(box):
@@ -166,7 +182,17 @@ def test_a_session_that_nobody_knows_is_an_error_with_its_result(box):
 
 
 def test_a_history_file_is_not_read_and_that_is_said(box):
-    done = start(box, "--resume", "other", "--session-id", "new", "--historyFile", "/nowhere.json", "--prompt", "x")
+    done = start(
+        box,
+        "--resume",
+        "other",
+        "--session-id",
+        "new",
+        "--historyFile",
+        "/nowhere.json",
+        "--prompt",
+        "x",
+    )
     assert (done.status, done.init["session_id"]) == (0, "new")
     assert done.stderr.startswith("demo: ") and "--history-file is not read" in done.stderr
 
@@ -188,7 +214,9 @@ def test_the_uuid_of_a_name_is_always_the_same():
 
 
 def test_history_lists_find_the_session_in_claudes_lines(box):
-    answer = ndjson(START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END)
+    answer = ndjson(
+        START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END
+    )
     start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
     (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -204,7 +232,7 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
     assert [line["parentUuid"] for line in kept if "uuid" in line] == [None, *uuids[:-1]]
 
 
-# -- every failure ends in a result -------------------------------------------------------------------------------
+# -- every failure ends in a result ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,7 +280,9 @@ def test_a_misspelled_permission_mode_is_refused_with_a_result(box):
     done = start(box, "--prompt", "hi", "--permision-mode", "plan")
     (turn,) = check_flat(done.stdout)
     assert done.status == 1 and turn[-2]["is_error"] and not box.recording.exists()
-    assert "error: unknown option '--permision-mode', did you mean `--permission-mode`?" in done.stderr
+    assert (
+        "error: unknown option '--permision-mode', did you mean `--permission-mode`?" in done.stderr
+    )
 
 
 def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
@@ -262,21 +292,32 @@ def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
     through = box.claude(*ASK, "--permission-mode", "yolo", SHIM_DIALECT="yume", SHIM_VENDOR="demo",
                          SHIM_BIN=box.fake(["out", ANSWER]))  # fmt: skip
     assert through.status == 0
-    assert box.claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, "Claude's dialect refuses it"
+    assert box.claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, (
+        "Claude's dialect refuses it"
+    )
 
 
-@pytest.mark.parametrize(("mode", "meant"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")])
+@pytest.mark.parametrize(
+    ("mode", "meant"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")]
+)
 def test_yumes_modes_are_claudes(box, mode, meant):
     assert start(box, "--permission-mode", mode, "--prompt", "x").init["permissionMode"] == meant
 
 
 def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
     child = box.program(
-        "cursor-agent", "echo \"Error: Authentication required. Please run 'agent login'\" >&2\nexit 1\n"
+        "cursor-agent",
+        "echo \"Error: Authentication required. Please run 'agent login'\" >&2\nexit 1\n",
     )
     done = start(box, "--provider", "cursor", "--prompt", "x", child=child)
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == ["init", "usage", "error", "result error_during_execution", "message_stop"]
+    assert short(turn) == [
+        "init",
+        "usage",
+        "error",
+        "result error_during_execution",
+        "message_stop",
+    ]
     assert turn[2]["type"] == "system"
 
 
@@ -288,10 +329,12 @@ def test_a_signal_ends_in_a_result(box, number):
         running.signal(number)
         done = running.finish()
     (turn,) = check_flat(done.stdout)
-    assert turn[-2]["subtype"] == ("cancelled" if number == signal.SIGINT else "error_during_execution")
+    assert turn[-2]["subtype"] == (
+        "cancelled" if number == signal.SIGINT else "error_during_execution"
+    )
 
 
-# -- R11 ----------------------------------------------------------------------------------------------------------
+# -- R11 -------------------------------------------------------------------------------------------
 
 HALF = ndjson(START | {"session": "vendor-1"}, text("one "))
 
@@ -299,18 +342,31 @@ HALF = ndjson(START | {"session": "vendor-1"}, text("one "))
 def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     whole = ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)
     child = box.fakes(
-        [["out", HALF]], [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]]
+        [["out", HALF]],
+        [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]],
     )
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
-    assert short(turn) == ["init", "text one ", "text two", "usage", "result success", "message_stop"]
-    assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (0, ["vendor-1"], "hello")
+    assert short(turn) == [
+        "init",
+        "text one ",
+        "text two",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
+    assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (
+        0,
+        ["vendor-1"],
+        "hello",
+    )
     assert "the message is sent once more" in done.stderr
 
 
 def test_r11_so_it_is_through_the_door_of_claude(box):
     child = box.fakes(
-        [["out", HALF]], [["out", ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]]
+        [["out", HALF]],
+        [["out", ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]],
     )
     done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
     assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
@@ -338,7 +394,9 @@ def test_r11_claudes_dialect_asks_for_nothing_again(box):
 
 def test_r11_a_vendor_that_cannot_start_again_says_so(box):
     path = box.path / "once"
-    child = box.program("once", f"[ -e {path} ] && exit 9\ntouch {path}\nprintf '%s' '{HALF}'\nchmod -x $0\n")
+    child = box.program(
+        "once", f"[ -e {path} ] && exit 9\ntouch {path}\nprintf '%s' '{HALF}'\nchmod -x $0\n"
+    )
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
     assert turn[-2]["is_error"] and "could not be started" in turn[-2]["errors"][0]
 
@@ -361,13 +419,15 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
     assert short(turn) == ["init", "text half", "usage", "result success", "message_stop"]
 
 
-# -- many turns in one process ------------------------------------------------------------------------------------
+# -- many turns in one process ---------------------------------------------------------------------
 
 
 def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     begin = START | {"session": "v"}
     second = ["out", ndjson(begin, text("two"), END)]
-    child = box.fakes([["out", ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second])
+    child = box.fakes(
+        [["out", ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second]
+    )
     with staying(box, child, "--session-id", "tab-1") as running:
         running.say(user("first"), "$")
         running.read_until(b"message_stop")
@@ -382,12 +442,16 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
 
 def test_frames_that_are_there_before_we_are_are_heard(box):
     child = box.fake(["out", ndjson(START | {"session": "v"}, text("x"), END)])
-    done = start(box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two")))
+    done = start(
+        box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two"))
+    )
     assert len(check_flat(done.stdout)) == 2
     assert "a frame of type dance is not known" in done.stderr
 
 
-@pytest.mark.parametrize("words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"])
+@pytest.mark.parametrize(
+    "words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
+)
 def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
     with staying(box, box.fake(["read"], ["out", ANSWER])) as running:
         running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
@@ -398,7 +462,11 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
 
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
     child = box.fakes(
-        [["out", ndjson(START | {"session": "v"}, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]],
+        [
+            ["out", ndjson(START | {"session": "v"}, text("half"))],
+            ["exit_on", "SIGINT", 1],
+            ["hang"],
+        ],
         [["out", ndjson(START | {"session": "v"}, text("next"), END)]],
     )
     with staying(box, child) as running:
@@ -432,7 +500,7 @@ def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
     assert turn[-2]["is_error"] and "interactive" in turn[-2]["errors"][0]
 
 
-# -- approvals ----------------------------------------------------------------------------------------------------
+# -- approvals -------------------------------------------------------------------------------------
 
 BOTH = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"])
 AFTER = ["out", ndjson(returns("made it"), says("After."), result("After."))]
@@ -450,12 +518,19 @@ def test_an_approved_call_runs(box, prompt):
         done = running.finish() if prompt else running.hang_up()
     (turn,) = check_flat(done.stdout)
     assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
-    (answer,) = (json.loads(line) for line in box.record()["stdin"].splitlines() if "control_response" in line)
+    (answer,) = (
+        json.loads(line)
+        for line in box.record()["stdin"].splitlines()
+        if "control_response" in line
+    )
     assert answer["response"]["response"] == {"behavior": "allow"}
 
 
 def test_r14_a_denied_call_has_an_error_for_its_result(box):
-    denied = ["out", ndjson(returns("the vendor's words", failed=True), says("Then not."), result("Then not."))]
+    denied = [
+        "out",
+        ndjson(returns("the vendor's words", failed=True), says("Then not."), result("Then not.")),
+    ]
     child = box.fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
     with staying(box, child, "--permission-mode", "interactive", vendor="qwen") as running:
         running.say(user("go"))
@@ -506,7 +581,7 @@ def test_without_interactive_nobody_is_asked(box):
     assert any("nobody here can be asked" in word for word in short(turn))
 
 
-# -- secrets --------------------------------------------------------------------------------------------------------
+# -- secrets ---------------------------------------------------------------------------------------
 
 SECRET = f"ghp_{random(36)}"
 COMMAND = f"printf {SECRET} > token"
@@ -515,11 +590,15 @@ COMMAND = f"printf {SECRET} > token"
 def _secretive(box):
     said = ["out", ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
     after = ["out", ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
-    return box.fake(HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"])
+    return box.fake(
+        HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"]
+    )
 
 
 def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
-    child = box.fake(["read"], ["out", ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)])
+    child = box.fake(
+        ["read"], ["out", ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)]
+    )
     done = start(box, "--prompt", "x", child=child)
     assert SECRET.encode() not in done.stdout and b"[REDACTED:github-token]." in done.stdout
     assert done.stderr == "demo: 1 secret was redacted: 1 github-token\n"
@@ -529,7 +608,9 @@ def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(
 
 
 def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
-    with staying(box, _secretive(box), "--permission-mode", "interactive", vendor="qwen") as running:
+    with staying(
+        box, _secretive(box), "--permission-mode", "interactive", vendor="qwen"
+    ) as running:
         running.say(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         running.say({"type": "tool_approval", "id": "call_1", "approved": True})
@@ -549,7 +630,9 @@ def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
 
 
 def test_a_session_of_a_vendor_that_stays_is_its_own(box):
-    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, says("x"), result("x"))], ["hear", "never"])
+    child = box.fake(
+        HELLO, ["hear", "go"], ["out", ndjson(INIT, says("x"), result("x"))], ["hear", "never"]
+    )
     with staying(box, child, "--session-id", OWN, vendor="qwen") as running:
         running.say(user("go"))
         assert running.hang_up().init["session_id"] == OWN
@@ -572,25 +655,34 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
     )  # fmt: skip
     with staying(box, child, "--permission-mode", "interactive", vendor="claude") as running:
         running.say(user("go"))
-        call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))["request"][
-            "tool_use_id"
-        ]
+        call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))[
+            "request"
+        ]["tool_use_id"]
         running.read_until(b'"type":"tool_use","id":"' + call.encode())
         running.say({"type": "tool_approval", "id": call, "approved": approved})
         (turn,) = check_flat(running.hang_up().stdout)
     (said,) = (line for line in turn if line["type"] == "tool_result")
     assert said["is_error"] is not approved
     assert "--permission-prompt-tool=stdio" in box.record()["arguments"]
-    (answer,) = (json.loads(line) for line in box.record()["stdin"].splitlines() if "control_response" in line)
+    (answer,) = (
+        json.loads(line)
+        for line in box.record()["stdin"].splitlines()
+        if "control_response" in line
+    )
     assert answer["response"]["response"]["behavior"] == ("allow" if approved else "deny")
 
 
-# -- the binary ---------------------------------------------------------------------------------------------------
+# -- the binary ------------------------------------------------------------------------------------
 
 
 def run(path, *words, **options):
     return subprocess.run(
-        [path, *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False, **options
+        [path, *words],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+        check=False,
+        **options,
     )
 
 
@@ -603,7 +695,10 @@ def test_the_installed_binary_answers_as_yume_calls_it(box):
     version = run(path, "--version", env=environment, cwd=box.cwd)
     assert version.stdout == b"0.1.0 (yume-cli)\n"
     status = run(path, "auth", "status", "--provider", "qwen", env=environment, cwd=box.cwd)
-    assert json.loads(status.stdout)["loggedIn"] is True and json.loads(status.stdout)["authMethod"] == "qwen"
+    assert (
+        json.loads(status.stdout)["loggedIn"] is True
+        and json.loads(status.stdout)["authMethod"] == "qwen"
+    )
 
 
 def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
@@ -615,7 +710,9 @@ def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
 
 
 def test_translate_speaks_it_too(box):
-    done = box.shim("translate", "pi", _fixture("pi/1.5.2-plain"), "--dialect", "yume", "--stable-ids")
+    done = box.shim(
+        "translate", "pi", _fixture("pi/1.5.2-plain"), "--dialect", "yume", "--stable-ids"
+    )
     with open(_fixture("pi/1.5.2-plain").replace("vendor.ndjson", "yume.ndjson"), "rb") as golden:
         assert done.stdout == golden.read()
 
@@ -657,7 +754,14 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
     """R11 says a message once more only where the conversation can go on."""
     init, says_first, first, says_second, says_other, other = (
         {name: value for name, value in line.items() if name != "session_id"}
-        for line in (INIT, says("First."), result("First."), says("Sec"), says("Who are you?"), result("Who are you?"))
+        for line in (
+            INIT,
+            says("First."),
+            result("First."),
+            says("Sec"),
+            says("Who are you?"),
+            result("Who are you?"),
+        )
     )
     cut = [
         HELLO,
@@ -667,7 +771,12 @@ def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(
         ["out", ndjson(init, says_second)],
         ["leave", 0],
     ]
-    fresh = [HELLO, ["hear", "two"], ["record", str(box.recording)], ["out", ndjson(init, says_other, other)]]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(init, says_other, other)],
+    ]
     with staying(box, box.fakes(cut, fresh), vendor="qwen") as running:
         running.say(user("one"))
         running.read_until(b'"message_stop"')

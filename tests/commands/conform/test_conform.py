@@ -1,4 +1,6 @@
-"""`shim conform`: every rule fails where it is broken and passes where it is kept; no command that is tried harms."""
+"""`shim conform`: every rule fails where it is broken and passes where it is kept; no command that
+is tried harms.
+"""
 
 import json
 import os
@@ -28,14 +30,27 @@ from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
 
 FAKE = stand_in("fake_claude")
-SOON = (0.25, 1.0, PATIENCE)  # timeouts for a command that does not answer; a busy machine needs the longer ones
+# timeouts for a command that does not answer; a busy machine needs the longer ones
+SOON = (0.25, 1.0, PATIENCE)
 DOORS = ()
-SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}  # each goes on with what one before it left
+# each goes on with what one before it left
+SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
 
-# Defect of changed_transcripts.py, or of fake_claude.py, which is executed → the rule that sees it, and the runs that
-# it takes. In the order of the rules.
-MISTAKES, REQUESTS, CONVERSATION, QUEUE = ("mistakes",), ("requests",), ("conversation",), ("queue",)
-TOOLS, INTERRUPT, SESSIONS, OUTPUTS, ENDS = ("tools",), ("interrupt",), ("sessions",), ("outputs",), ("ends",)
+# Defect of changed_transcripts.py, or of fake_claude.py, which is executed → the rule that sees it,
+# and the runs that it takes. In the order of the rules.
+MISTAKES, REQUESTS, CONVERSATION, QUEUE = (
+    ("mistakes",),
+    ("requests",),
+    ("conversation",),
+    ("queue",),
+)
+TOOLS, INTERRUPT, SESSIONS, OUTPUTS, ENDS = (
+    ("tools",),
+    ("interrupt",),
+    ("sessions",),
+    ("outputs",),
+    ("ends",),
+)
 DEFECTS = {
     "version-text": ("version", DOORS),
     "version-old": ("version", DOORS),
@@ -172,7 +187,8 @@ DEFECTS = {
     "auth-exit-1": ("auth", DOORS),
     "no-help": ("help", DOORS),
 }
-# Rules of time: no test waits for them to be broken, the time that they allow is taken away instead.
+# Rules of time: no test waits for them to be broken, the time that they allow is taken away
+# instead.
 TIMES = {
     "version-is-quick": ("VERSION_SECONDS", DOORS),
     "it-leaves": ("END_SECONDS", REQUESTS),
@@ -200,12 +216,22 @@ def kept(tmp_path_factory):
 
 
 def use_forks(monkeypatch):
-    """Fork what is judged of a process that has imported it already; all else, and in `make full`, is executed."""
+    """Fork what is judged of a process that has imported it already; all else, and in `make full`,
+    is executed.
+    """
     execute = spawn._start_by_subprocess
 
     def start(command, environment, cwd, *, feed):
-        pipes = {"stdin": subprocess.PIPE if feed else subprocess.DEVNULL, "stdout": subprocess.PIPE}
-        options = pipes | {"stderr": subprocess.PIPE, "env": environment, "cwd": cwd, "start_new_session": True}
+        pipes = {
+            "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+        }
+        options = pipes | {
+            "stderr": subprocess.PIPE,
+            "env": environment,
+            "cwd": cwd,
+            "start_new_session": True,
+        }
         if command[: len(FAKE)] == FAKE:
             return Forked(command[len(FAKE) :], program=FAKE[-1], **options)
         if command[: len(OURS)] == OURS:
@@ -253,7 +279,9 @@ def runs_of(rule, kept):
 
 @pytest.fixture
 def only(kept, monkeypatch):
-    """Make no other runs than these; in the place of others stand those of the fake that keeps every rule."""
+    """Make no other runs than these; in the place of others stand those of the fake that keeps
+    every rule.
+    """
 
     def choose(names):
         hold = conform._Bench.hold
@@ -288,28 +316,38 @@ def verdicts(findings):
 
 
 def broken(findings):
-    return {name: f"{finding.found} {finding.came}" for name, finding in findings.items() if finding.verdict == "fail"}
+    return {
+        name: f"{finding.found} {finding.came}"
+        for name, finding in findings.items()
+        if finding.verdict == "fail"
+    }
 
 
-# -- the rules ---------------------------------------------------------------------------------------------------
+# -- the rules -------------------------------------------------------------------------------------
 
 
 def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
     findings = {rule.name: conform.judge(rule, kept) for rule in conform.RULES}
     assert broken(findings) == {}
-    assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {"api-failures"}
+    assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {
+        "api-failures"
+    }
 
 
 # The defects that are executed. `make test` executes one for each rule that no transcript breaks.
 EXECUTED = {defect: row for defect, row in DEFECTS.items() if defect not in EDITS}
 BY_TRANSCRIPT = {DEFECTS[defect][0] for defect in EDITS}
-FIRST = {rule: defect for defect, (rule, _) in reversed(EXECUTED.items()) if rule not in BY_TRANSCRIPT}
+FIRST = {
+    rule: defect for defect, (rule, _) in reversed(EXECUTED.items()) if rule not in BY_TRANSCRIPT
+}
 
 
 @pytest.mark.parametrize("defect", EDITS)
 def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
     rule, _ = DEFECTS[defect]
-    seen = conform_seen.Seen({name: apply_edit(run, EDITS[defect]) for name, run in kept.runs.items()})
+    seen = conform_seen.Seen(
+        {name: apply_edit(run, EDITS[defect]) for name, run in kept.runs.items()}
+    )
     (chosen,) = [one for one in conform.RULES if one.name == rule]
     finding = conform.judge(chosen, seen)
     assert finding.verdict == "fail", finding.found
@@ -319,7 +357,9 @@ def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
 @pytest.mark.parametrize(
     ("defect", "rule", "chains"),
     [
-        pytest.param(defect, rule, chains, marks=() if FIRST.get(rule) == defect else pytest.mark.full)
+        pytest.param(
+            defect, rule, chains, marks=() if FIRST.get(rule) == defect else pytest.mark.full
+        )
         for defect, (rule, chains) in EXECUTED.items()
     ],
 )
@@ -339,7 +379,9 @@ def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chain
     assert finding.found and finding.run and finding.sent
 
 
-@pytest.mark.parametrize(("rule", "constant", "chains"), [(rule, *time) for rule, time in TIMES.items()])
+@pytest.mark.parametrize(
+    ("rule", "constant", "chains"), [(rule, *time) for rule, time in TIMES.items()]
+)
 def test_a_rule_of_time_is_broken_by_time(see, monkeypatch, rule, constant, chains):
     monkeypatch.setattr(conform_doors, constant, 0.0)
     assert see("", chains)[rule].verdict == "fail"
@@ -356,7 +398,9 @@ def test_an_init_before_any_message_is_seen(see):
 
 
 def test_an_unchanged_transcript_keeps_every_rule(kept):
-    seen = conform_seen.Seen({name: apply_edit(run, lambda kind, line: [line]) for name, run in kept.runs.items()})
+    seen = conform_seen.Seen(
+        {name: apply_edit(run, lambda kind, line: [line]) for name, run in kept.runs.items()}
+    )
     assert broken({rule.name: conform.judge(rule, seen) for rule in conform.RULES}) == {}
 
 
@@ -380,20 +424,36 @@ def test_a_failure_of_the_api_is_no_broken_rule(see):
 
 def test_a_mode_that_is_refused_with_a_reason_is_not_judged(see):
     finding = see("mode-refused", CONVERSATION)["set-permission-mode"]
-    assert (finding.verdict, finding.found) == ("skipped", "it refuses acceptEdits: this agent has no such mode")
+    assert (finding.verdict, finding.found) == (
+        "skipped",
+        "it refuses acceptEdits: this agent has no such mode",
+    )
 
 
 def test_a_call_that_nobody_made_is_not_judged(see):
     findings = verdicts(see("", TOOLS, tool_prompt="hello"))
-    for name in ("every-call-is-answered", "results-follow-their-calls", "results-tell-more", "denied", "allowed"):
+    for name in (
+        "every-call-is-answered",
+        "results-follow-their-calls",
+        "results-tell-more",
+        "denied",
+        "allowed",
+    ):
         assert findings[name] == "skipped"
 
 
-# -- which rules, which runs -------------------------------------------------------------------------------------
+# -- which rules, which runs -----------------------------------------------------------------------
 
 
 def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
-    lenient = {"unknown-flag", "lines-end", "short-lines-for-yume", "bad-lines", "needs-no-verbose", "terminator"}
+    lenient = {
+        "unknown-flag",
+        "lines-end",
+        "short-lines-for-yume",
+        "bad-lines",
+        "needs-no-verbose",
+        "terminator",
+    }
     assert lenient == {rule.name for rule in conform.RULES if rule.applies == "drop-in"}
     findings = see("strict-flags", REQUESTS, drop_in=False)
     assert not lenient & set(findings) and broken(findings) == {}
@@ -402,8 +462,16 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
 @pytest.mark.parametrize(
     ("frontend", "seen", "unseen"),
     [
-        ({"yume": False}, {"initialize", "queued", "it-stays"}, {"terminator", "chosen-session", "text"}),
-        ({"sdk": False}, {"terminator", "chosen-session", "text"}, {"initialize", "queued", "it-stays"}),
+        (
+            {"yume": False},
+            {"initialize", "queued", "it-stays"},
+            {"terminator", "chosen-session", "text"},
+        ),
+        (
+            {"sdk": False},
+            {"terminator", "chosen-session", "text"},
+            {"initialize", "queued", "it-stays"},
+        ),
     ],
     ids=["sdk", "yume"],
 )
@@ -426,7 +494,7 @@ def test_all_runs_that_are_made_are_fewer_than_the_bound(kept):
     assert set(kept.runs) >= conform_seen.STREAMS
 
 
-# -- commands that harm ------------------------------------------------------------------------------------------
+# -- commands that harm ----------------------------------------------------------------------------
 
 
 def program(box, script):
@@ -441,8 +509,12 @@ def judged(command, patience=0.1, **options):
 def test_a_command_that_hangs_is_given_up_soon_and_ended(inside, monkeypatch):
     monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.1)
     lifeline = inside.lifeline()
-    findings = judged(program(inside, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n"))
-    assert findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].found
+    findings = judged(
+        program(inside, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n")
+    )
+    assert (
+        findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].found
+    )
     assert findings["initialize"].found == f"not tried: {conform.GIVE_UP_AFTER} runs before it hung"
     assert lifeline.never_or_gone()
 
@@ -451,7 +523,10 @@ def test_a_command_that_floods_is_cut_off(inside, monkeypatch):
     monkeypatch.setattr(conform_process, "STDOUT_BYTES", 10_000)
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     findings = judged(program(inside, "exec yes conform\n"), PATIENCE)
-    assert findings["version"].verdict == "fail" and "more than is read of a run" in findings["version"].found
+    assert (
+        findings["version"].verdict == "fail"
+        and "more than is read of a run" in findings["version"].found
+    )
 
 
 def test_a_flood_of_blank_lines_is_cut_off_too(inside, monkeypatch):
@@ -463,7 +538,9 @@ def test_a_flood_of_blank_lines_is_cut_off_too(inside, monkeypatch):
 
 def test_a_flood_of_stderr_holds_nothing_up(inside, monkeypatch):
     monkeypatch.setattr(conform, "CHAINS", [])
-    findings = judged(program(inside, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE)
+    findings = judged(
+        program(inside, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
+    )
     assert findings["version"].verdict == "pass"
 
 
@@ -476,7 +553,9 @@ def test_a_command_that_reads_nothing_is_given_up(inside, monkeypatch):
 def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(inside):
     """Silence is not what a rule about answers asks for, however quick and exact it is."""
     findings = judged(program(inside, "exit 0\n"), PATIENCE)
-    assert {findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")} == {"fail"}
+    assert {
+        findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")
+    } == {"fail"}
     kept = {name for name, finding in findings.items() if finding.verdict == "pass"}
     assert kept == {"nothing-without-a-message", "nobody-reads"}
 
@@ -500,7 +579,10 @@ def test_what_a_run_started_is_ended_with_it(inside, monkeypatch):
     monkeypatch.setattr(conform, "CHAINS", [])
     monkeypatch.setattr(conform_process, "LAST_BYTES_SECONDS", 0.1)
     lifeline = inside.lifeline()
-    judged(program(inside, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"), PATIENCE)
+    judged(
+        program(inside, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"),
+        PATIENCE,
+    )
     assert lifeline.gone()
 
 
@@ -509,7 +591,9 @@ def test_the_environment_is_passed_on_and_names_the_frontend(inside, monkeypatch
     monkeypatch.setattr(conform, "CHAINS", [conform_runs.mistakes])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
     monkeypatch.setenv("MINE", "kept")
-    judged(program(inside, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {seen}; exit 1\n'), PATIENCE)
+    judged(
+        program(inside, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {seen}; exit 1\n'), PATIENCE
+    )
     assert set(seen.read_text().split()) == {f"{inside.home},kept,", f"{inside.home},kept,sdk-py"}
 
 
@@ -529,7 +613,7 @@ def test_a_file_that_the_command_names_is_found_from_the_other_folder(inside, mo
     assert judged(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
 
 
-# -- the command -------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -550,7 +634,12 @@ def test_a_program_gets_an_object(tried):
     assert (status, complaint, report["passed"], report["command"]) == (0, "", True, FAKE)
     assert len(report["rules"]) == len(conform.RULES)
     first = report["rules"][0]
-    assert (first["id"], first["level"], first["applies"], first["verdict"]) == ("P1", "MUST", "both", "pass")
+    assert (first["id"], first["level"], first["applies"], first["verdict"]) == (
+        "P1",
+        "MUST",
+        "both",
+        "pass",
+    )
     assert report["counts"]["MUST"]["pass"] > 20 and "fail" not in report["counts"]["MUST"]
 
 
@@ -558,7 +647,9 @@ def test_a_must_that_is_broken_is_exit_1_with_its_evidence(tried):
     status, said, _ = tried("--json", defect="other-session")
     (found,) = [rule for rule in json.loads(said)["rules"] if rule["rule"] == "chosen-session"]
     assert (status, found["verdict"], found["evidence"]["run"]) == (1, "fail", "session")
-    assert "--session-id" in found["evidence"]["sent"] and '"session_id"' in found["evidence"]["came"]
+    assert (
+        "--session-id" in found["evidence"]["sent"] and '"session_id"' in found["evidence"]["came"]
+    )
 
 
 def test_a_should_that_is_broken_is_no_failure(tried):
@@ -599,7 +690,17 @@ def test_what_is_asked_is_a_choice(shim, inside, monkeypatch):
     monkeypatch.setattr(conform, "CHAINS", [conform_runs.outputs, conform_runs.ends])
     seen = inside.path / "seen"
     command = inside.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
-    shim("conform", "--prompt", "a one", "--tool-prompt", "a two", "--long-prompt", "a three", "--", command)
+    shim(
+        "conform",
+        "--prompt",
+        "a one",
+        "--tool-prompt",
+        "a two",
+        "--long-prompt",
+        "a three",
+        "--",
+        command,
+    )
     assert {"a one", "a two", "a three"} <= set(seen.read_text().splitlines())
 
 
@@ -617,7 +718,8 @@ def test_a_wrong_call_is_exit_2(box, words):
 def test_ctrl_c_ends_what_runs(box):
     lifeline = box.lifeline()
     command = box.program(
-        "claude", f"exec 9>{lifeline.path}; echo up $$ >&9; trap '' INT; while :; do sleep 30; done\n"
+        "claude",
+        f"exec 9>{lifeline.path}; echo up $$ >&9; trap '' INT; while :; do sleep 30; done\n",
     )
     process = start_shim(
         ["conform", "--", command], env=box.environment(), cwd=box.cwd, stdout=subprocess.PIPE,
@@ -633,12 +735,20 @@ def test_ctrl_c_ends_what_runs(box):
 def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(inside, monkeypatch):
     monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.1)
     lifeline = inside.lifeline()
-    script = f"exec 9>{lifeline.path}; trap '' INT TERM; echo up $$ >&9; while :; do sleep 30; done\n"
+    script = (
+        f"exec 9>{lifeline.path}; trap '' INT TERM; echo up $$ >&9; while :; do sleep 30; done\n"
+    )
 
     async def cancel():
         async with anyio.create_task_group() as tasks:
             run = conform_process.Run("ends", "any", ())
-            start = (program(inside, script), dict(os.environ), os.getcwd(), conform._nothing, PATIENCE)
+            start = (
+                program(inside, script),
+                dict(os.environ),
+                os.getcwd(),
+                conform._nothing,
+                PATIENCE,
+            )
             tasks.start_soon(partial(conform_process.hold, run, *start, feed=True))
             await anyio.to_thread.run_sync(lifeline.wait_for, "up")
             tasks.cancel_scope.cancel()
@@ -647,25 +757,38 @@ def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(insi
     assert lifeline.gone()
 
 
-# -- ours --------------------------------------------------------------------------------------------------------
+# -- ours ------------------------------------------------------------------------------------------
 
 OURS = [sys.executable, "-I", "-m", "shim", "claude"]
 # What a play cannot show: it asks nobody, and no request of its fails.
-UNSEEN_IN_DEMO = {"api-failures", "questions-stand-behind-their-calls", "denied", "allowed", "questions-are-taken-back"}
+UNSEEN_IN_DEMO = {
+    "api-failures",
+    "questions-stand-behind-their-calls",
+    "denied",
+    "allowed",
+    "questions-are-taken-back",
+}
 
 
-# The runs of these need turns that are long enough to be interrupted. All others are of a play without pauses.
+# The runs of these need turns that are long enough to be interrupted. All others are of a play
+# without pauses.
 LONG = (conform_runs.interrupt, conform_runs.ends)
 GROUPS = {
     "long turns": (LONG, 0.4),
     "sessions": ((conform_runs.sessions,), 0.0),
-    "the others": (tuple(chain for chain in conform_runs.CHAINS if chain not in (*LONG, conform_runs.sessions)), 0.0),
+    "the others": (
+        tuple(
+            chain for chain in conform_runs.CHAINS if chain not in (*LONG, conform_runs.sessions)
+        ),
+        0.0,
+    ),
 }
 
 
 def check_ours(monkeypatch, vendor, record):
     """As an SDK would start it and as Yume would; return the rules that are not seen."""
-    monkeypatch.setattr(conform, "AT_ONCE", 8)  # the demo vendor pauses as a model does, and so does its replay
+    # the demo vendor pauses as a model does, and so does its replay
+    monkeypatch.setattr(conform, "AT_ONCE", 8)
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     monkeypatch.setenv("SHIM_RECORD", record)
     findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
@@ -710,7 +833,9 @@ def test_every_rule_is_seen_in_a_group(kept):
 
 
 @pytest.mark.full
-def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(inside, forked, monkeypatch):
+def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
+    inside, forked, monkeypatch
+):
     monkeypatch.setenv("SHIM_BRIDGE", "1")
     monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))
     try:

@@ -28,7 +28,9 @@ SAYS = {
 
 @pytest.fixture
 def machine(inside, monkeypatch):
-    """A PATH of the box's programs alone, with what their scripts need, and a machine that may be slow."""
+    """A PATH of the box's programs alone, with what their scripts need, and a machine that may be
+    slow.
+    """
     monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
     for name in ("cat", "head", "sleep"):
         (inside.bin / name).symlink_to(shutil.which(name))
@@ -67,11 +69,13 @@ def said(report, words, vendor=None):
     return found
 
 
-# -- programs ---------------------------------------------------------------------------------------------------------
+# -- programs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("program", SAYS)
-def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(machine, doctor, program):
+def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
+    machine, doctor, program
+):
     machine.program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}'\n")
     name = "cursor" if program == "cursor-agent" else program
     status, report = doctor(name)
@@ -85,7 +89,14 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
         machine.program("codex", f"echo codex-cli {version}\n")
         status, report = doctor("codex")
         assert status == 0
-        assert said(report, f"version {version} is {place} than what was tested (>=0.169,<0.172)", "codex")[0] == "note"
+        assert (
+            said(
+                report,
+                f"version {version} is {place} than what was tested (>=0.169,<0.172)",
+                "codex",
+            )[0]
+            == "note"
+        )
 
 
 def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
@@ -116,11 +127,17 @@ def test_it_starts_no_turn(machine, doctor):
         ("exit 3\n", "it said nothing and ended with exit 3", False),
         ("echo 'unknown option --version' >&2; exit 2\n", "unknown option --version", False),
         ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
-        ("echo 'thing: cannot execute' >&2; exit 126\n", "it cannot be run: thing: cannot execute", True),
+        (
+            "echo 'thing: cannot execute' >&2; exit 126\n",
+            "it cannot be run: thing: cannot execute",
+            True,
+        ),
     ],
     ids=["hangs", "silent", "refuses", "megabytes", "cannot run"],
 )
-def test_a_program_that_does_not_say_its_version_is_told_of(machine, doctor, monkeypatch, script, said_of_it, fails):
+def test_a_program_that_does_not_say_its_version_is_told_of(
+    machine, doctor, monkeypatch, script, said_of_it, fails
+):
     if "sleep" in script:
         monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.2)
     machine.program("pi", script)
@@ -151,7 +168,11 @@ def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor)
 def test_a_vendor_that_there_is_not_is_refused(machine, shim):
     for name in ("nobody", "../x"):
         status, printed, complaint = shim("doctor", name)
-        assert (status, printed) == (1, b"") and "unknown vendor" in complaint and "hint: " in complaint
+        assert (
+            (status, printed) == (1, b"")
+            and "unknown vendor" in complaint
+            and "hint: " in complaint
+        )
 
 
 def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor, monkeypatch):
@@ -161,12 +182,19 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
     (machine.bin / "pi").write_text("#!/nowhere/python3\n", encoding="utf-8")
     (machine.bin / "pi").chmod(0o755)
     status, report = doctor("qwen")
-    assert status == 1 and "install Node.js" in said(report, "needs node, which is not on PATH", "qwen")[1]
-    assert not any("version" in text or "cannot be run" in text for _, text in findings(report, "qwen"))
+    assert (
+        status == 1
+        and "install Node.js" in said(report, "needs node, which is not on PATH", "qwen")[1]
+    )
+    assert not any(
+        "version" in text or "cannot be run" in text for _, text in findings(report, "qwen")
+    )
     assert "needs /nowhere/python3" in said(doctor("pi")[1], "which is not on PATH", "pi")[1]
 
 
-def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(machine, doctor, monkeypatch):
+def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
+    machine, doctor, monkeypatch
+):
     path = machine.program("other-qwen", "echo 0.24.4\n", folder=machine.path / "elsewhere")
     monkeypatch.setenv("SHIM_BIN", path)
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
@@ -189,32 +217,45 @@ def test_a_launcher_that_is_missing_is_named(machine, doctor):
     assert said(report, "the launcher no-such-launcher was not found", "qwen")[0] == "problem"
 
 
-def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(machine, doctor, monkeypatch):
+def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
+    machine, doctor, monkeypatch
+):
     machine.program("qwen", "echo 0.24.4\n", folder=machine.cwd / "bin")
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
     assert status == 1
     assert said(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
-    assert said(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0] == "note"
+    assert (
+        said(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0]
+        == "note"
+    )
     level, text = said(report, f"{machine.cwd}/bin/qwen is on PATH and is not used", "qwen")
     assert level == "problem" and "[vendors.qwen] bin = " in text
 
 
-# -- permissions ------------------------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
     for name in ("kilo", "qwen"):
         machine.program(name, f"echo {SAYS[name]}\n")
     _, report = doctor()
-    assert said(report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo")[0] == "note"
+    assert (
+        said(report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo")[
+            0
+        ]
+        == "note"
+    )
     assert not any("asks nobody" in text for _, text in findings(report, "qwen"))
 
 
 def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
     machine.program("codex", "echo codex-cli 0.169.0\n")
     level, text = said(doctor("codex")[1], "it decides by itself which folders it trusts", "codex")
-    assert level == "note" and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
+    assert (
+        level == "note"
+        and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
+    )
     machine.settings("[vendors.codex]\ntrust = true\n")
     level, text = said(doctor("codex")[1], "every folder is trusted", "codex")
     assert level == "note" and "remove `trust`" in text
@@ -236,7 +277,12 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
         ),
         ("qwen", "", "ok", "it finds a login"),
         ("pi", "No models available. Use /login", "problem", "“No models available.”"),
-        ("codex", "Not logged in", "warning", "run `codex login`, unless its config.toml names a provider"),
+        (
+            "codex",
+            "Not logged in",
+            "warning",
+            "run `codex login`, unless its config.toml names a provider",
+        ),
         ("claude", '{"loggedIn": false}', "problem", "run the real `claude` once"),
         (
             "gemini",
@@ -246,8 +292,12 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
         ),
     ],
 )
-def test_a_missing_login_is_found_where_asking_for_it_is_free(machine, doctor, program, answer, level, words):
-    machine.program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n")
+def test_a_missing_login_is_found_where_asking_for_it_is_free(
+    machine, doctor, program, answer, level, words
+):
+    machine.program(
+        program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n"
+    )
     status, report = doctor(program)
     assert said(report, words, program)[0] == level
     assert status == (level == "problem")
@@ -260,18 +310,25 @@ def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, docto
 
 
 def failed_login(text, first_vendor="pi"):
-    """Return a recording in which pi failed because of a missing login. A list may have another vendor first."""
+    """Return a recording in which pi failed because of a missing login. A list may have another
+    vendor first.
+    """
     result = {"type": "result", "result": text, "shim": {"vendor": "pi", "cause": "auth"}}
     line = json.dumps(result, separators=(",", ":")).encode() + b"\n"
     return cast_of([(0.0, "s", {"child": 1}), (0.1, "O", line)], vendor=first_vendor)
 
 
-def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine, doctor, monkeypatch):
+def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
+    machine, doctor, monkeypatch
+):
     """The program is a stand-in, the recordings are real runs of the drop-in."""
     folder = machine.path / "casts"
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     environment = machine.environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
-    machine.program("pi", "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n")
+    machine.program(
+        "pi",
+        "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n",
+    )
     assert machine.shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
     (cast,) = folder.iterdir()
     os.utime(cast, ns=(1, 1))
@@ -317,7 +374,7 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
     assert said(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
-# -- settings, state, PATH --------------------------------------------------------------------------------------------
+# -- settings, state, PATH -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -327,7 +384,10 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
         ("]", "is not TOML"),
         ("[vendors.qwen]\ntruts = true\n", "unknown key `vendors.qwen.truts` in "),
         ("[vendors.qwenn]\ntrust = true\n", "unknown key `vendors.qwenn` in "),
-        ('[vendors.qwen]\ndriver = "three-way"\n', 'vendors.qwen.driver is "three-way", it must be one of two-way, '),
+        (
+            '[vendors.qwen]\ndriver = "three-way"\n',
+            'vendors.qwen.driver is "three-way", it must be one of two-way, ',
+        ),
         ('vendor = "nobody"\n', 'vendor is "nobody", it must be one of '),
         ('log = "verbose"\n', 'log is "verbose", it must be one of debug, '),
     ],
@@ -384,13 +444,18 @@ def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
 def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
     machine.program("acai", "echo acai 0.1.0\n")
     machine.settings('[vendors.acai]\nvariant = "x"')
-    assert "auto, instruct, stream-json" in said(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
+    assert (
+        "auto, instruct, stream-json"
+        in said(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
+    )
 
 
 def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(machine, doctor):
     folder = machine.config.parent / "vendors"
     folder.mkdir(parents=True)
-    (folder / "parrot.toml").write_text('schema = 1\nid = "parrot"\n[launch]\nargv = 7\n', encoding="utf-8")
+    (folder / "parrot.toml").write_text(
+        'schema = 1\nid = "parrot"\n[launch]\nargv = 7\n', encoding="utf-8"
+    )
     status, report = doctor()
     assert status == 1 and said(report, "parrot.toml:")[0] == "problem"
     assert {row["name"] for row in report["vendors"]} == set(VENDORS) - {"parrot"}
@@ -455,7 +520,7 @@ def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
     assert said(doctor()[1], "runs are recorded in")[0] == "ok"
 
 
-# -- who answers ------------------------------------------------------------------------------------------------------
+# -- who answers -----------------------------------------------------------------------------------
 
 
 def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
@@ -491,7 +556,7 @@ def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
     assert doctor()[0] == 0
 
 
-# -- for a person -----------------------------------------------------------------------------------------------------
+# -- for a person ----------------------------------------------------------------------------------
 
 
 def test_a_person_gets_marks_and_what_to_do(machine, shim):
@@ -502,12 +567,17 @@ def test_a_person_gets_marks_and_what_to_do(machine, shim):
     assert f"codex  {machine.bin}/codex" in text
     assert "· version 0.999.0 is newer than what was tested" in text
     assert "! no vendor is chosen" in text and "  → `shim install --vendor codex`" in text
-    assert "not found on PATH: acai, amp, " in text and "codex," not in text.partition("not found on PATH")[2]
+    assert (
+        "not found on PATH: acai, amp, " in text
+        and "codex," not in text.partition("not found on PATH")[2]
+    )
     assert "demo  bundled" in shim("doctor", "demo")[1].decode()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, shim, monkeypatch, terminal):
+def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
+    machine, shim, monkeypatch, terminal
+):
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
@@ -523,11 +593,13 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, s
     assert any(form in printed for form in SEEN)
 
 
-# -- bytecode ---------------------------------------------------------------------------------------------------------
+# -- bytecode --------------------------------------------------------------------------------------
 
 
 def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", lambda: ["core/reading/ids.py", "core/errors.py"])
+    monkeypatch.setattr(
+        "shim.commands.doctor.machine.uncompiled", lambda: ["core/reading/ids.py", "core/errors.py"]
+    )
     level, text = said(doctor()[1], "of our modules")
     assert (
         level == "warning"

@@ -29,7 +29,9 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     told = look_at_bridge(desk.environment)
     assert [one.level for one in told] == [OK, WARNING]
     assert told[0].text == "sessions on their own: 1 alive, 2 ended"
-    assert told[1].text == f"the host of a session died: {died.id}" and "claude respawn" in told[1].fix
+    assert (
+        told[1].text == f"the host of a session died: {died.id}" and "claude respawn" in told[1].fix
+    )
 
 
 def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
@@ -38,7 +40,10 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
     with desk.halted(one):
         registry.write_facts(one.folder, {**desk.now(one).facts, "version": "0.0.1"})
         told = look_at_bridge(desk.environment)
-    assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [(WARNING, one.id), (NOTE, one.id)]
+    assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
+        (WARNING, one.id),
+        (NOTE, one.id),
+    ]
 
 
 def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):

@@ -1,4 +1,6 @@
-"""`shim --help`: every command below a title, with its whole sentence; the completion of a shell knows them too."""
+"""`shim --help`: every command below a title, with its whole sentence; the completion of a shell
+knows them too.
+"""
 
 import re
 
@@ -14,7 +16,9 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 def test_every_command_stands_below_one_title():
     assert dict(titled(COMMANDS))[OTHERS] == [], "give it a title in GROUPS"
-    assert len({name for names in GROUPS.values() for name in names}) == sum(map(len, GROUPS.values()))
+    assert len({name for names in GROUPS.values() for name in names}) == sum(
+        map(len, GROUPS.values())
+    )
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -32,7 +36,8 @@ def test_no_sentence_is_cut(shim, monkeypatch, words, columns):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("se", "sessions"), ("help perm", "permissions"), ("run --v", "--vendor")]
+    ("words", "expected"),
+    [("se", "sessions"), ("help perm", "permissions"), ("run --v", "--vendor")],
 )
 def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, words, expected):
     monkeypatch.setenv("_SHIM_COMPLETE", "complete_zsh")

@@ -19,8 +19,14 @@ def project(shim, theirs):
     """What the doctor says of the project's files, as (level, text, fix)."""
 
     def look():
-        found = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])["machine"]
-        return [(one["level"], one["text"], one["fix"]) for one in found if str(theirs.parent) in one["text"]]
+        found = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])[
+            "machine"
+        ]
+        return [
+            (one["level"], one["text"], one["fix"])
+            for one in found
+            if str(theirs.parent) in one["text"]
+        ]
 
     return look
 
@@ -29,7 +35,10 @@ def test_it_says_where_the_old_file_is_and_how_it_comes_back(shim, theirs):
     status, said, _ = shim("install", "--vendor", "pi", "--into", str(theirs))
     lines = said.decode().splitlines()
     assert status == 0 and lines[0] == f"wrote {theirs}"
-    assert lines[1] == f"what was there is {theirs}.before-shim; `shim uninstall --into {theirs}` puts it back"
+    assert (
+        lines[1]
+        == f"what was there is {theirs}.before-shim; `shim uninstall --into {theirs}` puts it back"
+    )
     assert "then run this command again" in lines[2] and "pi asks nobody" in said.decode()
     status, said, _ = shim("uninstall", "--into", str(theirs))
     assert (status, said.decode()) == (0, f"{theirs} is what it was before\n")
@@ -47,7 +56,10 @@ def test_after_an_update_both_older_files_are_named(shim, theirs):
     said = shim("uninstall", "--into", str(theirs))[1].decode()
     assert "is not ours" in said and f"{theirs}.before-shim" in said
     said = shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
-    assert f"its package was updated since the last time; the file kept from before is now {theirs}" in said
+    assert (
+        f"its package was updated since the last time; the file kept from before is now {theirs}"
+        in said
+    )
     said = shim("uninstall", "--into", str(theirs))[1].decode()
     assert theirs.read_text() == "newer" and "no longer needed" in said
 
@@ -55,7 +67,10 @@ def test_after_an_update_both_older_files_are_named(shim, theirs):
 def test_where_nothing_is_kept_that_is_said(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.with_name("claude.before-shim").unlink()
-    assert "has nothing to put back" in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
+    assert (
+        "has nothing to put back"
+        in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
+    )
     assert "has to be installed again" in shim("uninstall", "--into", str(theirs))[1].decode()
 
 

@@ -1,4 +1,6 @@
-"""`shim install --into`: the drop-in where a package keeps a claude, what was there, and what an update leaves."""
+"""`shim install --into`: the drop-in where a package keeps a claude, what was there, and what an
+update leaves.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ NODE = shutil.which("node")
 @pytest.fixture
 def bundled(tmp_path: Path) -> Path:
     """The claude of a Python package."""
-    return made(tmp_path / "site-packages" / "claude_agent_sdk" / "_bundled" / "claude", "echo theirs\n")
+    return made(
+        tmp_path / "site-packages" / "claude_agent_sdk" / "_bundled" / "claude", "echo theirs\n"
+    )
 
 
 @pytest.fixture
@@ -50,7 +54,11 @@ def names(folder: Path) -> list[str]:
 def test_the_file_that_was_there_is_kept_and_comes_back(bundled):
     theirs = bundled.read_bytes()
     placed = install_into(str(bundled), DEMO)
-    assert (placed.path, placed.kept, placed.moved) == (str(bundled), f"{bundled}.before-shim", None)
+    assert (placed.path, placed.kept, placed.moved) == (
+        str(bundled),
+        f"{bundled}.before-shim",
+        None,
+    )
     assert is_ours(str(bundled)) and os.access(bundled, os.X_OK)
     done = uninstall_from(str(bundled))
     assert done.restored and done.left == []
@@ -127,8 +135,12 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled,
 def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled, monkeypatch):
     moves = iter([os.rename, denied])
     monkeypatch.setattr("shim.commands.install.into._write", raised)
-    monkeypatch.setattr("shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new))
-    with pytest.raises(FrontendError, match="no room; nor can it be put back: Permission denied") as refused:
+    monkeypatch.setattr(
+        "shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new)
+    )
+    with pytest.raises(
+        FrontendError, match="no room; nor can it be put back: Permission denied"
+    ) as refused:
         install_into(str(bundled), DEMO)
     assert refused.value.hint == f"do it by hand: mv {bundled}.before-shim {bundled}"
 
@@ -174,11 +186,17 @@ def test_a_folder_is_answered_with_the_files_below_it(bundled):
 
 def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
     placed = install_into(str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'})
-    assert placed.kept == str(cli.with_name("cli.before-shim.js")), "node knows a file by its suffix"
+    assert placed.kept == str(cli.with_name("cli.before-shim.js")), (
+        "node knows a file by its suffix"
+    )
     assert cli.read_text().startswith("#!/usr/bin/env node\n")
     python, baked = read_installed(str(cli))
     assert os.access(python, os.X_OK)
-    assert baked == {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}', "replaced": placed.kept}
+    assert baked == {
+        "vendor": "demo",
+        "record": '/tmp/it\'s "here" ${HOME}',
+        "replaced": placed.kept,
+    }
 
 
 @pytest.mark.parametrize("name", ["claude", "cli.js", "a.b.mjs", "claude.exe"])
@@ -197,7 +215,12 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
         "new/node_modules/@anthropic-ai/claude-code/bin/claude.exe",
         "new/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
     ]
-    for place in (*wanted, "ui/node_modules/claude/cli.js", "x/claude", ".git/claude_agent_sdk/_bundled/claude"):
+    for place in (
+        *wanted,
+        "ui/node_modules/claude/cli.js",
+        "x/claude",
+        ".git/claude_agent_sdk/_bundled/claude",
+    ):
         made(tmp_path / place, "")
     made(tmp_path / "tool" / "own-claude.before-shim", "")
     found = places_below(str(tmp_path))
@@ -258,7 +281,11 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
     vendor = box.fake(["out", ndjson(START, text("Hello."))], ["hang"])
     environment = box.environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
     with subprocess.Popen(
-        [str(NODE), str(cli), *ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, cwd=box.cwd
+        [str(NODE), str(cli), *ASK],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=box.cwd,
     ) as process:
         assert process.stdout is not None
         assert b'"init"' in process.stdout.readline()
@@ -269,5 +296,8 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
 
 
 def test_both_forms_start_the_same_script(tmp_path):
-    shell, javascript = content(str(tmp_path / "claude"), DEMO), content(str(tmp_path / "cli.js"), DEMO)
+    shell, javascript = (
+        content(str(tmp_path / "claude"), DEMO),
+        content(str(tmp_path / "cli.js"), DEMO),
+    )
     assert json.loads(re.findall(rb"(?m)^const script = (.*);$", javascript)[0]) == shell.decode()

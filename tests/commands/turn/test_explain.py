@@ -13,7 +13,11 @@ KEY = "sk-ant-api03-" + "Ab3dEf6hIj" * 9
 
 def files(box):
     """All files of the box, but for compiled profiles, which are kept as at any start."""
-    return {path for path in box.path.rglob("*") if path.is_file() and path.parent != box.state / "profiles"}
+    return {
+        path
+        for path in box.path.rglob("*")
+        if path.is_file() and path.parent != box.state / "profiles"
+    }
 
 
 @pytest.fixture
@@ -25,7 +29,11 @@ def explained(box):
         program = box.program("program", f"touch {marker}\n")
         before = files(box)
         done = box.shim(
-            "explain", "--json", "--", *arguments, environment=box.environment(SHIM_BIN=program) | environment
+            "explain",
+            "--json",
+            "--",
+            *arguments,
+            environment=box.environment(SHIM_BIN=program) | environment,
         )
         assert done.status == status, done.stderr
         assert files(box) == before, "nothing was started, and nothing was written"
@@ -37,9 +45,15 @@ def explained(box):
 def test_the_whole_command_is_shown(explained):
     found = explained("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
     assert found["argv"][0].endswith("/program")
-    assert found["argv"][(place := found["argv"].index("--approval-mode")) : place + 2] == ["--approval-mode", "plan"]
+    assert found["argv"][(place := found["argv"].index("--approval-mode")) : place + 2] == [
+        "--approval-mode",
+        "plan",
+    ]
     assert (found["vendor"], found["named_by"], found["mode"]) == ("qwen", "--shim-vendor", "plan")
-    assert found["program_by"] == "SHIM_BIN" and found["mode_arguments"] == ["--approval-mode", "plan"]
+    assert found["program_by"] == "SHIM_BIN" and found["mode_arguments"] == [
+        "--approval-mode",
+        "plan",
+    ]
 
 
 def test_it_is_the_command_that_a_turn_starts(box, explained):
@@ -63,7 +77,9 @@ def test_it_is_the_command_that_a_turn_starts(box, explained):
         ("the settings file", (), {}, 'vendor = "qwen"'),
     ],
 )
-def test_the_place_that_names_the_vendor_is_said(box, explained, place, arguments, environment, toml):
+def test_the_place_that_names_the_vendor_is_said(
+    box, explained, place, arguments, environment, toml
+):
     box.settings(toml)
     found = explained("-p", "x", *arguments, **environment)
     assert (found["vendor"], found["named_by"]) == ("qwen", place)
@@ -104,11 +120,18 @@ def test_what_the_environment_gains_and_loses_is_said(explained):
 def test_each_rule_has_its_place_and_its_way(box, explained):
     settings = box.home / ".claude" / "settings.json"
     settings.parent.mkdir()
-    settings.write_text(json.dumps({"permissions": {"deny": ["Bash(rm:*)"], "allow": ["WebFetch"]}}))
+    settings.write_text(
+        json.dumps({"permissions": {"deny": ["Bash(rm:*)"], "allow": ["WebFetch"]}})
+    )
     found = explained("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
     rules = {one["rule"]: one for one in found["rules"]}
-    assert rules["Bash(rm:*)"]["from"] == str(settings) and rules["Write"]["from"] == "--disallowedTools"
-    assert "judged here" in rules["Bash(rm:*)"]["how"] and "before it starts" in rules["Write"]["how"]
+    assert (
+        rules["Bash(rm:*)"]["from"] == str(settings)
+        and rules["Write"]["from"] == "--disallowedTools"
+    )
+    assert (
+        "judged here" in rules["Bash(rm:*)"]["how"] and "before it starts" in rules["Write"]["how"]
+    )
     assert rules["WebFetch"]["kind"] == "allow"
     assert found["settings"]["claude"] == [str(settings)]
     assert (found["driver"], found["asks_frontend"]) == ("two-way", False)
@@ -120,13 +143,24 @@ def test_a_rule_that_has_no_effect_says_so(explained):
 
 
 def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(explained):
-    found = explained("-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash", "--permission-mode", "plan")
+    found = explained(
+        "-p",
+        "x",
+        "--shim-vendor",
+        "gemini",
+        "--disallowedTools",
+        "Bash",
+        "--permission-mode",
+        "plan",
+    )
     ((path, text),) = found["files"].items()
     assert any(path in word for word in found["argv"]) and "run_shell_command" in text
 
 
 def test_a_turn_that_would_be_refused_says_why(explained):
-    found = explained("-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1)
+    found = explained(
+        "-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1
+    )
     assert "gemini cannot be kept to Bash(rm:*)" in found["refused"] and found["hint"]
     assert found["vendor"] == "gemini"
 
@@ -152,12 +186,24 @@ def test_the_dropin_says_it_as_text_and_starts_nothing(box):
 
 
 def test_what_is_printed_cannot_command_a_terminal(box):
-    done = box.claude("-p", "x\x1b]0;owned\x07", "--shim-explain", SHIM_VENDOR="pi", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = box.claude(
+        "-p",
+        "x\x1b]0;owned\x07",
+        "--shim-explain",
+        SHIM_VENDOR="pi",
+        SHIM_BIN=box.fake(["out", ANSWER]),
+    )
     assert done.status == 0 and b"\x1b" not in done.stdout
 
 
 def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
-    done = box.claude("-p", "--", "--shim-explain", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    done = box.claude(
+        "-p",
+        "--",
+        "--shim-explain",
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.fake(["read"], ["out", ANSWER]),
+    )
     assert done.status == 0 and b"Hello." in done.stdout
 
 

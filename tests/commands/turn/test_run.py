@@ -9,7 +9,16 @@ from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, start_shim, text
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
-from tests.conversation.test_two_way import CANCELLED, HELLO, INIT, asks, calls, result, returns, says
+from tests.conversation.test_two_way import (
+    CANCELLED,
+    HELLO,
+    INIT,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 HELD = ndjson(START, text("Hello."))
 
@@ -25,7 +34,7 @@ def keyboard(box):
     return start
 
 
-# -- Ctrl-C ------------------------------------------------------------------------------------------------------
+# -- Ctrl-C ----------------------------------------------------------------------------------------
 
 
 def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
@@ -53,7 +62,9 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
 
 def test_a_second_ctrl_c_ends_at_once(box, keyboard):
     lifeline = box.lifeline()
-    child = box.fake(["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    child = box.fake(
+        ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
+    )
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         terminal.until("Hello.")
         terminal.type(CTRL_C)
@@ -61,7 +72,9 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
         terminal.type(CTRL_C)
         assert terminal.end() == 130
         assert "ended at once" in terminal.plain
-        assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1, "of the first alone"
+        assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1, (
+            "of the first alone"
+        )
         assert terminal.clean
         assert lifeline.gone()
 
@@ -74,12 +87,18 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
         terminal.type(CTRL_C)
         assert terminal.end() == 130
         assert lifeline.gone()
-        assert "■ interrupted" in terminal.plain and "Traceback" not in terminal.plain and "✗" not in terminal.plain
+        assert (
+            "■ interrupted" in terminal.plain
+            and "Traceback" not in terminal.plain
+            and "✗" not in terminal.plain
+        )
         assert terminal.clean
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(box, keyboard, name, status):
+def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
+    box, keyboard, name, status
+):
     lifeline = box.lifeline()
     child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
@@ -93,30 +112,46 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
     lifeline = box.lifeline()
     child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    with start_shim(["run", "-v", "demo", "hi"], env=box.environment(SHIM_BIN=child), **options) as process:
+    with start_shim(
+        ["run", "-v", "demo", "hi"], env=box.environment(SHIM_BIN=child), **options
+    ) as process:
         assert process.stdout.readline() == b"> hi\n"
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
     assert lifeline.gone()
 
 
-# -- questions -----------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def asking(box, command="touch x", *, again=()):
-    """A qwen that asks about a shell command and records what it was told; `again` are further questions."""
-    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(command=command), asks(command=command))]]
+    """A qwen that asks about a shell command and records what it was told; `again` are further
+    questions.
+    """
+    steps = [
+        HELLO,
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, calls(command=command), asks(command=command))],
+    ]
     steps += [["hear", '"control_response"'], *again, ["record", str(box.recording)]]
-    return box.fake(*steps, ["out", ndjson(returns("ok"), says("Done."), result())], ["hear", "never"])
+    return box.fake(
+        *steps, ["out", ndjson(returns("ok"), says("Done."), result())], ["hear", "never"]
+    )
 
 
 def decided(box):
     """The answers that the vendor was given."""
     lines = map(json.loads, box.record()["stdin"].splitlines())
-    return [line["response"]["response"]["behavior"] for line in lines if line["type"] == "control_response"]
+    return [
+        line["response"]["response"]["behavior"]
+        for line in lines
+        if line["type"] == "control_response"
+    ]
 
 
-@pytest.mark.parametrize(("typed", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow"), ("maybe\ny", "allow")])
+@pytest.mark.parametrize(
+    ("typed", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow"), ("maybe\ny", "allow")]
+)
 def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, behaviour):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
         terminal.until("? may it run Bash touch x")
@@ -129,7 +164,10 @@ def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, b
 
 
 def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
-    again = [["out", ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))], ["hear", '"q2"']]
+    again = [
+        ["out", ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
+        ["hear", '"q2"'],
+    ]
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box, again=again)) as terminal:
         terminal.until("a = always")
         terminal.type("always\n")
@@ -174,7 +212,12 @@ def test_the_end_of_the_input_denies(box, keyboard):
 
 
 def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
-    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(), asks())], ["hear", '"interrupt"']]
+    steps = [
+        HELLO,
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+    ]
     child = box.fake(*steps, ["out", CANCELLED], ["hear", "never"])
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=child) as terminal:
         terminal.until("n = no")
@@ -189,7 +232,9 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
     shown = done.stdout.decode()
     assert done.status == 0 and decided(box) == ["deny"]
     assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
-    assert "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you" in shown
+    assert (
+        "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you" in shown
+    )
 
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
@@ -201,19 +246,30 @@ def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(b
 
 def test_a_rule_of_the_command_line_spares_the_question(box):
     done = box.shim(
-        "run", "-v", "qwen", "--allow", "Bash(touch x)", "hi", environment=box.environment(SHIM_BIN=asking(box))
+        "run",
+        "-v",
+        "qwen",
+        "--allow",
+        "Bash(touch x)",
+        "hi",
+        environment=box.environment(SHIM_BIN=asking(box)),
     )
     assert done.status == 0 and decided(box) == ["allow"]
     assert "✓ done" in done.stdout.decode()
 
 
-# -- what it is given ----------------------------------------------------------------------------------------------
+# -- what it is given ------------------------------------------------------------------------------
 
 
 def test_the_installed_vendor_answers(box):
     child = box.fake(["read"], ["out", ANSWER])
     environment = box.environment(SHIM_BIN=child)
-    assert box.shim("install", "--vendor", "demo", "--to", str(box.bin), environment=environment).status == 0
+    assert (
+        box.shim(
+            "install", "--vendor", "demo", "--to", str(box.bin), environment=environment
+        ).status
+        == 0
+    )
     done = box.shim("run", "hi", environment=environment)
     assert done.status == 0 and "Hello." in done.stdout.decode()
 
@@ -226,7 +282,9 @@ def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
 
 def test_a_session_goes_on(box):
     answer = ndjson(START | {"session": "s1"}, text("Hello."), END)
-    environment = box.environment(SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer]))
+    environment = box.environment(
+        SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer])
+    )
     assert box.shim("run", "-v", "demo", "one", environment=environment).status == 0
     (session,) = (box.state / "sessions").iterdir()
     for words in (("--continue",), ("--resume", session.stem)):
@@ -237,20 +295,29 @@ def test_a_session_goes_on(box):
 def test_a_run_is_recorded_where_it_is_said(box):
     environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
     assert (
-        box.shim("run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment).status == 0
+        box.shim(
+            "run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment
+        ).status
+        == 0
     )
     assert "Hello." in box.shim("show", str(box.path / "a.cast")).stdout.decode()
 
 
 def test_a_permission_mode_is_given_to_the_vendor(box):
     done = box.shim(
-        "run", "-v", "qwen", "--permission-mode", "plan", "hi", environment=box.environment(SHIM_BIN=asking(box))
+        "run",
+        "-v",
+        "qwen",
+        "--permission-mode",
+        "plan",
+        "hi",
+        environment=box.environment(SHIM_BIN=asking(box)),
     )
     assert done.status == 0
     assert box.record()["arguments"].count("plan") == 1
 
 
-# -- failures ------------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
@@ -271,7 +338,7 @@ def test_an_error_of_the_vendor_is_said_once(box):
     assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()
 
 
-# -- the demo ------------------------------------------------------------------------------------------------------
+# -- the demo --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agents", [(), ("qwen",), ("claude", "pi", "qwen")])
@@ -283,15 +350,27 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
     done = box.shim("demo", environment=box.environment(PATH=str(box.bin), SHIM_BIN=box.demo()))
     text = " ".join(done.stdout.decode().split())
     assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text
-    expected = f"Found on PATH: {', '.join(agents)}." if agents else "No agent's CLI was found on PATH. Install one"
+    expected = (
+        f"Found on PATH: {', '.join(agents)}."
+        if agents
+        else "No agent's CLI was found on PATH. Install one"
+    )
     assert expected in text
     chosen = next((name for name in agents if name != "claude"), "qwen")
-    assert f'shim run -v {chosen} "what is here?"' in text and f"shim install --vendor {chosen}" in text
+    assert (
+        f'shim run -v {chosen} "what is here?"' in text
+        and f"shim install --vendor {chosen}" in text
+    )
     assert list(box.home.rglob("*.jsonl")) == [] and not (box.state / "sessions").exists()
 
 
 def test_make_run_installs_no_test_tools_and_says_that_it_installs(tmp_path):
-    words = ["make", "--no-print-directory", "-n", "run", f"VENV={tmp_path}/venv"]  # the tests may run below a make
+    # the tests may run below a make
+    words = ["make", "--no-print-directory", "-n", "run", f"VENV={tmp_path}/venv"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "-e ." in done.stdout and "[test]" not in done.stdout and "installing claude-shim" in done.stdout
+    assert (
+        "-e ." in done.stdout
+        and "[test]" not in done.stdout
+        and "installing claude-shim" in done.stdout
+    )
     assert done.stdout.rstrip().endswith("shim demo")

@@ -34,7 +34,10 @@ def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
     with own_screen(tui=tui) as terminal:
         assert terminal.end() == 1
     said = terminal.plain.replace("\r\n", "\n")
-    assert said.startswith("claude: the shim in place of claude has no screen: ") and said.count("\n") == 1
+    assert (
+        said.startswith("claude: the shim in place of claude has no screen: ")
+        and said.count("\n") == 1
+    )
     for part in ("`shim run MESSAGE`", "`claude -p MESSAGE`", 'tui = "vendor"', str(box.config)):
         assert part in said
 
@@ -58,7 +61,15 @@ def test_the_terminals_keys_reach_the_program(own_screen):
 
 
 def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
-    words = ("--shim-vendor", "claude", "--model", "opus", "--shim-log=debug:/dev/null", "--resume", "x")
+    words = (
+        "--shim-vendor",
+        "claude",
+        "--model",
+        "opus",
+        "--shim-log=debug:/dev/null",
+        "--resume",
+        "x",
+    )
     with own_screen(*words, SHIM_VENDOR="pi") as terminal:
         terminal.until("given <--model opus --resume x>")
         terminal.type("bye\n")
@@ -72,7 +83,14 @@ def test_what_the_screen_is_not_told_is_said(own_screen):
 
 
 @pytest.mark.parametrize(
-    "words", [("--permission-mode", "plan"), ("--resume", "x"), ("-c",), ("--disallowedTools", "Bash"), ("--tools", "")]
+    "words",
+    [
+        ("--permission-mode", "plan"),
+        ("--resume", "x"),
+        ("-c",),
+        ("--disallowedTools", "Bash"),
+        ("--tools", ""),
+    ],
 )
 def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
     with own_screen(*words) as terminal:
@@ -101,7 +119,9 @@ def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen
     found.parent.mkdir(exist_ok=True)
     found.write_text(PROGRAM)
     found.chmod(0o755)
-    with own_screen(SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin") as terminal:
+    with own_screen(
+        SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin"
+    ) as terminal:
         terminal.until("given <>")
 
 

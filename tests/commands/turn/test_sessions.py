@@ -9,7 +9,9 @@ import pytest
 from shim.state import store
 from shim.state.store import Session
 
-ONE, TWO, THREE = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123")
+ONE, TWO, THREE = (
+    f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123"
+)
 
 
 @pytest.fixture
@@ -40,7 +42,11 @@ def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, kept):
         f"  cd '/elsewhere/a folder' && shim run --resume {ONE} \"PROMPT\"",
     ]
     assert "qwen  qwen3-coder  /elsewhere/a folder" in lines[4] and "unknown" not in lines[2]
-    assert [row["session_id"] for row in json.loads(shim("sessions", "--json")[1])] == [THREE, TWO, ONE]
+    assert [row["session_id"] for row in json.loads(shim("sessions", "--json")[1])] == [
+        THREE,
+        TWO,
+        ONE,
+    ]
     assert THREE in (here := shim("sessions", "--here")[1].decode()) and TWO not in here
 
 
@@ -69,11 +75,15 @@ def test_what_names_no_session_or_many_deletes_none(shim, kept, given):
     assert len(json.loads(shim("sessions", "--json")[1])) == 3
 
 
-def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(shim, kept):
+def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(
+    shim, kept
+):
     words = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
     assert store.remember(ONE, Session("qwen", "q", words, words), os.environ)
     said = shim("sessions")[1].decode()
     assert "\x1b" not in said and "\x07" not in said
     (line,) = [line for line in said.splitlines() if ONE in line]
-    shown = subprocess.run(["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True)
+    shown = subprocess.run(
+        ["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True
+    )
     assert shown.stdout.decode().startswith("/x'; touch /tmp/evil; '")

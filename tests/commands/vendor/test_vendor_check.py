@@ -51,8 +51,15 @@ shell = { name = "Bash" }
 """
 PROFILE = HEAD + LAUNCH + RULES
 HELLO = {"type": "hello", "id": "s1"}
-RUN, RAN = {"type": "run", "n": 1, "tool": "shell", "cmd": "ls"}, {"type": "ran", "n": 1, "out": "a"}
-SAY, ASIDE, BYE = {"type": "say", "words": "Hi."}, {"type": "aside", "thought": "Hm."}, {"type": "bye"}
+RUN, RAN = (
+    {"type": "run", "n": 1, "tool": "shell", "cmd": "ls"},
+    {"type": "ran", "n": 1, "out": "a"},
+)
+SAY, ASIDE, BYE = (
+    {"type": "say", "words": "Hi."},
+    {"type": "aside", "thought": "Hm."},
+    {"type": "bye"},
+)
 WHOLE = (HELLO, ASIDE, RUN, RAN, SAY, BYE)
 SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # no key of anybody
 
@@ -115,18 +122,26 @@ def test_what_does_not_fit_is_a_finding_and_exit_1(checked, events, sort, name):
 def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
     folder = ROOT / "tests" / "profiles"
     status, said, _ = shim(
-        "vendor", "check", str(folder / "grok.toml"), str(folder / "grok" / "text" / "vendor.ndjson"), "--json"
+        "vendor",
+        "check",
+        str(folder / "grok.toml"),
+        str(folder / "grok" / "text" / "vendor.ndjson"),
+        "--json",
     )
     report = json.loads(said)
     assert (status, report["findings"]) == (0, [])
-    assert "no rule names its session, so none can go on" in {one["name"] for one in report["notes"]}
+    assert "no rule names its session, so none can go on" in {
+        one["name"] for one in report["notes"]
+    }
 
 
 def test_what_no_file_has_and_what_no_rule_reads_are_notes(checked):
     status, report = checked((HELLO | {"at": 5}, SAY | {"extra": {"deep": [SECRET]}}, BYE))
     assert status == 0
     assert found(report, "unread_field", "notes") == {"hello: at": 1, "say: extra.deep[*]": 1}
-    unused = [one["name"].rpartition("/")[2] for one in report["notes"] if one["sort"] == "unused_rule"]
+    unused = [
+        one["name"].rpartition("/")[2] for one in report["notes"] if one["sort"] == "unused_rule"
+    ]
     assert unused == ["own.toml:21 thinking", "own.toml:26 tool_use", "own.toml:33 tool_result"]
     assert SECRET not in json.dumps(report)
 
@@ -155,12 +170,18 @@ def test_each_line_is_explained_with_its_rules_and_verbs(checked):
         ("1", [("own.toml:6", "session"), ("own.toml:12", "ignore")], ['started session_id="s1"']),
         ("2", [("own.toml:26", "tool_use")], ['tool_use "1" "Bash" {"command":"ls"}']),
         ("3", [("own.toml:33", "tool_result")], ['tool_result "1" "a" false']),
-        ("4", [("own.toml:39", "result")], ["ended usage=null duration_ms=null result=null", "settle"]),
+        (
+            "4",
+            [("own.toml:39", "result")],
+            ["ended usage=null duration_ms=null result=null", "settle"],
+        ),
     ]
 
 
 def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
-    status, said = checked((HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",))
+    status, said = checked(
+        (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",)
+    )
     assert status == 1
     assert "lines without a rule:" in said and "rules that took no line:" in said
     assert "own: 1 run, 3 lines, 1 thing to fix" in said
@@ -248,7 +269,9 @@ def test_what_cannot_be_checked_is_said(shim, inside, words, status, part, monke
 
 def test_a_vendor_that_is_a_module_is_checked_as_far_as_that_goes(shim):
     folder = FIXTURES / "qwen"
-    status, said, _ = shim("vendor", "check", "qwen", str(folder / "0.24.4-shell" / "vendor.ndjson"), "--json")
+    status, said, _ = shim(
+        "vendor", "check", "qwen", str(folder / "0.24.4-shell" / "vendor.ndjson"), "--json"
+    )
     report = json.loads(said)
     assert (status, report["findings"]) == (0, [])
     assert report["verbs"]["tool_use"] == report["verbs"]["tool_result"] == 1
@@ -263,7 +286,11 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
     status, said, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
     report = json.loads(said)
     assert (status, report["findings"]) == (0, [])
-    assert any(rule.startswith("kilo.toml: event[") for one in report["explained"] for rule, _ in one["rules"])
+    assert any(
+        rule.startswith("kilo.toml: event[")
+        for one in report["explained"]
+        for rule, _ in one["rules"]
+    )
 
 
 def test_the_rules_of_a_turn_are_not_traced():
@@ -272,5 +299,8 @@ def test_the_rules_of_a_turn_are_not_traced():
     from shim.vendors import find
 
     handler = find("gemini").translator.rules.handler("message")
-    assert not any(getattr(value, "__self__", None).__class__ is Tracer for value in handler.__globals__.values())
+    assert not any(
+        getattr(value, "__self__", None).__class__ is Tracer
+        for value in handler.__globals__.values()
+    )
     assert not any(isinstance(one, Tracer) for one in vars(find("gemini").translator).values())

@@ -1,7 +1,8 @@
 """`shim vendor draft`: a first profile from captured output, over the recordings of every vendor.
 
-A draft is measured by what it finds: over a run that only answers and one that calls tools, the text whole and once as
-our own translation has it, the calls by the vendor's own ids, names and arguments, and each with one result.
+A draft is measured by what it finds: over a run that only answers and one that calls tools, the
+text whole and once as our own translation has it, the calls by the vendor's own ids, names and
+arguments, and each with one result.
 """
 
 import json
@@ -21,7 +22,8 @@ from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
 from tests.program.test_threats import ESCAPES, visible
 
-# Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them (id, name, arguments).
+# Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them
+# (id, name, arguments).
 RUNS = {
     "acai": (
         "2026-04-text",
@@ -32,12 +34,18 @@ RUNS = {
             (
                 "call_2",
                 "Edit",
-                {"path": "/home/dev/project/note.txt", "edits": [{"old_text": "beta", "new_text": "gamma"}]},
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "beta", "new_text": "gamma"}],
+                },
             ),
             (
                 "call_3",
                 "Edit",
-                {"path": "/home/dev/project/note.txt", "edits": [{"old_text": "nope", "new_text": "x"}]},
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "nope", "new_text": "x"}],
+                },
             ),
         ],
     ),
@@ -51,27 +59,47 @@ RUNS = {
             (
                 "call_2",
                 "Edit",
-                {"path": "/home/dev/project/note.txt", "edits": [{"old_text": "beta", "new_text": "gamma"}]},
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "beta", "new_text": "gamma"}],
+                },
             ),
             (
                 "call_3",
                 "Edit",
-                {"path": "/home/dev/project/note.txt", "edits": [{"old_text": "nope", "new_text": "x"}]},
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "nope", "new_text": "x"}],
+                },
             ),
         ],
     ),
     "claude": (
         "2.1.327-text",
         "2.1.327-tool-bash",
-        [("toolu_bash01", "Bash", {"command": "echo tool-out; echo tool-err 1>&2", "description": "Echo"})],
+        [
+            (
+                "toolu_bash01",
+                "Bash",
+                {"command": "echo tool-out; echo tool-err 1>&2", "description": "Echo"},
+            )
+        ],
     ),
     "cline": (
         "3.0.65-text",
         "3.0.65-edit",
         [
-            ("call_2", "editor", {"path": "/home/dev/project/new1795170613.txt", "new_text": "line one\nline two\n"}),
+            (
+                "call_2",
+                "editor",
+                {"path": "/home/dev/project/new1795170613.txt", "new_text": "line one\nline two\n"},
+            ),
             ("call_4", "read_files", {"files": [{"path": "/home/dev/project/a.txt"}]}),
-            ("call_6", "editor", {"path": "/home/dev/project/a.txt", "old_text": "hello", "new_text": "HELLO"}),
+            (
+                "call_6",
+                "editor",
+                {"path": "/home/dev/project/a.txt", "old_text": "hello", "new_text": "HELLO"},
+            ),
         ],
     ),
     "codex": (
@@ -83,9 +111,20 @@ RUNS = {
         "1.0.102-text",
         "1.0.102-edit",
         [
-            ("call_2", "create", {"path": "/home/dev/project/new1795170249.txt", "file_text": "line one\nline two\n"}),
+            (
+                "call_2",
+                "create",
+                {
+                    "path": "/home/dev/project/new1795170249.txt",
+                    "file_text": "line one\nline two\n",
+                },
+            ),
             ("call_4", "view", {"path": "/home/dev/project/a.txt"}),
-            ("call_6", "edit", {"path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"}),
+            (
+                "call_6",
+                "edit",
+                {"path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"},
+            ),
         ],
     ),
     "cursor": (
@@ -128,10 +167,17 @@ RUNS = {
             (
                 "call_2",
                 "Create",
-                {"file_path": "/home/dev/project/new1795170397.txt", "content": "line one\nline two\n"},
+                {
+                    "file_path": "/home/dev/project/new1795170397.txt",
+                    "content": "line one\nline two\n",
+                },
             ),
             ("call_4", "Read", {"file_path": "/home/dev/project/a.txt"}),
-            ("call_6", "Edit", {"file_path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"}),
+            (
+                "call_6",
+                "Edit",
+                {"file_path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"},
+            ),
         ],
     ),
     "gemini": (
@@ -143,7 +189,11 @@ RUNS = {
                 "write_file",
                 {"file_path": "/home/dev/project/new.txt", "content": "line one\nline two\n"},
             ),
-            ("read_file__read_file_1795169856810_0", "read_file", {"file_path": "/home/dev/project/a.txt"}),
+            (
+                "read_file__read_file_1795169856810_0",
+                "read_file",
+                {"file_path": "/home/dev/project/a.txt"},
+            ),
             (
                 "replace__replace_1795169856932_0",
                 "replace",
@@ -156,20 +206,38 @@ RUNS = {
             ),
         ],
     ),
-    "kilo": ("7.7.9-text", "7.7.9-shell", [("call_2", "bash", {"command": "echo out1", "description": "list"})]),
+    "kilo": (
+        "7.7.9-text",
+        "7.7.9-shell",
+        [("call_2", "bash", {"command": "echo out1", "description": "list"})],
+    ),
     "kimi": (
         "1.49.0-text",
         "1.49.0-edit",
-        [("call_2", "StrReplaceFile", {"path": "/home/dev/project/a.txt", "edit": {"old": "hello", "new": "HELLO"}})],
+        [
+            (
+                "call_2",
+                "StrReplaceFile",
+                {"path": "/home/dev/project/a.txt", "edit": {"old": "hello", "new": "HELLO"}},
+            )
+        ],
     ),
     "kimi-code": ("2.1.0-failed", "2.1.0-tool", []),
     "opencode": (
         "1.18.33-text",
         "1.18.33-edit",
         [
-            ("call_3", "write", {"filePath": "/home/dev/project/new.txt", "content": "line one\nline two\n"}),
+            (
+                "call_3",
+                "write",
+                {"filePath": "/home/dev/project/new.txt", "content": "line one\nline two\n"},
+            ),
             ("call_5", "read", {"filePath": "/home/dev/project/a.txt"}),
-            ("call_7", "edit", {"filePath": "/home/dev/project/a.txt", "oldString": "hello", "newString": "HELLO"}),
+            (
+                "call_7",
+                "edit",
+                {"filePath": "/home/dev/project/a.txt", "oldString": "hello", "newString": "HELLO"},
+            ),
         ],
     ),
     "pi": (
@@ -184,7 +252,11 @@ RUNS = {
             (
                 "call_mock_169310197_0",
                 "run_shell_command",
-                {"command": "echo hi; echo err >&2; exit 3", "description": "say hi", "is_background": False},
+                {
+                    "command": "echo hi; echo err >&2; exit 3",
+                    "description": "say hi",
+                    "is_background": False,
+                },
             )
         ],
     ),
@@ -195,7 +267,10 @@ RUNS = {
             (
                 "effect-c590f458-2674-55d9-a6ba-365b3126283a",
                 "file_system.write_file",
-                {"filePath": "/home/dev/project/new1795170494.txt", "content": "line one\nline two\n"},
+                {
+                    "filePath": "/home/dev/project/new1795170494.txt",
+                    "content": "line one\nline two\n",
+                },
             ),
             (
                 "effect-ee5f165b-beac-5629-84b6-f20eed12773e",
@@ -217,8 +292,8 @@ RUNS = {
 
 @cache
 def drafted(vendor, few=False):
-    """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and the vendor that it
-    describes, without what it guesses of tools."""
+    """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
+    the vendor that it describes, without what it guesses of tools."""
     seen = Seen()
     runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
     for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
@@ -240,11 +315,21 @@ def said(vendor, name, few=False):
 
 
 def summed(lines, opened=()):
-    spoken = [line for line in lines if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"]
+    spoken = [
+        line
+        for line in lines
+        if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"
+    ]
     blocks = [block for line in spoken for block in line["message"]["content"]]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
-    calls = [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
-    users = [block for line in lines if line["type"] == "user" for block in line["message"]["content"]]
+    calls = [
+        (block["id"], block["name"], block["input"])
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
+    users = [
+        block for line in lines if line["type"] == "user" for block in line["message"]["content"]
+    ]
     results = [block["tool_use_id"] for block in users if block["type"] == "tool_result"]
     return text, calls, sorted(one for one in results if one not in opened)
 
@@ -254,11 +339,13 @@ def ours(name):
 
 
 def own_id(identity):
-    """An id of ours as the vendor says it: without codex's mark of the process, or cline's place in a list."""
+    """An id of ours as the vendor says it: without codex's mark of the process, or cline's place in
+    a list.
+    """
     return re.sub(r"^[0-9a-f]{6}_(?=item_)|:0$", "", identity)
 
 
-# -- what it finds ----------------------------------------------------------------------------------------------------
+# -- what it finds ---------------------------------------------------------------------------------
 
 
 def holds(vendor, few):
@@ -273,21 +360,24 @@ def holds(vendor, few):
         "text among calls": bool(our_spoken) and spoken == our_spoken,
         "calls": calls == expected,
         "our ids": [one[0] for one in calls] == [own_id(one[0]) for one in our_calls],
-        "results": results == sorted(own_id(one) for one in our_results) == sorted(one[0] for one in calls),
+        "results": results
+        == sorted(own_id(one) for one in our_results)
+        == sorted(one[0] for one in calls),
     }
 
 
-# What is not plain: calls without a name or arguments of their own (codex, cursor), calls in lists inside of lists
-# (cline) or before they are whole (copilot), results inside of other values (vibe), texts that may be pieces (kimi).
+# What is not plain: calls without a name or arguments of their own (codex, cursor), calls in lists
+# inside of lists (cline) or before they are whole (copilot), results inside of other values (vibe),
+# texts that may be pieces (kimi).
 NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
 
 
 @pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
 def test_drafts_find_the_text_and_the_calls_of_every_vendor_where_they_are_plain(few):
     found = {vendor: holds(vendor, few) for vendor in RUNS if vendor not in NOT_PLAIN}
-    assert {vendor: [what for what, good in row.items() if not good] for vendor, row in found.items()} == {
-        vendor: [] for vendor in found
-    }
+    assert {
+        vendor: [what for what, good in row.items() if not good] for vendor, row in found.items()
+    } == {vendor: [] for vendor in found}
 
 
 def test_every_vendor_with_recordings_is_in_the_table():
@@ -311,7 +401,7 @@ def test_nothing_in_the_drafting_code_names_a_vendor():
         assert not told & names, path.name
 
 
-# -- shapes that no recording has -------------------------------------------------------------------------------------
+# -- shapes that no recording has ------------------------------------------------------------------
 
 CHUNKS = [
     {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant"}}]},
@@ -320,7 +410,10 @@ CHUNKS = [
     {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": " you."}}]},
 ]
 WHOLE = [
-    {"object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}}]},
+    {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}}],
+    },
 ]
 BIRD = [
     {"type": "wake", "thread_id": "perch-1"},
@@ -335,7 +428,11 @@ def drafted_from(*runs):
     seen = Seen()
     for events in runs:
         seen.begin("run")
-        seen.feed("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events).encode())
+        seen.feed(
+            "".join(
+                (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
+            ).encode()
+        )
         seen.end(None, None)
     text = draft(seen, "own")
     return text, build("own", tomllib.loads(text), Source("draft.toml", lambda: text))
@@ -384,7 +481,7 @@ def test_any_output_gives_a_draft_that_compiles(events):
     assert "TODO" in text
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):

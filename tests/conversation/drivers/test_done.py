@@ -1,4 +1,6 @@
-"""A vendor that said that it is done: a grace, unless it goes on; and what a slow frontend has to do with it."""
+"""A vendor that said that it is done: a grace, unless it goes on; and what a slow frontend has to
+do with it.
+"""
 
 import subprocess
 
@@ -12,7 +14,14 @@ from shim.process.environment import old_sdk
 from shim.vendors.claude_stream import ClaudeTranslator
 
 COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
-COMPACTED = line({"type": "compaction_end", "reason": "threshold", "result": {"tokensBefore": 5}, "willRetry": True})
+COMPACTED = line(
+    {
+        "type": "compaction_end",
+        "reason": "threshold",
+        "result": {"tokensBefore": 5},
+        "willRetry": True,
+    }
+)
 AGAIN = line({"type": "agent_start"}) + pi_end("more") + PI_TAIL
 
 
@@ -28,7 +37,9 @@ def settled(vendor, *chunks):
 
 
 def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
-    """Older generations say no more than `agent_end`, and some never exit; compaction may come behind it."""
+    """Older generations say no more than `agent_end`, and some never exit; compaction may come
+    behind it.
+    """
     chunks = (PI_HEAD + pi_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
     assert settled("pi", *chunks) == [False, True, False, False, True]
 
@@ -38,8 +49,17 @@ def test_pi_is_not_done_while_a_reply_that_failed_may_be_retried():
 
 
 def test_a_result_of_pis_before_its_call_waits_for_it():
-    result = line({"type": "tool_execution_end", "toolCallId": "c1", "toolName": "bash", "result": {"content": "ok"}})
-    call = pi_end({"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse")
+    result = line(
+        {
+            "type": "tool_execution_end",
+            "toolCallId": "c1",
+            "toolName": "bash",
+            "result": {"content": "ok"},
+        }
+    )
+    call = pi_end(
+        {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
+    )
     translation = open_translation("pi", stable=True)
     said = brief(parse(translation.feed(PI_HEAD + result + call)))
     assert said[-2:] == ["call:c1 Bash", "result:c1 ok"]
@@ -52,7 +72,9 @@ def test_claude_is_done_with_its_result():
 def test_what_qwen_says_behind_its_result_is_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
     translation = open_translation("qwen", stable=True)
-    said = translation.feed(claude(says("hi")) + line(says("LATE")) + line(failed)) + translation.close(None)
+    said = translation.feed(
+        claude(says("hi")) + line(says("LATE")) + line(failed)
+    ) + translation.close(None)
     assert brief(parse(said)) == ["init", "text:hi", "end:success hi", "."]
     assert translation.account.repairs["late_event"] == 2
 
@@ -60,7 +82,10 @@ def test_what_qwen_says_behind_its_result_is_late():
 def test_the_next_turn_of_qwens_is_read_again():
     translation = open_translation("qwen", stable=True)
     said = translation.feed(claude(says("one")) + claude(says("two"))) + translation.close(None)
-    assert [word for word in brief(parse(said)) if word.startswith("text")] == ["text:one", "text:two"]
+    assert [word for word in brief(parse(said)) if word.startswith("text")] == [
+        "text:one",
+        "text:two",
+    ]
 
 
 def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
@@ -75,7 +100,14 @@ def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
 
 @pytest.mark.parametrize(
     ("version", "old"),
-    [("0.1.0", True), ("0.1.39", True), ("0.1.40", False), ("0.2.186", False), ("", False), ("0.1.0rc1", False)],
+    [
+        ("0.1.0", True),
+        ("0.1.39", True),
+        ("0.1.40", False),
+        ("0.2.186", False),
+        ("", False),
+        ("0.1.0rc1", False),
+    ],
 )
 def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
     assert old_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version}) is old
@@ -84,7 +116,11 @@ def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
 
 def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
     memory_box.settings("end_grace = 1\n")
-    done_for_now, compacting, compacted = memory_box.gate(), memory_box.lifeline(), memory_box.gate()
+    done_for_now, compacting, compacted = (
+        memory_box.gate(),
+        memory_box.lifeline(),
+        memory_box.gate(),
+    )
     child = memory_box.fake(
         ["read"],
         ["out", (PI_HEAD + pi_delta("hi") + pi_end("hi") + PI_TAIL).decode()],
@@ -110,7 +146,13 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
     words = PI_HEAD + pi_end("hi") + PI_TAIL
-    steps = [["say", lifeline.path, "child"], ["ignore", "SIGTERM"], ["read"], ["out", words.decode()], ["hang"]]
+    steps = [
+        ["say", lifeline.path, "child"],
+        ["ignore", "SIGTERM"],
+        ["read"],
+        ["out", words.decode()],
+        ["hang"],
+    ]
     done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.fake(*steps))
     assert lifeline.gone()
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
@@ -120,12 +162,19 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
     memory_box.settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
     words = "word " * 300_000
     path = memory_box.path / "words"
-    path.write_text(ndjson(START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END))
+    path.write_text(
+        ndjson(START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END)
+    )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.fake(["cat", str(path)])}
     with memory_box.running(*ASK, stdout=subprocess.PIPE, environment=environment) as running:
         running.read_until(b"init")
         running.pass_time(1000)
         done = running.finish()
-    said = [block for one in done.lines if one["type"] == "assistant" for block in one["message"]["content"]]
+    said = [
+        block
+        for one in done.lines
+        if one["type"] == "assistant"
+        for block in one["message"]["content"]
+    ]
     assert "".join(block["text"] for block in said) == words
     assert (done.cause, done.status) == ("clean", 0)

@@ -99,7 +99,9 @@ def talking(tasks, paper):
     launcher = Launched(open_translation("demo", stable=True), 5.0)
     launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
     launcher.policy = SimpleNamespace(hooks=())
-    control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
+    control = Control(
+        facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"
+    )
     made = ChildPerConversation(launcher, paper, control, tasks)
     made.pump, made._child = launcher.turns.pump(None), Listener()
     return made, control

@@ -22,7 +22,9 @@ async def judged(folder, *hooks, arguments=None):
     policy = Policy(place=Place(str(folder)), hooks=hooks)
     told = Told("S", "/t", "default")
     with anyio.fail_after(SECONDS):
-        return await judged_by_hooks(policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ))
+        return await judged_by_hooks(
+            policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ)
+        )
 
 
 def shell(*lines, **more):
@@ -55,7 +57,9 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
         with anyio.fail_after(SECONDS):
             await anyio.wait_readable(reader)  # nobody writes to it any more
         assert os.read(reader, 1) == b""
-        assert (await judged(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))).allow is False
+        assert (
+            await judged(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))
+        ).allow is False
     finally:
         os.close(reader)
 
@@ -76,7 +80,9 @@ async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
 
 async def test_one_that_prints_without_end_blocks(tmp_path):
     assert (await judged(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
-    found = await judged(tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2"))
+    found = await judged(
+        tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2")
+    )
     assert found.allow is False and len(found.reason) < 100_000 and "the end" in found.reason
 
 

@@ -15,7 +15,9 @@ def setup(*words, **settings):
 
 
 def of(vendor, *words, **settings):
-    return Setup(vendors.find(vendor), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None)
+    return Setup(
+        vendors.find(vendor), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,10 @@ def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
     judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy())
-    assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == ["deny", "allow"]
+    assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == [
+        "deny",
+        "allow",
+    ]
 
 
 @pytest.mark.parametrize(("vendor", "words", "named"), [
@@ -44,4 +49,6 @@ def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor
     one = of(vendor, *words)
     standing = Standing(one, None)
     standing.listens = True
-    assert (standing.name(one.invocation, one.vendor, "fresh").session.session_id == "fresh") == named
+    assert (
+        standing.name(one.invocation, one.vendor, "fresh").session.session_id == "fresh"
+    ) == named

@@ -1,4 +1,6 @@
-"""A message while a turn runs: said into it where the vendor takes it there, kept for a turn of its own elsewhere."""
+"""A message while a turn runs: said into it where the vendor takes it there, kept for a turn of its
+own elsewhere.
+"""
 
 import json
 from types import SimpleNamespace
@@ -18,7 +20,8 @@ from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
 
 START, TEXT, END = (
-    ndjson(event).encode() for event in (box.START | {"session": "s1"}, box.text("I am "), {"type": "end"})
+    ndjson(event).encode()
+    for event in (box.START | {"session": "s1"}, box.text("I am "), {"type": "end"})
 )
 REPLY = ndjson({"type": "reply", "usage": None, "reason": "tool_use", "cost": 0}).encode()
 CALL = ndjson({"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}).encode()
@@ -26,7 +29,9 @@ RESULT = ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
 
 
 class Speech:
-    """Takes a message into a turn while it is `able`; `refused` of the last ones the vendor did not take."""
+    """Takes a message into a turn while it is `able`; `refused` of the last ones the vendor did not
+    take.
+    """
 
     usable = True
     takes = TEXT_ONLY
@@ -66,14 +71,18 @@ class Steered:
 
     def __init__(self, tasks, said=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), History()
-        self.launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
+        self.launcher.vendor = SimpleNamespace(
+            name="demo", exit=ExitRules(), speaks="a:b", speech=Speech
+        )
         self.launcher.asked = lambda prompt: f"{prompt}!"
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
         facts.hooks = Hooks({"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]})
         self.control = Control(facts, lambda: "id", lambda: "now")
         self.driver = ChildPerConversation(self.launcher, self.paper, self.control, tasks)
         self.driver.pump, self.driver._child = self.launcher.turns.pump(None), Listener()
-        self.driver.pump.answer(Message("first", message={"content": "first"}), echo=echo, hooks=False)
+        self.driver.pump.answer(
+            Message("first", message={"content": "first"}), echo=echo, hooks=False
+        )
         self.driver._turning = True
         self.speech, self.said = self.driver._speech, said
         self.control.running = True
@@ -100,7 +109,9 @@ class Steered:
     @property
     def replayed(self):
         lines = map(json.loads, self.paper.said.splitlines())
-        return [(line["uuid"], line["message"]["content"]) for line in lines if line.get("isReplay")]
+        return [
+            (line["uuid"], line["message"]["content"]) for line in lines if line.get("isReplay")
+        ]
 
 
 @pytest.fixture
@@ -118,10 +129,16 @@ async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(st
     for line in (REPLY, RESULT, TEXT):
         await steered.driver.give(*steered.driver.pump.feed(line))
     assert steered.replayed[1:] == [("u2", "second")]
-    assert [message.text for message in steered.paper.prompts] == ["second"], "it stands in the history too"
-    assert b'"hook_event_name":"UserPromptSubmit"' in steered.paper.said, "and its hooks are run, as its own turn would"
+    assert [message.text for message in steered.paper.prompts] == ["second"], (
+        "it stands in the history too"
+    )
+    assert b'"hook_event_name":"UserPromptSubmit"' in steered.paper.said, (
+        "and its hooks are run, as its own turn would"
+    )
     kinds = [line["type"] for line in map(json.loads, steered.paper.said.splitlines())]
-    assert kinds[-3:] == ["user", "control_request", "user"], "between the result and the next reply"
+    assert kinds[-3:] == ["user", "control_request", "user"], (
+        "between the result and the next reply"
+    )
 
 
 @pytest.mark.anyio
@@ -151,9 +168,13 @@ async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("said", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)])
+@pytest.mark.parametrize(
+    "said", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)]
+)
 async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
-    """As with the real claude: the model hears it with what a call returned, and its last words end its turn."""
+    """As with the real claude: the model hears it with what a call returned, and its last words end
+    its turn.
+    """
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             steered = await Steered(tasks, said).begin()
@@ -185,7 +206,9 @@ async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
 
 
 @pytest.mark.anyio
-async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(steered):
+async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(
+    steered,
+):
     await steered.hears("second")
     for line in (REPLY, RESULT, TEXT):
         await steered.driver.give(*steered.driver.pump.feed(line))

@@ -23,7 +23,7 @@ def box(quick_box):
     return quick_box
 
 
-# -- reading an answer ---------------------------------------------------------------------------------------------
+# -- reading an answer -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,23 @@ def test_a_schema_that_never_ends_is_no_end_of_ours():
     assert reader('{"$ref":"#"}')("{}").fault.startswith("it cannot be checked: ")
 
 
-# -- refused at the start --------------------------------------------------------------------------------------------
+# -- refused at the start --------------------------------------------------------------------------
 
 
 def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
     with pytest.raises(ArgumentError) as refused:
         parsed("{bad")
-    assert str(refused.value) == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
+    assert (
+        str(refused.value)
+        == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
+    )
 
 
 @pytest.mark.parametrize("schema", ["", "[" * 5000, "@schema.json", '{"type": "object"'])
 def test_what_is_not_json_is_refused(schema):
-    with pytest.raises(ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "):
+    with pytest.raises(
+        ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
+    ):
         parsed(schema)
 
 
@@ -121,7 +126,7 @@ def test_the_prompt_asks_for_it_at_its_end():
     assert asked.endswith('\n{"type":"object"}')
 
 
-# -- what a frontend sees ----------------------------------------------------------------------------------------------
+# -- what a frontend sees --------------------------------------------------------------------------
 
 
 def turn(said, *, partial=False, **terms):
@@ -145,15 +150,29 @@ def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object
     (call,), (returned,) = (line["message"]["content"] for line in said[-2:])
     assert (call["type"], call["name"], call["input"]) == ("tool_use", "StructuredOutput", VALUE)
     assert returned["tool_use_id"] == call["id"]
-    assert returned["content"] == said[-1]["tool_use_result"] == "Structured output provided successfully"
+    assert (
+        returned["content"]
+        == said[-1]["tool_use_result"]
+        == "Structured output provided successfully"
+    )
     result = lines[-2]
     assert result["structured_output"] == VALUE
     assert result["result"] == stage.turn.final_text == '{"answer":"42","n":7}'
-    assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == ("success", False, "clean")
-    assert (result["stop_reason"], result["num_turns"], result["terminal_reason"]) == ("tool_use", 2, "completed")
+    assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == (
+        "success",
+        False,
+        "clean",
+    )
+    assert (result["stop_reason"], result["num_turns"], result["terminal_reason"]) == (
+        "tool_use",
+        2,
+        "completed",
+    )
 
 
-@pytest.mark.parametrize("said", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]])
+@pytest.mark.parametrize(
+    "said", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]]
+)
 def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(said):
     _, lines = turn(said)
     result = lines[-2]
@@ -239,13 +258,16 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 
 
-# -- through the drop-in ---------------------------------------------------------------------------------------------
+# -- through the drop-in ---------------------------------------------------------------------------
 
 
 def fitting(box):
     """A stand-in that answers with an object in a fence."""
     said = ndjson(START, text(f"```json\n{GOOD}\n```"), END)
-    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", said])}
+    return {
+        "SHIM_VENDOR": "demo",
+        "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", said]),
+    }
 
 
 def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
@@ -272,15 +294,28 @@ def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vend
     standin = box.fake(["record", str(box.recording)])
     done = box.claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert (done.status, done.stdout) == (1, b"")
-    assert done.stderr.startswith("Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'\n")
+    assert done.stderr.startswith(
+        "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'\n"
+    )
     assert not box.recording.exists()
 
 
 def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
     said = ndjson(START | {"session": "5" * 8}, text(GOOD), END)
     standin = box.fake(["read"], ["record", str(box.recording)], ["out", said])
-    message = json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode() + b"\n"
-    words = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--json-schema", SCHEMA)
+    message = (
+        json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode()
+        + b"\n"
+    )
+    words = (
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--input-format",
+        "stream-json",
+        "--json-schema",
+        SCHEMA,
+    )
     done = box.claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
     results = [line for line in done.lines if line["type"] == "result"]
     assert [result["structured_output"] for result in results] == [VALUE, VALUE]
@@ -298,7 +333,11 @@ def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
 def test_a_turn_without_the_flag_imports_no_schemas():
     import subprocess
 
-    modules = "shim.conversation.decide, shim.commands.claude.dropin, shim.conversation.message_loop"
+    modules = (
+        "shim.conversation.decide, shim.commands.claude.dropin, shim.conversation.message_loop"
+    )
     code = f"import {modules}, sys; print([m for m in sys.modules if 'schema' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout.strip() == "[]"

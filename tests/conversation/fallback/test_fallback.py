@@ -1,4 +1,6 @@
-"""Several vendors in the settings: the next one answers where one cannot, and only then; the frontend sees one turn."""
+"""Several vendors in the settings: the next one answers where one cannot, and only then; the
+frontend sees one turn.
+"""
 
 import json
 import os
@@ -50,13 +52,16 @@ def answered(done: Done) -> str:
     return vendor
 
 
-# -- one message: who is asked next ---------------------------------------------------------------------------------
+# -- one message: who is asked next ----------------------------------------------------------------
 
 REFUSED = {
     "says that nobody is logged in": ("auth", (hello("a-1"), failed("not logged in"))),
     "says that its key is wrong": ("auth", (UNAUTHORIZED,)),
     "is rate-limited": ("rate_limit", (hello("a-1"), LIMITED)),
-    "has no credit left": ("rate_limit", (hello("a-1"), failed("402 insufficient credits balance"))),
+    "has no credit left": (
+        "rate_limit",
+        (hello("a-1"), failed("402 insufficient credits balance")),
+    ),
 }
 
 
@@ -100,12 +105,17 @@ def test_the_next_vendor_answers_where_one_is_not_there(several):
 
 def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
     broken = real_several.box.program("ant", "")
-    real_several.box.path.joinpath("bin/ant").write_text("#!/nowhere/interpreter\n", encoding="utf-8")
+    real_several.box.path.joinpath("bin/ant").write_text(
+        "#!/nowhere/interpreter\n", encoding="utf-8"
+    )
     assert os.access(broken, os.X_OK)
     real_several.answers("bee")
     done = real_several.box.claude(*ASK)
     assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", "not_found")])
-    assert "its interpreter /nowhere/interpreter does not exist" in done.init["shim"]["tried"][0]["reason"]
+    assert (
+        "its interpreter /nowhere/interpreter does not exist"
+        in done.init["shim"]["tried"][0]["reason"]
+    )
 
 
 def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
@@ -131,17 +141,33 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
 def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
     several.answers("ant", "bee", "cow")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
-    assert (done.status, done.cause, tried(done.result)) == (1, "refused", [("ant", "refused"), ("bee", "refused")])
+    assert (done.status, done.cause, tried(done.result)) == (
+        1,
+        "refused",
+        [("ant", "refused"), ("bee", "refused")],
+    )
     assert not any(several.recording(name).exists() for name in several.names)
 
 
 OTHERWISE = {
     "after a text": ((hello("a-1"), say("I begin."), LIMITED), 1),
     "after thinking": ((hello("a-1"), {"type": "think", "text": "Hm."}, LIMITED), 1),
-    "after a call": ((hello("a-1"), {"type": "run", "id": "1", "name": "shell", "with": {"cmd": "ls"}}, LIMITED), 1),
-    "after a result whose call nobody saw": ((hello("a-1"), {"type": "ran", "id": "1", "out": "gone"}, LIMITED), 1),
-    "after an event that nobody knows": ((hello("a-1"), {"type": "ran_anew", "cmd": "rm"}, LIMITED), 1),
-    "in a dialect that nobody knows": (({"type": "hello_anew"}, {"type": "ran_anew", "cmd": "rm"}), 1),
+    "after a call": (
+        (hello("a-1"), {"type": "run", "id": "1", "name": "shell", "with": {"cmd": "ls"}}, LIMITED),
+        1,
+    ),
+    "after a result whose call nobody saw": (
+        (hello("a-1"), {"type": "ran", "id": "1", "out": "gone"}, LIMITED),
+        1,
+    ),
+    "after an event that nobody knows": (
+        (hello("a-1"), {"type": "ran_anew", "cmd": "rm"}, LIMITED),
+        1,
+    ),
+    "in a dialect that nobody knows": (
+        ({"type": "hello_anew"}, {"type": "ran_anew", "cmd": "rm"}),
+        1,
+    ),
     "of the server": ((hello("a-1"), failed("500 Internal Server Error")), 1),
     "of the connection": ((hello("a-1"), failed("connection refused")), 1),
     "of the model's name": ((hello("a-1"), failed("404 model not found")), 1),
@@ -175,7 +201,7 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
     assert (done.status, answered(done), done.cause) == (1, "cursor", "refused")
 
 
-# -- all of them ----------------------------------------------------------------------------------------------------
+# -- all of them -----------------------------------------------------------------------------------
 
 
 def test_when_nobody_answers_the_one_result_names_each_and_why(several):
@@ -185,7 +211,11 @@ def test_when_nobody_answers_the_one_result_names_each_and_why(several):
     assert done.status == 1 and answered(done) == "cow"
     assert tried(done.result) == [("ant", "auth"), ("bee", "not_found")]
     assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
-    for words in ("429", "ant did not answer either (auth): 401 Unauthorized", "bee did not answer either (not_found)"):
+    for words in (
+        "429",
+        "ant did not answer either (auth): 401 Unauthorized",
+        "bee did not answer either (not_found)",
+    ):
         assert words in done.result["result"]
 
 
@@ -208,7 +238,11 @@ def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
     several.answers("bee")
     done = several.box.claude(*ASK)
     (it,) = done.init["shim"]["tried"]
-    assert len(it["reason"]) == 300 and it["reason"].startswith("401 Unauthorized") and "\x1b" not in it["reason"]
+    assert (
+        len(it["reason"]) == 300
+        and it["reason"].startswith("401 Unauthorized")
+        and "\x1b" not in it["reason"]
+    )
 
 
 def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere(several):
@@ -220,14 +254,17 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
     assert answered(done) == "bee" and key not in done.stdout.decode() + done.stderr
 
 
-# -- what each vendor is given --------------------------------------------------------------------------------------
+# -- what each vendor is given ---------------------------------------------------------------------
 
 
 def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
     done = several.box.claude(*ASK, "--model", "m1")
-    started = json.loads(several.recording("ant").read_text()), json.loads(several.recording("bee").read_text())
+    started = (
+        json.loads(several.recording("ant").read_text()),
+        json.loads(several.recording("bee").read_text()),
+    )
     assert [it["arguments"][:2] for it in started] == [["--model", "m1"], []]
     assert done.init["model"] == "bee-model"
 
@@ -255,7 +292,9 @@ def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
 
 
-def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_last_vendor_says(several):
+def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_last_vendor_says(
+    several,
+):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
     several.settings(more='[vendors.bee]\nbin = "/none/bee"\n')
@@ -264,7 +303,7 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
     assert "bee: the program /none/bee was not found" in done.result["errors"][0]
 
 
-# -- formats, dialects, sessions ------------------------------------------------------------------------------------
+# -- formats, dialects, sessions -------------------------------------------------------------------
 
 
 def test_the_other_formats_have_the_answer_alone(several):
@@ -291,7 +330,13 @@ def test_yume_is_told_of_one_turn_too(several):
     several.prints("ant", hello("a-1"), LIMITED, code=1)
     several.answers("bee")
     done = several.box.claude(*ASK, SHIM_DIALECT="yume")
-    assert [line["type"] for line in done.lines] == ["system", "text", "usage", "result", "message_stop"]
+    assert [line["type"] for line in done.lines] == [
+        "system",
+        "text",
+        "usage",
+        "result",
+        "message_stop",
+    ]
     assert tried(done.lines[0]) == tried(done.lines[-2]) == [("ant", "rate_limit")]
 
 
@@ -315,13 +360,19 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(rea
     assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
 
 
-FRAMES = [{"type": "set_permission_mode", "mode": "interactive"}, {"type": "user", "content": "one"}]
+FRAMES = [
+    {"type": "set_permission_mode", "mode": "interactive"},
+    {"type": "user", "content": "one"},
+]
 
 
 def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
     several.settings("qwen", "bee", "cow")
     several.unattended("bee")
-    asked = [["hear", '"user"'], ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))]]
+    asked = [
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
+    ]
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee", "cow")
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
@@ -333,7 +384,9 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
     several.settings("ant", "qwen")
     several.unattended("ant")
     several.answers("ant")
-    several.box.fake(HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen")
+    several.box.fake(
+        HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen"
+    )
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
     assert tried(done.lines[0]) == [("ant", "refused")] and done.status == 0
     done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
@@ -350,7 +403,11 @@ def test_a_session_goes_on_with_the_vendor_that_answered(several):
     several.answers("ant")
     done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
     assert (answered(done), tried(done.init)) == ("bee", [])
-    assert json.loads(several.recording("bee").read_text())["arguments"] == ["--resume", "bee-1", "and now?"]
+    assert json.loads(several.recording("bee").read_text())["arguments"] == [
+        "--resume",
+        "bee-1",
+        "and now?",
+    ]
     assert answered(several.box.claude("-p", "and again?", *ASK[2:], "--continue")) == "bee"
 
 
@@ -367,11 +424,15 @@ def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
     several.answers("bee")
     several.box.claude(*ASK, "--session-id", U)
     (path,) = several.box.home.glob(f".claude/projects/*/{U}.jsonl")
-    said = [line for line in map(json.loads, path.read_text().splitlines()) if line["type"] in ("user", "assistant")]
+    said = [
+        line
+        for line in map(json.loads, path.read_text().splitlines())
+        if line["type"] in ("user", "assistant")
+    ]
     assert [line["type"] for line in said] == ["user", "assistant"]
 
 
-# -- conversations --------------------------------------------------------------------------------------------------
+# -- conversations ---------------------------------------------------------------------------------
 
 
 def converse(several, *lines, flags=(), **environment):
@@ -379,13 +440,23 @@ def converse(several, *lines, flags=(), **environment):
 
 
 def vendors(done):
-    return [line["shim"]["vendor"] for line in done.lines if line.get("subtype") == "init" or line["type"] == "result"]
+    return [
+        line["shim"]["vendor"]
+        for line in done.lines
+        if line.get("subtype") == "init" or line["type"] == "result"
+    ]
 
 
-def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_another_in_time(several):
+def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_another_in_time(
+    several,
+):
     several.settings("ant", "demo", "bee")
     several.answers("ant", "bee")
-    lines = control("1", "initialize"), control("2", "set_permission_mode", mode="default"), user("one")
+    lines = (
+        control("1", "initialize"),
+        control("2", "set_permission_mode", mode="default"),
+        user("one"),
+    )
     done = converse(several, *lines, flags=["--permission-mode=auto"])
     assert vendors(done) == ["ant", "ant"]
 
@@ -394,7 +465,9 @@ def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(se
     several.settings("ant", "demo", "bee")
     several.box.fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
-    done = converse(several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"])
+    done = converse(
+        several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"]
+    )
     assert (vendors(done), tried(done.result)) == (["demo", "demo"], [("ant", "refused")])
     assert not several.recording("ant").exists()
 
@@ -436,7 +509,10 @@ def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
     several.prints("bee", LIMITED, code=1)
     lines = control("1", "set_model", model="m2"), user("one"), user("two")
     converse(several, *lines, flags=("--model", "m1"))
-    started = json.loads(several.recording("ant").read_text()), json.loads(several.recording("bee").read_text())
+    started = (
+        json.loads(several.recording("ant").read_text()),
+        json.loads(several.recording("bee").read_text()),
+    )
     assert [it["arguments"] for it in started] == [["--model", "m2"], []]
 
 
@@ -445,7 +521,10 @@ QWEN = ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
     several.settings("qwen", "bee")
-    asked = [["hear", '"user"'], ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))]]
+    asked = [
+        ["hear", '"user"'],
+        ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
+    ]
     several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
     several.answers("bee")
     done = converse(several, user("one"), user("two"))
@@ -462,11 +541,15 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
 
 
 def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_several):
-    """Something that it left behind holds its stderr: nobody reads on there while the next child has that number."""
+    """Something that it left behind holds its stderr: nobody reads on there while the next child
+    has that number.
+    """
     real_several.settings("ant", "qwen")
     real_several.prints("ant", LIMITED, code=1)
     fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
-    real_several.box.fake(["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    real_several.box.fake(
+        ["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen"
+    )
     done = converse(real_several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["qwen"] * 6
     assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
@@ -483,9 +566,18 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
         control("4", "set_model", model="ant:"),
         control("5", "set_model", model="ant:--all"),
     ]
-    done = converse(several, *lines, control("6", "set_model", model="ant:m2"), user("one"), SHIM_VENDOR="ant")
+    done = converse(
+        several, *lines, control("6", "set_model", model="ant:m2"), user("one"), SHIM_VENDOR="ant"
+    )
     said = responses(done)
-    assert [said[it]["subtype"] for it in "123456"] == ["success", "error", "success", "success", "error", "success"]
+    assert [said[it]["subtype"] for it in "123456"] == [
+        "success",
+        "error",
+        "success",
+        "success",
+        "error",
+        "success",
+    ]
     assert [said[it]["response"]["model"] for it in "1346"] == ["m1", "bee:m1", "default", "m2"]
     assert "this conversation is ant's, and bee's models are not its own" in said["2"]["error"]
     assert json.loads(several.recording("ant").read_text())["arguments"] == ["--model", "m2"]
@@ -498,7 +590,11 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
     several.box.prints("claude", "claude/2.1.327-api-err429")
     several.answers("bee")
     done = converse(several, user("one")) if talks else several.box.claude(*ASK)
-    assert (done.status, vendors(done), tried(done.init)) == (0, ["bee", "bee"], [("claude", "rate_limit")])
+    assert (done.status, vendors(done), tried(done.init)) == (
+        0,
+        ["bee", "bee"],
+        [("claude", "rate_limit")],
+    )
 
 
 def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
@@ -511,27 +607,41 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
     assert done.status == 0 and done.init["session_id"] == session
 
 
-# -- what holds while nobody has answered ----------------------------------------------------------------------------
+# -- what holds while nobody has answered ----------------------------------------------------------
 
 
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
     gate = several.box.gate()
-    several.box.fake(["out", ndjson(hello("ants session"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    several.box.fake(
+        ["out", ndjson(hello("ants session"))],
+        ["wait", gate.path],
+        ["out", ndjson(LIMITED)],
+        name="ant",
+    )
     later = several.box.gate()
     several.box.fake(
-        ["out", ndjson(hello("b-1"), say("I am bee."))], ["wait", later.path], ["out", ndjson(BYE)], name="bee"
+        ["out", ndjson(hello("b-1"), say("I am bee."))],
+        ["wait", later.path],
+        ["out", ndjson(BYE)],
+        name="bee",
     )
     with several.box.running(*ASK) as running:
         gate.open()
         said = running.read_until(b"I am bee.")
-        assert b"ants session" not in said and b'"vendor":"bee"' in said and b'"type":"result"' not in said
+        assert (
+            b"ants session" not in said
+            and b'"vendor":"bee"' in said
+            and b'"type":"result"' not in said
+        )
         later.open()
         assert running.finish().status == 0
 
 
 def test_without_a_list_the_first_line_waits_for_nobody(several):
     gate = several.box.gate()
-    several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="ant")
+    several.box.fake(
+        ["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="ant"
+    )
     with several.box.running(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
@@ -542,7 +652,9 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
     gate = several.box.gate()
     several.prints("ant", UNAUTHORIZED, code=1)
     several.settings("ant", "bee")
-    several.box.fake(["out", ndjson(hello("b-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="bee")
+    several.box.fake(
+        ["out", ndjson(hello("b-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="bee"
+    )
     with several.box.running(*ASK) as running:
         assert b'"vendor":"bee"' in running.read_until(b"\n")
         gate.open()
@@ -550,11 +662,16 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
 
 
 @pytest.mark.parametrize(
-    ("number", "cause", "status"), [(signal.SIGINT, "interrupted", 0), (signal.SIGTERM, "signal", 143)]
+    ("number", "cause", "status"),
+    [(signal.SIGINT, "interrupted", 0), (signal.SIGTERM, "signal", 143)],
 )
-def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(several, number, cause, status):
+def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
+    several, number, cause, status
+):
     lifeline = several.box.lifeline()
-    several.box.fake(["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    several.box.fake(
+        ["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
+    )
     several.answers("bee")
     with several.box.running(*ASK) as running:
         lifeline.wait_for("there")
@@ -564,7 +681,9 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(sever
     assert lifeline.gone() and not several.recording("bee").exists()
 
 
-def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(several):
+def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(
+    several,
+):
     lifeline = several.box.lifeline()
     hangs = [["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
     several.box.fakes(hangs, [["out", answer("ant")]], name="ant")
@@ -582,13 +701,18 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
     gate = impatient_several.box.gate()
-    impatient_several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    impatient_several.box.fake(
+        ["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant"
+    )
     impatient_several.answers("bee")
     with impatient_several.box.running(*ASK) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
         done = running.finish()
-    assert (answered(done), done.cause) == ("ant", "rate_limit") and not impatient_several.recording("bee").exists()
+    assert (answered(done), done.cause) == (
+        "ant",
+        "rate_limit",
+    ) and not impatient_several.recording("bee").exists()
 
 
 def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
@@ -607,16 +731,28 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
 def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     lifeline = impatient_several.box.lifeline()
     words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
-    impatient_several.box.fake(["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    impatient_several.box.fake(
+        ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
+    )
     impatient_several.answers("bee")
     done = impatient_several.box.claude(*ASK)
-    assert (answered(done), tried(done.result)) == ("bee", [("ant", "rate_limit")]) and lifeline.never_or_gone()
+    assert (answered(done), tried(done.result)) == (
+        "bee",
+        [("ant", "rate_limit")],
+    ) and lifeline.never_or_gone()
 
 
 def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
     gate = several.box.gate()
-    waits = ndjson({"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500})
-    plan = [["out", ndjson(hello("a-1"))], ["repeat", waits, 3000], ["wait", gate.path], ["out", ndjson(LIMITED)]]
+    waits = ndjson(
+        {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500}
+    )
+    plan = [
+        ["out", ndjson(hello("a-1"))],
+        ["repeat", waits, 3000],
+        ["wait", gate.path],
+        ["out", ndjson(LIMITED)],
+    ]
     several.box.fake(*plan, name="ant")
     several.answers("bee")
     with several.box.running(*ASK) as running:
@@ -625,7 +761,7 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
         assert results(running.finish())[0]["shim"]["vendor"] == "ant"
 
 
-# -- recordings -----------------------------------------------------------------------------------------------------
+# -- recordings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("talks", [False, True])
@@ -640,7 +776,11 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
         done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
     said = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
     children = [data.get("vendor", "ant") for _, code, data in said if code == "s"]
-    notes = [(data["vendor"], data["started"]) for _, code, data in said if code == "n" and "started" in data]
+    notes = [
+        (data["vendor"], data["started"])
+        for _, code, data in said
+        if code == "n" and "started" in data
+    ]
     assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
     assert real_several.box.shim("replay", "--check", str(cast)).status == 0
     again = real_several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
@@ -679,16 +819,25 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
     real_several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
     real_several.answers("bee")
     cast = str(real_several.box.path / "run.cast")
-    assert real_several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status == 0
+    assert (
+        real_several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status
+        == 0
+    )
     drawn = real_several.box.shim("show", cast).stdout.decode()
-    assert "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
+    assert (
+        "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
+    )
     assert "repaired" not in drawn and "not understood" not in drawn
     (listed,) = json.loads(real_several.box.shim("cast", "list", cast, "--json").stdout)
     assert (listed["vendor"], listed["outcome"]) == ("bee", "ok")
-    assert list(json.loads(real_several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]) == ["bee"]
+    assert list(
+        json.loads(real_several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]
+    ) == ["bee"]
     last = results(real_several.box.shim("export", cast, "--to", "ndjson"))[-1]
     assert (last["shim"]["vendor"], last["result"]) == ("bee", "I am bee.")
-    assert real_several.box.shim("export", cast, "--to", "markdown").stdout.startswith(b"# hi\n\nbee ")
+    assert real_several.box.shim("export", cast, "--to", "markdown").stdout.startswith(
+        b"# hi\n\nbee "
+    )
     atif = json.loads(real_several.box.shim("export", cast, "--to", "atif").stdout)
     if words is ASK:
         assert atif["agent"]["name"] == "bee"

@@ -1,4 +1,6 @@
-"""Between two vendors: what a frontend does at that moment, in this process, where the order of events is certain."""
+"""Between two vendors: what a frontend does at that moment, in this process, where the order of
+events is certain.
+"""
 
 from types import SimpleNamespace
 
@@ -82,8 +84,13 @@ class Vendor(ChildDriver):
 def listed():
     """A list of two vendors, and the output of its one driver."""
     paper = Paper()
-    drivers = {"ant": Vendor(Launched("ant"), paper), "bee": Vendor(Launched("bee"), paper, "I am bee.")}
-    candidates = Candidates(tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False))
+    drivers = {
+        "ant": Vendor(Launched("ant"), paper),
+        "bee": Vendor(Launched("bee"), paper, "I am bee."),
+    }
+    candidates = Candidates(
+        tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False)
+    )
     driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.vendor.name])
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 
@@ -137,4 +144,5 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
             assert two.bee.turns == 0
             two.ant.left.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
-    assert [it.vendor for it in two.bee.launcher.standing.tried] == []  # given to its turn, and then it was over
+    # given to its turn, and then it was over
+    assert [it.vendor for it in two.bee.launcher.standing.tried] == []

@@ -1,4 +1,6 @@
-"""Why another vendor may answer, and how that is told; in what every vendor here was recorded to print."""
+"""Why another vendor may answer, and how that is told; in what every vendor here was recorded to
+print.
+"""
 
 import json
 from functools import cache
@@ -12,7 +14,14 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
 from shim.conversation.fallback.held_pump import HeldPump, Hold
 from shim.core.claude.pen import ClaudePen
-from shim.core.errors import REASON_CHARACTERS, FrontendError, VendorError, listed, read_tried, tried
+from shim.core.errors import (
+    REASON_CHARACTERS,
+    FrontendError,
+    VendorError,
+    listed,
+    read_tried,
+    tried,
+)
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Observe, Remember, TellChild
 from shim.core.vendor.translation import Translation
@@ -21,7 +30,9 @@ from shim.core.yume.pen import YumePen
 
 
 def unanswered(case):
-    """What the translation of a case says of who may answer in its place, and whether anything was said in it."""
+    """What the translation of a case says of who may answer in its place, and whether anything was
+    said in it.
+    """
     translation = open_translation(case.vendor, partial=False, stable=True)
     translation.feed(case.data)
     why = translation.unanswered(case.exit, case.stderr)
@@ -35,7 +46,11 @@ def outcome(case):
     return turn.cause if turn.is_error else None
 
 
-@over(case for case in fixture_cases() if not case.passthrough and outcome(case) in ("auth", "rate_limit"))
+@over(
+    case
+    for case in fixture_cases()
+    if not case.passthrough and outcome(case) in ("auth", "rate_limit")
+)
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
     why, spoken = unanswered(case)
     assert (why is None) is spoken
@@ -67,7 +82,11 @@ def test_who_dies_before_its_stream_begins_could_not_start(child_exit, said, cau
 
 def test_the_words_are_one_line_that_no_terminal_obeys():
     it = tried("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
-    assert len(it.reason) == REASON_CHARACTERS and it.reason.startswith("one two") and it.reason.endswith("…")
+    assert (
+        len(it.reason) == REASON_CHARACTERS
+        and it.reason.startswith("one two")
+        and it.reason.endswith("…")
+    )
     assert "\x1b" not in it.reason
     assert json.loads(json.dumps(it.fact())) == it._asdict()
 
@@ -81,7 +100,9 @@ def test_a_list_names_each_and_why():
 
 def test_a_recording_may_say_anything_of_it():
     assert read_tried(tried("qwen", "auth", "x").fact()) == tried("qwen", "auth", "x")
-    assert read_tried({"cause": ["a"], "vendor": "q" * 99}) == tried("q" * 32, "vendor_error", "None")
+    assert read_tried({"cause": ["a"], "vendor": "q" * 99}) == tried(
+        "q" * 32, "vendor_error", "None"
+    )
 
 
 def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
@@ -93,7 +114,7 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     assert stage.turn.next(stage.turn.terms).facts["model"] == "m1"
 
 
-# -- what is held of a vendor that may be replaced --------------------------------------------------------------------
+# -- what is held of a vendor that may be replaced -------------------------------------------------
 
 IDENTITY = "00000000-0000-4000-8000-"
 BEGUN = START | {"session": "s"}
@@ -136,7 +157,9 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
     said = pen.take()
     kept = said if pen.history is None else pen.history.take()
     for lines in (said, kept):
-        assert b"model-False" in lines and b"model-True" not in lines and lines.count(b'"init"') == 1
+        assert (
+            b"model-False" in lines and b"model-True" not in lines and lines.count(b'"init"') == 1
+        )
     assert b"words" in said
 
 

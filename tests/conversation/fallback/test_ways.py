@@ -1,4 +1,6 @@
-"""A vendor that can be driven in two ways: which one is taken, and the other one where the first does not start."""
+"""A vendor that can be driven in two ways: which one is taken, and the other one where the first
+does not start.
+"""
 
 import json
 import subprocess
@@ -22,13 +24,25 @@ ONE_WAY = (["out", ANSWER], ["leave", 0])
 REFUSED = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such thing"}}
 STRANGE = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 7}}
 GREETED = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}}
-NO_LOGIN = {"jsonrpc": "2.0", "id": 2, "error": {"code": -32000, "message": "Authentication required"}}
+NO_LOGIN = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "error": {"code": -32000, "message": "Authentication required"},
+}
 BROKEN = {
     "an unknown flag": [["complain", "Unknown argument: acp\n"], ["leave", 1]],
     "a help on stdout": [["out", "usage: …\n"], ["leave", 0]],
     "an error": [["hear", '"initialize"'], ["out", ndjson(REFUSED)], ["hear", "nothing more"]],
-    "another version": [["hear", '"initialize"'], ["out", ndjson(STRANGE)], ["hear", "nothing more"]],
-    "no login": [["hear", '"initialize"'], ["out", ndjson(GREETED, NO_LOGIN)], ["hear", "nothing more"]],
+    "another version": [
+        ["hear", '"initialize"'],
+        ["out", ndjson(STRANGE)],
+        ["hear", "nothing more"],
+    ],
+    "no login": [
+        ["hear", '"initialize"'],
+        ["out", ndjson(GREETED, NO_LOGIN)],
+        ["hear", "nothing more"],
+    ],
 }
 
 
@@ -76,13 +90,20 @@ def test_no_way_is_taken_that_runs_what_the_first_would_have_denied(box):
 def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
     session = {"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s1"}}
     failed = {"jsonrpc": "2.0", "id": 3, "error": {"code": -32603, "message": "the model is gone"}}
-    opening = [["hear", '"initialize"'], ["out", ndjson(GREETED)], ["hear", '"session/new"'], ["out", ndjson(session)]]
-    done = converse(box, [*opening, ["hear", '"session/prompt"'], ["out", ndjson(failed)], ["leave", 1]])
+    opening = [
+        ["hear", '"initialize"'],
+        ["out", ndjson(GREETED)],
+        ["hear", '"session/new"'],
+        ["out", ndjson(session)],
+    ]
+    done = converse(
+        box, [*opening, ["hear", '"session/prompt"'], ["out", ndjson(failed)], ["leave", 1]]
+    )
     assert "the model is gone" in str(results(done)[0])
     assert "one-way" not in done.stderr
 
 
-# -- the choice --------------------------------------------------------------------------------------------------------
+# -- the choice ------------------------------------------------------------------------------------
 
 
 def way(*words, driver=None, vendor="gemini"):
@@ -94,28 +115,43 @@ def way(*words, driver=None, vendor="gemini"):
     ("words", "driver", "speaks", "why"),
     [
         ((*CONVERSE,), None, True, "the frontend holds a conversation, or can be asked"),
-        (("-p", "hi", "--output-format", "stream-json", *ASKING), None, True, "the frontend holds a conversation"),
+        (
+            ("-p", "hi", "--output-format", "stream-json", *ASKING),
+            None,
+            True,
+            "the frontend holds a conversation",
+        ),
         (("-p", "hi"), None, False, "it is given one message"),
         ((*CONVERSE,), "one-way", False, "[vendors.gemini] driver"),
         (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
     ],
 )
-def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another_way(words, driver, speaks, why):
+def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another_way(
+    words, driver, speaks, why
+):
     found = way(*words, driver=driver)
     assert bool(found.vendor.speaks) == speaks
     assert found.why.startswith(why)
 
 
-@pytest.mark.parametrize(("vendor", "stays"), [("codex", True), ("gemini", False), ("opencode", False)])
+@pytest.mark.parametrize(
+    ("vendor", "stays"), [("codex", True), ("gemini", False), ("opencode", False)]
+)
 def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_there(vendor, stays):
-    """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than without the flag."""
+    """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than
+    without the flag.
+    """
     asked = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
     assert way(*asked, vendor=vendor).vendor.program.stays == stays
     assert not way(*asked, vendor=vendor, driver="one-way").vendor.program.stays
 
 
-@pytest.mark.parametrize(("help_text", "speaks"), [("usage: gemini [--acp]", True), ("usage: gemini", False)])
-def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(box, help_text, speaks):
+@pytest.mark.parametrize(
+    ("help_text", "speaks"), [("usage: gemini [--acp]", True), ("usage: gemini", False)]
+)
+def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(
+    box, help_text, speaks
+):
     program = box.program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
     box.settings(f'[vendors.gemini]\nbin = "{program}"\n')
     for vendor in json.loads(box.shim("vendors", "--json").stdout):
@@ -132,10 +168,20 @@ def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box)
     program = box.program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
     box.settings(f'[vendors.opencode]\nbin = "{program}"\n')
     box.shim("vendors", "--json")
-    done = box.claude("-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode")
+    done = box.claude(
+        "-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode"
+    )
     assert "asks nobody: its --help does not name acp" in str(done.result)
     wide = box.claude(
-        *("-p", "hi", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions"),
+        *(
+            "-p",
+            "hi",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--permission-mode",
+            "bypassPermissions",
+        ),
         *ASKING,
         SHIM_VENDOR="opencode",
     )

@@ -5,7 +5,10 @@ from sweeps import each
 
 from shim.core.bridge.obedience import UNSHARED
 
-RULES = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": ["Bash"], "ask": []}}}
+RULES = {
+    "subtype": "apply_flag_settings",
+    "settings": {"permissions": {"deny": ["Bash"], "ask": []}},
+}
 NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [], "ask": []}}}
 
 
@@ -49,7 +52,10 @@ def test_a_turn_ends_under_the_rules_that_it_began_under():
 
 
 def rules(*deny, ask=()):
-    return {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [*deny], "ask": [*ask]}}}
+    return {
+        "subtype": "apply_flag_settings",
+        "settings": {"permissions": {"deny": [*deny], "ask": [*ask]}},
+    }
 
 
 def mode(name):
@@ -152,7 +158,9 @@ def test_an_answer_chooses_no_wider_mode_than_another_allows():
     play.question("q")
     play.read(1)
     wider = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    play.say(1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [wider]})
+    play.say(
+        1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [wider]}
+    )
     assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
     assert play.responses() == []
 
@@ -233,10 +241,17 @@ def test_settings_that_could_widen_are_not_passed_on():
         {"hooks": {"PreToolUse": []}, "env": {"A": "b"}},
     ):
         play.read(1)
-        play.say(1, "request", id="s", request={"subtype": "apply_flag_settings", "settings": settings})
+        play.say(
+            1, "request", id="s", request={"subtype": "apply_flag_settings", "settings": settings}
+        )
         assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], settings
     assert play.requests() == []
-    play.say(1, "request", id="e", request={"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}})
+    play.say(
+        1,
+        "request",
+        id="e",
+        request={"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}},
+    )
     (line,) = play.requests()
     assert line["request"]["settings"]["effortLevel"] == "low"
 
@@ -277,7 +292,12 @@ def test_no_answer_takes_back_a_rule_that_the_session_began_with():
         *(("replaceRules", "deny", "localSettings"), ("replaceRules", None, None)),
     ):
         change = {**rule, "type": kind, "behavior": behavior, "destination": destination}
-        play.say(1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [change]})
+        play.say(
+            1,
+            "answer",
+            question="q",
+            decision={"behavior": "allow", "updatedPermissions": [change]},
+        )
         assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], change
         said = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
         assert judged(hooked(1), 1, {"hookSpecificOutput": said}) == {"hookSpecificOutput": {}}
@@ -287,15 +307,23 @@ def test_no_answer_takes_back_a_rule_that_the_session_began_with():
         {**rule, "type": "removeRules", "behavior": "allow", "destination": "cliArg"},
         {**rule, "type": "addRules", "destination": "session"},
     ]
-    play.say(1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": changes})
+    play.say(
+        1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": changes}
+    )
     (answer,) = play.responses()
     assert answer["response"]["updatedPermissions"] == changes
 
 
-# -- what a hook allows ----------------------------------------------------------------------------------------------
+# -- what a hook allows ----------------------------------------------------------------------------
 
 EVENTS = {event: [{"hookCallbackIds": ["h"]}] for event in ("PreToolUse", "PermissionRequest")}
-GRANT = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"a": 1}}}
+GRANT = {
+    "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "allow",
+        "updatedInput": {"a": 1},
+    }
+}
 UNGRANTED = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"a": 1}}}
 OLD_GRANT = {"decision": "approve", "systemMessage": "fine"}
 DENIAL = {"hookSpecificOutput": {"permissionDecision": "deny"}, "decision": "approve"}
@@ -303,7 +331,10 @@ DENIAL = {"hookSpecificOutput": {"permissionDecision": "deny"}, "decision": "app
 
 def decided(mode=None, **decision):
     changes = {} if mode is None else {"updatedPermissions": [{"type": "setMode", "mode": mode}]}
-    said = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow", **changes, **decision}}
+    said = {
+        "hookEventName": "PermissionRequest",
+        "decision": {"behavior": "allow", **changes, **decision},
+    }
     return {"hookSpecificOutput": said}
 
 
@@ -331,13 +362,24 @@ def hooked(client, **facts):
 
 def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
     play = hooked(2)
-    for answer in (GRANT, OLD_GRANT, DENIAL, decided(), {}, None, "odd", {"hookSpecificOutput": "odd"}):
+    for answer in (
+        GRANT,
+        OLD_GRANT,
+        DENIAL,
+        decided(),
+        {},
+        None,
+        "odd",
+        {"hookSpecificOutput": "odd"},
+    ):
         assert judged(play, 2, answer) == answer
     owned = hooked(2, answers="owner")
     assert judged(owned, 2, GRANT) == UNGRANTED
     assert judged(owned, 2, OLD_GRANT) == {"systemMessage": "fine"}
     assert judged(owned, 2, DENIAL) == {"hookSpecificOutput": DENIAL["hookSpecificOutput"]}
-    assert judged(owned, 2, decided()) == {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
+    assert judged(owned, 2, decided()) == {
+        "hookSpecificOutput": {"hookEventName": "PermissionRequest"}
+    }
     assert judged(owned, 2, decided(behavior="deny")) == decided(behavior="deny")
     owned.say(2, "take")
     assert judged(owned, 2, GRANT) == GRANT
@@ -350,7 +392,9 @@ def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_
     play.say(2, "take")
     assert judged(play, 2, decided("acceptEdits")) == decided("acceptEdits")
     assert judged(play, 2, decided("bypassPermissions")) == empty
-    assert judged(hooked(1, bypass=True), 1, decided("bypassPermissions")) == decided("bypassPermissions")
+    assert judged(hooked(1, bypass=True), 1, decided("bypassPermissions")) == decided(
+        "bypassPermissions"
+    )
     play.say(1, "narrow", id="m", mode="default")
     told(play)
     assert judged(play, 2, decided("acceptEdits")) == empty

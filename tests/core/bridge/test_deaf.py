@@ -2,7 +2,12 @@
 
 from bridging import Play, of_kind
 
-ASKS = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": {"command": "ls"}}
+ASKS = {
+    "subtype": "can_use_tool",
+    "tool_name": "Bash",
+    "tool_use_id": "t",
+    "input": {"command": "ls"},
+}
 QUESTION = {"type": "control_request", "request_id": "q", "request": ASKS}
 DENIED = [{"question": "q", "by": None, "how": "deny"}]
 
@@ -53,8 +58,13 @@ def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_he
     assert of_kind(frames + play.read(1), "settled") == []
     play.said({"type": "result", "subtype": "success"})
     own = play.asks(1, "message", id="n", message=message)
-    play.said({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True}, {**QUESTION, "request_id": "q2"})
-    assert [said["question"] for said in of_kind(own + play.read(1), "settled") if said["how"] == "deny"] == ["q2"]
+    play.said(
+        {"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True},
+        {**QUESTION, "request_id": "q2"},
+    )
+    assert [
+        said["question"] for said in of_kind(own + play.read(1), "settled") if said["how"] == "deny"
+    ] == ["q2"]
 
 
 def test_a_question_of_a_session_that_nobody_drives_waits():

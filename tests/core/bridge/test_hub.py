@@ -7,7 +7,11 @@ from shim.core.bridge.commands import Append
 from shim.core.bridge.conversation import taken
 from shim.core.bridge.hub import BAD_FRAMES
 
-SAID = {"type": "assistant", "message": {"content": [{"type": "text", "text": "Hello"}]}, "parent_tool_use_id": None}
+SAID = {
+    "type": "assistant",
+    "message": {"content": [{"type": "text", "text": "Hello"}]},
+    "parent_tool_use_id": None,
+}
 
 
 def test_a_line_is_in_the_log_before_anybody_is_told():
@@ -17,8 +21,12 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
     assert play.hub.ready() == []
     (append, _) = play.hub.take()
     assert isinstance(append, Append)
-    assert [(record.number, record.data) for record in append.records] == [(1, b'{"type":"assistant"}')]
-    assert of_kind(play.read(1), "line") == [{"number": 1, "generation": 1, "at": 0, "line": {"type": "assistant"}}]
+    assert [(record.number, record.data) for record in append.records] == [
+        (1, b'{"type":"assistant"}')
+    ]
+    assert of_kind(play.read(1), "line") == [
+        {"number": 1, "generation": 1, "at": 0, "line": {"type": "assistant"}}
+    ]
 
 
 def test_a_client_is_welcomed_with_what_is_true_now():
@@ -73,7 +81,11 @@ def test_a_cursor_goes_on_where_it_was():
 def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
     play = Play()
     play.said(SAID, SAID)
-    for client, after, reason in ((1, (2, 1), "generation"), (2, (1, 3), "unknown"), (3, (1, -1), "unknown")):
+    for client, after, reason in (
+        (1, (2, 1), "generation"),
+        (2, (1, 3), "unknown"),
+        (3, (1, -1), "unknown"),
+    ):
         frames = play.join(client, after={"generation": after[0], "number": after[1]})
         assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
         assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": reason}]
@@ -167,10 +179,12 @@ def test_nobody_gets_the_name_of_who_settled_a_question():
     play.say(1, "answer", question="q", decision=ALLOW)
     play.hub.left(1)
     assert play.join(2, client="answer")[0]["client"] == "answer-2"
-    assert of_kind(play.asks(2, "answer", question="q", decision=DENY), "settled")[0]["by"] == "answer"
+    assert (
+        of_kind(play.asks(2, "answer", question="q", decision=DENY), "settled")[0]["by"] == "answer"
+    )
 
 
-# -- who drives ------------------------------------------------------------------------------------------------------
+# -- who drives ------------------------------------------------------------------------------------
 
 
 def test_a_watcher_may_not_drive():
@@ -183,7 +197,9 @@ def test_a_watcher_may_not_drive():
         ("request", {"request": {"subtype": "mcp_status"}}), ("reply", {"response": {}}),
     ):  # fmt: skip
         frames = play.asks(1, kind, id=kind, **keys)
-        assert [(frame["id"], frame["reason"]) for frame in of_kind(frames, "refused")] == [(kind, "watch-only")], kind
+        assert [(frame["id"], frame["reason"]) for frame in of_kind(frames, "refused")] == [
+            (kind, "watch-only")
+        ], kind
     assert play.stdin == [] and play.ended_by == []
 
 
@@ -197,7 +213,9 @@ def test_only_the_driver_says_messages_until_another_takes_over():
         assert of_kind(play.asks(2, kind, id=kind, **keys), "refused")[0]["reason"] == "not-driver"
     assert play.stdin == []
     frames = play.asks(2, "take", id="t")
-    assert of_kind(frames, "accepted") == [{"id": "t"}] and of_kind(frames, "driver") == [{"client": "c2"}]
+    assert of_kind(frames, "accepted") == [{"id": "t"}] and of_kind(frames, "driver") == [
+        {"client": "c2"}
+    ]
     assert of_kind(play.read(1), "driver") == [{"client": "c2"}]
     assert play.facts["driver"] == "c2"
     assert of_kind(play.asks(2, "message", id="m", message=user()), "accepted") == [{"id": "m"}]
@@ -216,7 +234,7 @@ def test_who_says_a_message_while_nobody_drives_is_the_driver():
     assert play.hub.driver is None
 
 
-# -- messages --------------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 def test_the_same_message_twice_is_one():
@@ -224,11 +242,15 @@ def test_the_same_message_twice_is_one():
     play.join(1, client="phone")
     uuid = "11111111-0000-4000-8000-000000000000"
     for identity in (uuid, "m", uuid, "m"):
-        assert of_kind(play.asks(1, "message", id=identity, message=user()), "accepted") == [{"id": identity}]
+        assert of_kind(play.asks(1, "message", id=identity, message=user()), "accepted") == [
+            {"id": identity}
+        ]
     play.hub.left(1)
     play.join(2, client="phone")
     for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
-        assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [{"id": identity}]
+        assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [
+            {"id": identity}
+        ]
     assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
 
 
@@ -259,7 +281,9 @@ def test_a_message_is_in_the_log_before_the_conversation_has_it():
     play = Play()
     play.join(1)
     play.say(1, "message", message=user("hi"), priority="now")
-    assert [(record.letter, record.number) for record in play.log.records if record.letter == "i"] == [("i", 0)]
+    assert [
+        (record.letter, record.number) for record in play.log.records if record.letter == "i"
+    ] == [("i", 0)]
     assert play.stdin[0]["priority"] == "now"
 
 
@@ -274,7 +298,10 @@ def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
     play.read(1), play.read(2)
     play.hub.close("stopped")
     frames = play.read(1)
-    assert [(one["id"], one["reason"]) for one in of_kind(frames, "refused")] == [("a", "ended"), ("b", "ended")]
+    assert [(one["id"], one["reason"]) for one in of_kind(frames, "refused")] == [
+        ("a", "ended"),
+        ("b", "ended"),
+    ]
     assert kinds(frames)[-1] == "bye" and of_kind(play.read(2), "refused") == []
     assert sum(b'"unanswered"' in record.data for record in play.log.records) == 2
     assert (play.facts["unanswered"], play.facts["state"]) == (2, "stopped")
@@ -290,7 +317,7 @@ def test_a_flood_of_messages_is_refused():
     assert of_kind(play.asks(1, "message", id="second", message=user("x" * 60_000)), "accepted")
 
 
-# -- questions -------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def test_a_question_is_asked_again_of_who_comes_and_settled_once():
@@ -300,7 +327,9 @@ def test_a_question_is_asked_again_of_who_comes_and_settled_once():
     (asked,) = of_kind(play.read(1), "question")
     assert asked["question"] == "q" and asked["request"]["input"] == {"file_path": "/w/a"}
     frames = play.join(2)
-    assert of_kind(frames, "welcome")[0]["questions"] == ["q"] and of_kind(frames, "question") == [asked]
+    assert of_kind(frames, "welcome")[0]["questions"] == ["q"] and of_kind(frames, "question") == [
+        asked
+    ]
     frames = play.asks(2, "answer", id="a", question="q", decision=ALLOW)
     assert of_kind(frames, "accepted") == [{"id": "a"}]
     settled = [{"question": "q", "by": "c2", "how": "allow"}]
@@ -308,8 +337,12 @@ def test_a_question_is_asked_again_of_who_comes_and_settled_once():
     (response,) = play.responses()
     allowed = {"behavior": "allow", "updatedInput": {"file_path": "/w/a"}, "toolUseID": "call-q"}
     assert response == {"subtype": "success", "request_id": "q", "response": allowed}
-    assert of_kind(play.asks(1, "answer", id="b", question="q", decision=DENY), "settled") == settled
-    assert of_kind(play.asks(2, "answer", id="a", question="q", decision=ALLOW), "accepted") == [{"id": "a"}]
+    assert (
+        of_kind(play.asks(1, "answer", id="b", question="q", decision=DENY), "settled") == settled
+    )
+    assert of_kind(play.asks(2, "answer", id="a", question="q", decision=ALLOW), "accepted") == [
+        {"id": "a"}
+    ]
     assert play.responses() == []
     assert of_kind(play.join(3), "question") == []
 
@@ -319,11 +352,21 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
     play.join(1)
     changes = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
     play.question("q", file_path="/w/a")
-    for key, other in (("toolUseID", "call-x"), ("tool_name", "Bash"), ("request_id", "x"), ("tool_use_id", "y")):
+    for key, other in (
+        ("toolUseID", "call-x"),
+        ("tool_name", "Bash"),
+        ("request_id", "x"),
+        ("tool_use_id", "y"),
+    ):
         decision = {**ALLOW, key: other}
         refused = of_kind(play.asks(1, "answer", question="q", decision=decision), "refused")
         assert refused[0]["reason"] == "bad-decision"
-    decision = {**ALLOW, "updatedInput": {"file_path": "/w/b"}, "updatedPermissions": changes, "odd": 1}
+    decision = {
+        **ALLOW,
+        "updatedInput": {"file_path": "/w/b"},
+        "updatedPermissions": changes,
+        "odd": 1,
+    }
     play.say(1, "answer", question="q", decision=decision)
     (response,) = play.responses()
     assert response["response"] == {
@@ -340,7 +383,9 @@ def test_only_who_drives_changes_the_mode_with_an_answer():
     play.question("q")
     for change in ({"type": "setMode", "mode": "acceptEdits"}, {"type": "later", "mode": "plan"}):
         decision = {**ALLOW, "updatedPermissions": [change]}
-        (refused,) = of_kind(play.asks(2, "answer", id="a", question="q", decision=decision), "refused")
+        (refused,) = of_kind(
+            play.asks(2, "answer", id="a", question="q", decision=decision), "refused"
+        )
         assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
         assert play.responses() == [] and play.facts["status"] == "waiting"
     play.say(2, "answer", question="q", decision=ALLOW)
@@ -366,9 +411,9 @@ def test_an_answer_that_cannot_be_given_leaves_the_question_open():
     ):  # fmt: skip
         frames = play.asks(1, "answer", question="q", decision=decision)
         assert of_kind(frames, "refused")[0]["reason"] == reason, decision
-    assert of_kind(play.asks(1, "answer", question="other", decision=ALLOW), "refused")[0]["reason"] == (
-        "unknown-question"
-    )
+    assert of_kind(play.asks(1, "answer", question="other", decision=ALLOW), "refused")[0][
+        "reason"
+    ] == ("unknown-question")
     assert play.responses() == [] and play.facts["status"] == "waiting"
 
 
@@ -380,7 +425,10 @@ def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
     (refused,) = of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")
     assert (refused["reason"], refused["driver"]) == ("not-owner", "c1")
     play.say(1, "release")
-    assert of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")[0]["reason"] == "not-owner"
+    assert (
+        of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")[0]["reason"]
+        == "not-owner"
+    )
     play.say(1, "answer", question="q", decision=ALLOW)
     assert len(play.responses()) == 1
 
@@ -396,7 +444,9 @@ def test_a_question_that_waits_too_long_is_denied():
     play.hub.tick()
     assert of_kind(play.read(1), "settled") == [{"question": "q", "by": None, "how": "timeout"}]
     (response,) = play.responses()
-    assert response["response"]["behavior"] == "deny" and "in time" in response["response"]["message"]
+    assert (
+        response["response"]["behavior"] == "deny" and "in time" in response["response"]["message"]
+    )
 
 
 def test_a_session_whose_question_timed_out_needs_a_person():
@@ -408,7 +458,11 @@ def test_a_session_whose_question_timed_out_needs_a_person():
     play.seconds = 60
     play.hub.tick()
     play.said({"type": "result", "subtype": "success", "is_error": False, "result": "I could not."})
-    assert (play.facts["state"], play.facts["status"], play.facts["detail"]) == ("blocked", "idle", "I could not.")
+    assert (play.facts["state"], play.facts["status"], play.facts["detail"]) == (
+        "blocked",
+        "idle",
+        "I could not.",
+    )
     assert "nobody answered in time" in play.facts["needs"] and "approve" in play.facts["needs"]
     play.said(SAID, {"type": "result", "subtype": "success", "is_error": False, "result": "Done."})
     assert (play.facts["state"], play.facts["needs"]) == ("done", None)
@@ -487,7 +541,7 @@ def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
     assert of_kind(frames, "state")[-1]["status"] == "waiting"
 
 
-# -- requests and asks -----------------------------------------------------------------------------------------------
+# -- requests and asks -----------------------------------------------------------------------------
 
 
 def test_a_mode_is_chosen_when_the_conversation_has_said_so():
@@ -498,7 +552,9 @@ def test_a_mode_is_chosen_when_the_conversation_has_said_so():
     assert of_kind(play.read(1), "accepted") == [{"id": "a"}]
     play.say(1, "model", id="b", model="odd")
     play.answer(subtype="error", error="no such model")
-    assert of_kind(play.read(1), "refused") == [{"id": "b", "reason": "failed", "text": "no such model"}]
+    assert of_kind(play.read(1), "refused") == [
+        {"id": "b", "reason": "failed", "text": "no such model"}
+    ]
     assert of_kind(play.join(2), "welcome")[0]["mode"] == "plan"
 
 
@@ -529,7 +585,10 @@ def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
     play = Play()
     play.join(1)
     wide = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
-    for frames in (play.asks(1, "mode", mode="bypassPermissions"), play.asks(1, "request", id="r", request=wide)):
+    for frames in (
+        play.asks(1, "mode", mode="bypassPermissions"),
+        play.asks(1, "request", id="r", request=wide),
+    ):
         assert of_kind(frames, "refused")[0]["reason"] == "bypass"
     assert play.stdin == []
     wider = Play(bypass=True)
@@ -547,19 +606,30 @@ def test_a_request_is_answered_to_whoever_asked_it():
     play.answer({"mcpServers": []})
     response = {"subtype": "success", "request_id": "r", "response": {"mcpServers": []}}
     assert of_kind(play.read(1), "response") == [{"id": "r", "response": response}]
-    assert of_kind(play.asks(1, "request", id="r", request={"subtype": "mcp_status"}), "response") != []
+    assert (
+        of_kind(play.asks(1, "request", id="r", request={"subtype": "mcp_status"}), "response")
+        != []
+    )
     assert play.stdin == []
 
 
 def hook(event: str = "PreToolUse", client: int = 1) -> dict[str, object]:
-    return {"subtype": "hook_callback", "callback_id": f"{client}/hook_0", "input": {"hook_event_name": event}}
+    return {
+        "subtype": "hook_callback",
+        "callback_id": f"{client}/hook_0",
+        "input": {"hook_event_name": event},
+    }
 
 
 def ask(play: Play, identity: str, request: dict[str, object]) -> None:
     play.said({"type": "control_request", "request_id": identity, "request": request})
 
 
-HOOKS = {"subtype": "initialize", "hooks": {"PreToolUse": [{"hookCallbackIds": ["hook_0"]}]}, "sdkMcpServers": ["calc"]}
+HOOKS = {
+    "subtype": "initialize",
+    "hooks": {"PreToolUse": [{"hookCallbackIds": ["hook_0"]}]},
+    "sdkMcpServers": ["calc"],
+}
 
 
 def test_a_hook_is_asked_of_the_client_that_brought_it():
@@ -570,10 +640,17 @@ def test_a_hook_is_asked_of_the_client_that_brought_it():
     play.say(2, "take")
     ask(play, "h", hook())
     ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
-    assert [each["id"] for each in of_kind(play.read(1), "ask")] == ["h", "m"] and of_kind(play.read(2), "ask") == []
+    assert [each["id"] for each in of_kind(play.read(1), "ask")] == ["h", "m"] and of_kind(
+        play.read(2), "ask"
+    ) == []
     play.say(2, "reply", id="h", response={"subtype": "success", "response": {}})
     assert play.responses() == []
-    play.say(1, "reply", id="h", response={"subtype": "success", "request_id": "odd", "response": {"ok": 1}})
+    play.say(
+        1,
+        "reply",
+        id="h",
+        response={"subtype": "success", "request_id": "odd", "response": {"ok": 1}},
+    )
     play.say(1, "reply", id="h", response={"subtype": "success", "response": {}})
     assert play.responses() == [{"subtype": "success", "request_id": "h", "response": {"ok": 1}}]
 
@@ -634,7 +711,12 @@ def test_hooks_that_the_session_does_not_take_take_no_denial_back():
     for matcher in ("Bash", "*"):
         play.say(2, "request", id=matcher, request=judging(matcher))
         play.answer(subtype="error", error="busy")
-        play.say(2, "request", id=f"{matcher}s", request={"subtype": "initialize", "sdkMcpServers": ["other"]})
+        play.say(
+            2,
+            "request",
+            id=f"{matcher}s",
+            request={"subtype": "initialize", "sdkMcpServers": ["other"]},
+        )
         assert play.requests()[-1]["request"]["hooks"] == begun["request"]["hooks"], matcher
 
 
@@ -644,7 +726,9 @@ def test_the_hooks_of_two_clients_are_both_asked():
     play.join(2)
     play.say(1, "request", id="i", request=HOOKS)
     play.say(2, "take")
-    play.say(2, "request", id="i", request={**HOOKS, "hooks": {"Stop": [{"hookCallbackIds": ["s"]}]}})
+    play.say(
+        2, "request", id="i", request={**HOOKS, "hooks": {"Stop": [{"hookCallbackIds": ["s"]}]}}
+    )
     assert play.requests()[-1]["request"]["hooks"] == {
         "PreToolUse": [{"hookCallbackIds": ["1/hook_0"]}],
         "Stop": [{"hookCallbackIds": ["2/s"]}],
@@ -673,7 +757,7 @@ def test_another_request_of_the_session_is_answered_with_an_error():
     assert play.responses()[0]["subtype"] == "error"
 
 
-# -- partial lines ---------------------------------------------------------------------------------------------------
+# -- partial lines ---------------------------------------------------------------------------------
 
 
 def event(kind: str, **keys: object) -> dict[str, object]:
@@ -681,7 +765,11 @@ def event(kind: str, **keys: object) -> dict[str, object]:
 
 
 def partials(frames: list[dict[str, object]]) -> list[object]:
-    return [frame["line"]["event"]["type"] for frame in frames if frame["kind"] == "line" and "number" not in frame]  # type: ignore[index]
+    return [
+        frame["line"]["event"]["type"]
+        for frame in frames
+        if frame["kind"] == "line" and "number" not in frame
+    ]  # type: ignore[index]
 
 
 def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
@@ -692,7 +780,9 @@ def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
     assert partials(play.join(2)) == ["message_start", "content_block_start", "content_block_delta"]
     assert partials(play.join(3, partial=False)) == []
     play.said(event("content_block_delta"))
-    assert [partials(play.read(client))[-1:] for client in (1, 2, 3)] == [["content_block_delta"]] * 2 + [[]]
+    assert [partials(play.read(client))[-1:] for client in (1, 2, 3)] == [
+        ["content_block_delta"]
+    ] * 2 + [[]]
     play.said(SAID)
     assert partials(play.join(4)) == ["message_start"]
     play.said(event("content_block_stop"), event("content_block_start"))
@@ -710,13 +800,21 @@ def test_a_block_that_is_long_is_not_kept():
     assert partials(play.read(1)) == ["message_delta"]
 
 
-# -- hostile clients -------------------------------------------------------------------------------------------------
+# -- hostile clients -------------------------------------------------------------------------------
 
 
 def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
     play = Play(frame_bytes=1000)
     play.join(1)
-    for raw in (b"x", b"[]", b"{}", b'{"kind":1}', b'{"kind":"message","id":5}', b'{"kind":"hello"}', b"[" * 900):
+    for raw in (
+        b"x",
+        b"[]",
+        b"{}",
+        b'{"kind":1}',
+        b'{"kind":"message","id":5}',
+        b'{"kind":"hello"}',
+        b"[" * 900,
+    ):
         play.hub.heard(1, raw)
         (refused,) = of_kind(play.read(1), "refused")
         assert refused["reason"] == "bad-frame", raw
@@ -742,7 +840,11 @@ def test_unknown_kinds_and_keys_are_ignored():
 
 def test_the_first_frame_is_hello():
     play = Play()
-    for client, raw in ((1, b'{"kind":"take"}'), (2, b"GET / HTTP/1.1"), (3, b'{"kind":"hello","protocol":1}')):
+    for client, raw in (
+        (1, b'{"kind":"take"}'),
+        (2, b"GET / HTTP/1.1"),
+        (3, b'{"kind":"hello","protocol":1}'),
+    ):
         play.hub.joined(client)
         play.hub.heard(client, raw)
         assert kinds(play.read(client)) == ["refused", "bye"]
@@ -796,7 +898,10 @@ def test_a_line_that_is_no_json_is_told_as_a_text():
     play.join(1)
     play.hub.said(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
     play.do()
-    assert [frame["line"] for frame in play.read(1) if frame["kind"] == "line"] == ["oops \ufffd", 5]
+    assert [frame["line"] for frame in play.read(1) if frame["kind"] == "line"] == [
+        "oops \ufffd",
+        5,
+    ]
 
 
 def test_another_life_of_the_host_goes_on_with_the_numbers():
@@ -807,7 +912,11 @@ def test_another_life_of_the_host_goes_on_with_the_numbers():
     second = Play(log)
     second.said(SAID)
     frames = second.join(1)
-    assert [(each["generation"], each["number"]) for each in of_kind(frames, "line")] == [(1, 1), (1, 2), (2, 3)]
+    assert [(each["generation"], each["number"]) for each in of_kind(frames, "line")] == [
+        (1, 1),
+        (1, 2),
+        (2, 3),
+    ]
 
 
 def test_a_detail_alone_is_told_once_a_second():

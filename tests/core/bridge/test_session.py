@@ -4,13 +4,22 @@ from sweeps import each
 
 from shim.core.bridge.session import Situation
 
-ERROR = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["it broke\nat line 2"]}
+ERROR = {
+    "type": "result",
+    "subtype": "error_during_execution",
+    "is_error": True,
+    "errors": ["it broke\nat line 2"],
+}
 
 
 @each(
     ("result", "state", "detail"),
     [
-        ({"type": "result", "subtype": "success", "is_error": False, "result": "Done."}, "done", "Done."),
+        (
+            {"type": "result", "subtype": "success", "is_error": False, "result": "Done."},
+            "done",
+            "Done.",
+        ),
         (ERROR, "failed", "it broke"),
         ({**ERROR, "shim": {"cause": "vendor_error"}}, "failed", "it broke"),
         ({**ERROR, "shim": {"cause": "signal"}}, "stopped", "stopped"),

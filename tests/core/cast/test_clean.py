@@ -28,7 +28,11 @@ def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, Cl
     """What stands in a cast in the end, and what cleaned it."""
     cleaner = Cleaner()
     encoder = Encoder(cleaner.clean)
-    lines = [encoder.header(HEADER), *(encoder.stream(letter, 0.0, data) for letter, data in said), encoder.end(0.0)]
+    lines = [
+        encoder.header(HEADER),
+        *(encoder.stream(letter, 0.0, data) for letter, data in said),
+        encoder.end(0.0),
+    ]
     cleaner.close()
     path = folder / "one.cast"
     path.write_bytes(b"".join(lines))
@@ -40,12 +44,19 @@ def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, Cl
 def texts(cast: bytes, letter: str = "o") -> list[str]:
     """The texts of the deltas of a stream."""
     _, records = read_cast(cast)
-    return [json.loads(line)["event"]["delta"]["text"] for line in stream_of(records, letter).splitlines()]
+    return [
+        json.loads(line)["event"]["delta"]["text"]
+        for line in stream_of(records, letter).splitlines()
+    ]
 
 
 def delta(text: str) -> bytes:
     """A line as a vendor streams it."""
-    event = {"type": "stream_event", "uuid": "u", "event": {"index": 0, "delta": {"type": "text_delta", "text": text}}}
+    event = {
+        "type": "stream_event",
+        "uuid": "u",
+        "event": {"index": 0, "delta": {"type": "text_delta", "text": text}},
+    }
     return json.dumps(event).encode() + b"\n"
 
 
@@ -71,11 +82,15 @@ def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret,
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(tmp_path, kind, before, secret, behind):
+def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
+    tmp_path, kind, before, secret, behind
+):
     whole = f"so: {before}{secret}{behind} end"
     for cut in cuts(secret):
         at = len(f"so: {before}") + cut
-        cast, _ = recorded(tmp_path, [("o", delta(whole[:at])), ("o", delta(whole[at:])), ("o", delta(" more"))])
+        cast, _ = recorded(
+            tmp_path, [("o", delta(whole[:at])), ("o", delta(whole[at:])), ("o", delta(" more"))]
+        )
         one, two, three = texts(cast)
         assert secret not in one + two + three, (kind, cut)
         assert one.startswith("so: ") and two.endswith("end") and three == " more"
@@ -83,7 +98,9 @@ def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(tmp_path, kind, b
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_that_comes_character_by_character_is_not_in_the_file(tmp_path, kind, before, secret, behind):
+def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
+    tmp_path, kind, before, secret, behind
+):
     whole = f"so: {before}{secret}{behind} end"
     cast, _ = recorded(tmp_path, [("o", delta(character)) for character in whole])
     said = texts(cast)
@@ -92,7 +109,12 @@ def test_a_secret_that_comes_character_by_character_is_not_in_the_file(tmp_path,
 
 
 def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path):
-    lines = [("o", delta("as")), ("O", b"ours\n"), ("o", delta(f" is {SECRET[:20]}")), ("o", delta(f"{SECRET[20:]}!"))]
+    lines = [
+        ("o", delta("as")),
+        ("O", b"ours\n"),
+        ("o", delta(f" is {SECRET[:20]}")),
+        ("o", delta(f"{SECRET[20:]}!")),
+    ]
     cast, cleaner = recorded(tmp_path, [*lines, *[("o", delta("on"))] * 100])
     reader, _ = read_cast(cast)
     assert reader.header is not None and reader.header.swept and reader.ended
@@ -120,7 +142,9 @@ def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
 
 def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
     key = f"AIza{random(35)}"
-    grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [f"the key is {key} and more"]
+    grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [
+        f"the key is {key} and more"
+    ]
     cast, _ = recorded(tmp_path, [("o", delta(text)) for text in grown])
     assert not [said for said in texts(cast) if key[:20] in said]
     assert texts(cast)[-1] == "the key is [REDACTED:google-key] and more"
@@ -166,7 +190,9 @@ def test_the_value_of_a_secrets_name_is_blanked(tmp_path):
 
 
 def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
-    cast, _ = recorded(tmp_path, [("o", b'{"n":123456789012345678901234567890,"t":"%s"}\n' % SECRET.encode())])
+    cast, _ = recorded(
+        tmp_path, [("o", b'{"n":123456789012345678901234567890,"t":"%s"}\n' % SECRET.encode())]
+    )
     assert b"123456789012345678901234567890" in cast
 
 
@@ -186,12 +212,25 @@ def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> No
         assert stream_of(read_cast(cast)[1], "o") == case.data
 
 
-@given(st.lists(st.sampled_from([SECRET[:9], SECRET[9:30], SECRET[30:], " ", "a", "", "password=", "hunter2x"])))
-@example(["password=", SECRET[9:30], "password=", " ", SECRET[9:30], *(2 * [SECRET[:9], SECRET[9:30]])])
+@given(
+    st.lists(
+        st.sampled_from(
+            [SECRET[:9], SECRET[9:30], SECRET[30:], " ", "a", "", "password=", "hunter2x"]
+        )
+    )
+)
+@example(
+    ["password=", SECRET[9:30], "password=", " ", SECRET[9:30], *(2 * [SECRET[:9], SECRET[9:30]])]
+)
 def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -> None:
-    """A mark stands for a word: what was glued to that word was no secret, and is none behind the mark."""
+    """A mark stands for a word: what was glued to that word was no secret, and is none behind the
+    mark.
+    """
     cleaner = Cleaner()
-    said: list[Any] = [json.loads(cleaner.clean("o", delta(part).strip()))["event"]["delta"]["text"] for part in parts]
+    said: list[Any] = [
+        json.loads(cleaner.clean("o", delta(part).strip()))["event"]["delta"]["text"]
+        for part in parts
+    ]
     cleaner.close()
     for record, edits in cleaner.edits.items():
         (said[record],) = (text for _, text in edits)
@@ -210,7 +249,9 @@ def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
 
 
 def test_a_line_of_secrets_is_gone_through_once():
-    """Calls are counted, not seconds: four times the secrets are no more than some eight times the work."""
+    """Calls are counted, not seconds: four times the secrets are no more than some eight times the
+    work.
+    """
 
     def work(secrets):
         calls = 0

@@ -44,7 +44,11 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
         ({"input": {"timeout_ms": 1}}, {"input": {"timeout_ms": 2}}, "input.timeout_ms"),
         ({"input": {"a": [{"id": "1"}]}}, {"input": {"a": [{"id": "2"}]}}, "input.a[0].id"),
         ({"tool_input": {"pid": 7}}, {"tool_input": {}}, "tool_input.pid"),
-        ({"structured_output": {"pid": 1}}, {"structured_output": {"pid": 2}}, "structured_output.pid"),
+        (
+            {"structured_output": {"pid": 1}},
+            {"structured_output": {"pid": 2}},
+            "structured_output.pid",
+        ),
     ],
 )
 def test_what_is_another_is_named(then, now, where):
@@ -54,11 +58,19 @@ def test_what_is_another_is_named(then, now, where):
 
 def test_what_belonged_together_has_to_belong_together():
     then, now = Side(), Side()
-    pairs = [(b'{"id":"a"}', b'{"id":"x"}'), (b'{"id":"b"}', b'{"id":"y"}'), (b'{"id":"a"}', b'{"id":"y"}')]
+    pairs = [
+        (b'{"id":"a"}', b'{"id":"x"}'),
+        (b'{"id":"b"}', b'{"id":"y"}'),
+        (b'{"id":"a"}', b'{"id":"y"}'),
+    ]
     found = [compare(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)]
     assert found[:2] == [None, None] and found[2] is not None
 
 
 def test_an_output_of_any_format_is_lines():
     assert split(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
-    assert split(b"a\nb\n") == [b"a", b"b"] and split(b"a\nb") == [b"a", b"b"] and split(b"[no") == [b"[no"]
+    assert (
+        split(b"a\nb\n") == [b"a", b"b"]
+        and split(b"a\nb") == [b"a", b"b"]
+        and split(b"[no") == [b"[no"]
+    )

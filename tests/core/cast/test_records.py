@@ -21,7 +21,9 @@ def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None
 
 @given(st.lists(st.tuples(st.sampled_from("iIoOe"), st.binary(max_size=40))))
 def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str, bytes]]) -> None:
-    reader, records = read_cast(cast_of((number * 0.00003, letter, data) for number, (letter, data) in enumerate(said)))
+    reader, records = read_cast(
+        cast_of((number * 0.00003, letter, data) for number, (letter, data) in enumerate(said))
+    )
     assert reader.ended and not reader.skipped
     for letter in "iIoOe":
         assert stream_of(records, letter) == b"".join(data for own, data in said if own == letter)
@@ -37,7 +39,12 @@ def test_a_long_line_is_pieces_that_cut_no_character() -> None:
 @pytest.mark.parametrize("data", [b"x" * PIECE_BYTES, b"x" * (PIECE_BYTES - 1) + "é".encode()[:1]])
 def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
     encoder = Encoder()
-    lines = encoder.header({}) + encoder.stream("o", 0.0, data) + encoder.stream("o", 0.1, b"y\n") + encoder.end(0.2)
+    lines = (
+        encoder.header({})
+        + encoder.stream("o", 0.0, data)
+        + encoder.stream("o", 0.1, b"y\n")
+        + encoder.end(0.2)
+    )
     assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
 
 
@@ -58,7 +65,10 @@ def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> 
 def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
     lines = cast_of([(0.0, "o", b"{}\n" * 1000)]).splitlines()
     at = [number for number, line in enumerate(lines) if line.startswith(b'["h"')]
-    assert max(later - earlier for earlier, later in zip([-1, *at], at, strict=False)) <= CHECKPOINT_LINES + 1
+    assert (
+        max(later - earlier for earlier, later in zip([-1, *at], at, strict=False))
+        <= CHECKPOINT_LINES + 1
+    )
 
 
 def test_the_times_add_up_without_drift() -> None:
@@ -86,11 +96,17 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
 
 @each("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
 def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
-    data = cast_of([(0.5, "o", b"a\n")], end=False) + f'[{delay},"o","b"]\n'.encode() * 2 + b'[0.25,"o","c"]\n'
+    data = (
+        cast_of([(0.5, "o", b"a\n")], end=False)
+        + f'[{delay},"o","b"]\n'.encode() * 2
+        + b'[0.25,"o","c"]\n'
+    )
     _, records = read_cast(data)
     times = [record.at for record in records]
     assert stream_of(records, "o") == b"a\nb\nb\nc\n"
-    assert times == sorted(times) and times[-1] - times[-2] == 0.25 and times[-1] < 3 * LONGEST_SECONDS
+    assert (
+        times == sorted(times) and times[-1] - times[-2] == 0.25 and times[-1] < 3 * LONGEST_SECONDS
+    )
 
 
 def test_an_encoder_without_an_end_leaves_whole_lines() -> None:

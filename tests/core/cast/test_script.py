@@ -18,7 +18,13 @@ HELLO = response("shim-1", ok=True)
 
 def conversation(*behind):
     """A child that was told to begin and one message, with what came behind that."""
-    return [START, (0.0, "I", request("shim-1", "initialize")), (0.1, "o", HELLO), (0.2, "I", user("hi")), *behind]
+    return [
+        START,
+        (0.0, "I", request("shim-1", "initialize")),
+        (0.1, "o", HELLO),
+        (0.2, "I", user("hi")),
+        *behind,
+    ]
 
 
 @over(fixture_cases(), quick=fewest)
@@ -29,7 +35,11 @@ def test_a_fixture_is_played_byte_for_byte(case):
     assert room.stdout == case.data == stream_of(records, "o")
     assert b"".join(data for _, letter, data in room.said if letter == "e") == case.stderr.encode()
     if case.exit is not None:
-        assert (step.kind, step.signal, step.code or 0) == ("end", case.exit.signal, case.exit.code or 0)
+        assert (step.kind, step.signal, step.code or 0) == (
+            "end",
+            case.exit.signal,
+            case.exit.code or 0,
+        )
 
 
 @each("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
@@ -47,7 +57,9 @@ def test_pauses_are_those_of_the_recording():
     assert room.now == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])])
+@pytest.mark.parametrize(
+    ("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])]
+)
 def test_pauses_can_be_shortened(speed, most, times):
     room = Room()
     room.play(script_of([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), end(11.0)]), speed, most)
@@ -57,7 +69,9 @@ def test_pauses_can_be_shortened(speed, most, times):
 def test_a_slow_reader_does_not_make_the_rest_late():
     """What a pause lost is made good by the next."""
     room = Room()
-    script = script_of([START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), end(3.0)])
+    script = script_of(
+        [START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), end(3.0)]
+    )
     write = room.write
 
     def slow(letter, data):
@@ -70,13 +84,19 @@ def test_a_slow_reader_does_not_make_the_rest_late():
 
 
 def test_a_line_is_waited_for_where_the_recording_was_told_one():
-    room = Room((5.0, "line", request("shim-1", "initialize")), (60.0, "line", user("hi")), (70.0, "end", b""))
+    room = Room(
+        (5.0, "line", request("shim-1", "initialize")),
+        (60.0, "line", user("hi")),
+        (70.0, "end", b""),
+    )
     room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
     assert [(at, data) for at, _, data in room.said] == [(5.1, HELLO), (60.3, RESULT)]
 
 
 def test_an_answer_has_the_id_of_the_request_as_it_is_now():
-    room = Room((1.0, "line", request("mine", "initialize")), (2.0, "line", user("hi")), (3.0, "end", b""))
+    room = Room(
+        (1.0, "line", request("mine", "initialize")), (2.0, "line", user("hi")), (3.0, "end", b"")
+    )
     room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
     assert room.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
 
@@ -90,7 +110,9 @@ def test_a_message_is_said_back_with_its_id_as_it_is_now():
 
 
 def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
-    """Who counts their requests has one more of them now; what the vendor asks is counted by the vendor."""
+    """Who counts their requests has one more of them now; what the vendor asks is counted by the
+    vendor.
+    """
     asks = request("2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]})
     told = [request(str(number), f"kind{number}") for number in (1, 2, 3)]
     said = [response(str(number), said="2") for number in (3, 2)]
@@ -98,7 +120,9 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
     moments += [(0.2, "I", user("hi")), (0.3, "o", asks)]
     moments += [(0.4, "I", response("2", behavior="allow")), (0.5, "o", RESULT)]
     now = [request("1", "kind1"), request("3", "kind2"), request("4", "kind3"), user("hi")]
-    heard = [(float(at), "line", one) for at, one in enumerate([*now, response("2", behavior="allow")])]
+    heard = [
+        (float(at), "line", one) for at, one in enumerate([*now, response("2", behavior="allow")])
+    ]
     room = Room(*heard, (9.0, "end", b""))
     room.play(script_of([*moments, end(9.0)]))
     assert room.stdout == response("4", said="2") + response("3", said="2") + asks + RESULT
@@ -106,7 +130,12 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
 
 def test_an_answer_that_names_what_was_not_asked_is_said():
     """Nobody asks the first request now; the answer to the second one has its id in a text."""
-    moments = [START, (0.0, "I", request("1", "a")), (0.0, "I", request("2", "b")), (0.1, "o", response("1"))]
+    moments = [
+        START,
+        (0.0, "I", request("1", "a")),
+        (0.0, "I", request("2", "b")),
+        (0.1, "o", response("1")),
+    ]
     moments += [(0.1, "o", response("2", said="1")), (0.2, "I", user("hi")), (0.3, "o", RESULT)]
     script = script_of([*moments, end(9.0)])
     for heard in (request("2", "b"), user("hi")):
@@ -118,16 +147,22 @@ def test_an_answer_that_names_what_was_not_asked_is_said():
 
 def test_a_session_has_the_id_that_the_frontend_chose():
     then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-    said = line({"type": "system", "session_id": then}) + line({"type": "assistant", "session_id": then, "text": then})
+    said = line({"type": "system", "session_id": then}) + line(
+        {"type": "assistant", "session_id": then, "text": then}
+    )
     room = Room()
     room.play(script_of([START, (0.1, "o", said), end(0.2)], session=now))
     assert room.stdout == said.replace(then.encode(), now.encode())
 
 
 def test_the_same_permission_goes_on_and_another_ends_it():
-    moments = conversation((0.5, "o", ASKS), (4.0, "I", response("q1", behavior="allow")), (4.1, "o", RESULT), end(5.0))
+    moments = conversation(
+        (0.5, "o", ASKS), (4.0, "I", response("q1", behavior="allow")), (4.1, "o", RESULT), end(5.0)
+    )
     first = [(0.0, "line", request("shim-1", "initialize")), (0.0, "line", user("hi"))]
-    room = Room(*first, (9.0, "line", response("q1", behavior="allow", updatedInput={})), (9.5, "end", b""))
+    room = Room(
+        *first, (9.0, "line", response("q1", behavior="allow", updatedInput={})), (9.5, "end", b"")
+    )
     assert room.play(script_of(moments)).kind == "end"
     assert room.stdout == HELLO + ASKS + RESULT
     room = Room(*first, (9.0, "line", response("q1", behavior="deny", message="no")))
@@ -139,8 +174,18 @@ def test_the_same_permission_goes_on_and_another_ends_it():
 def test_answers_in_another_order_are_the_same_answers():
     ask = [request(name, "can_use_tool") for name in ("q1", "q2")]
     answers = [response(name, behavior="allow") for name in ("q1", "q2")]
-    moments = [START, (0.0, "I", user("hi")), (0.1, "o", b"".join(ask)), (1.0, "I", b"".join(answers))]
-    room = Room((0.0, "line", user("hi")), (1.0, "line", answers[1]), (2.0, "line", answers[0]), (3.0, "end", b""))
+    moments = [
+        START,
+        (0.0, "I", user("hi")),
+        (0.1, "o", b"".join(ask)),
+        (1.0, "I", b"".join(answers)),
+    ]
+    room = Room(
+        (0.0, "line", user("hi")),
+        (1.0, "line", answers[1]),
+        (2.0, "line", answers[0]),
+        (3.0, "end", b""),
+    )
     assert room.play(script_of([*moments, (1.1, "o", RESULT), end(2.0)])).kind == "end"
     assert room.stdout.endswith(RESULT)
 
@@ -165,7 +210,12 @@ def test_what_the_recording_was_never_asked_is_granted():
         (2.0, "end", b""),
     )
     room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
-    granted = line({"type": "control_response", "response": {"subtype": "success", "request_id": "m", "response": {}}})
+    granted = line(
+        {
+            "type": "control_response",
+            "response": {"subtype": "success", "request_id": "m", "response": {}},
+        }
+    )
     assert room.stdout == HELLO + granted + RESULT
 
 
@@ -181,7 +231,12 @@ CUT = line({"type": "result", "subtype": "error_during_execution", "is_error": T
 
 def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
     late = [(2.0 + step, "o", b"late\n") for step in range(5)]
-    interrupted = [(9.0, "I", request("i", "interrupt")), (9.2, "o", response("i")), (9.3, "o", CUT), end(10.0)]
+    interrupted = [
+        (9.0, "I", request("i", "interrupt")),
+        (9.2, "o", response("i")),
+        (9.3, "o", CUT),
+        end(10.0),
+    ]
     room = Room(
         (0.0, "line", request("shim-1", "initialize")),
         (0.0, "line", user("hi")),
@@ -216,7 +271,13 @@ def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
 
 
 def signal_run(**options):
-    moments = [START, (1.0, "o", b"a\n"), (5.0, "o", b"b\n"), signalled(6.0, "SIGINT"), (6.5, "o", b"cut\n")]
+    moments = [
+        START,
+        (1.0, "o", b"a\n"),
+        (5.0, "o", b"b\n"),
+        signalled(6.0, "SIGINT"),
+        (6.5, "o", b"cut\n"),
+    ]
     return script_of([*moments, end(7.0, None, "SIGINT")], **options)
 
 
@@ -244,7 +305,13 @@ def test_a_recorded_signal_is_waited_for_but_not_for_ever():
 
 def test_a_signal_for_a_silence_is_not_waited_for():
     timeout = {"kind": "timeout", "name": "idle_timeout", "seconds": 9.0}
-    moments = [START, (1.0, "o", b"a\n"), (10.0, "n", timeout), signalled(10.0, "SIGINT"), end(10.5, None, "SIGINT")]
+    moments = [
+        START,
+        (1.0, "o", b"a\n"),
+        (10.0, "n", timeout),
+        signalled(10.0, "SIGINT"),
+        end(10.5, None, "SIGINT"),
+    ]
     room = Room()
     step = room.play(script_of(moments, signals=True))
     assert (step.kind, step.signal) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
@@ -275,7 +342,9 @@ def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not()
     room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", RESULT), end(9.0)]))
     assert room.now == 50.0
     room = Room(*told)
-    step = room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", b"half"), end(9.0, None, "SIGSEGV")]))
+    step = room.play(
+        script_of([START, (0.0, "I", user("hi")), (0.1, "o", b"half"), end(9.0, None, "SIGSEGV")])
+    )
     assert step.signal == "SIGSEGV" and room.now < 10.0
 
 
@@ -293,7 +362,14 @@ def test_a_recording_that_was_cut_off_is_played_to_there():
 
 def test_each_child_has_its_own_part():
     second = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
-    moments = [START, (0.1, "o", b"one\n"), end(1.0), second, (2.1, "o", b"two\n"), end(3.0, 3, child=2)]
+    moments = [
+        START,
+        (0.1, "o", b"one\n"),
+        end(1.0),
+        second,
+        (2.1, "o", b"two\n"),
+        end(3.0, 3, child=2),
+    ]
     room = Room()
     assert room.play(script_of(moments, child=2)).code == 3
     assert room.stdout == b"two\n"
@@ -310,14 +386,18 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
     from casting import cast_of
 
     _, records = read_cast(
-        cast_of([(0.0, "i", user("hi")), (0.5, "O", RESULT), (1.0, "i", user("b")), (2.0, "O", CUT)])
+        cast_of(
+            [(0.0, "i", user("hi")), (0.5, "O", RESULT), (1.0, "i", user("b")), (2.0, "O", CUT)]
+        )
     )
     room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
     assert room.play(Script(of_frontend(records), said="O", told="i")).code == 1
     assert room.stdout == RESULT + CUT
 
 
-@pytest.mark.parametrize("path", sorted((FIXTURES / "casts").glob("*.cast")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((FIXTURES / "casts").glob("*.cast")), ids=lambda path: path.stem
+)
 def test_an_old_cast_is_played(path):
     _, records = read_cast(path.read_bytes())
     children = sum(record.letter == "s" for record in records)
@@ -345,7 +425,10 @@ def test_lines_that_nothing_waits_for_are_bounded():
     assert len(script._live.words) == len(script._live.answers) == HEARD_LINES
 
 
-@each("raw", [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"])
+@each(
+    "raw",
+    [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"],
+)
 def test_a_line_of_any_kind_is_a_word_or_none(raw):
     assert isinstance(read_word(raw).kind, str)
 
@@ -359,8 +442,14 @@ def test_a_line_of_any_kind_is_a_word_or_none(raw):
             b'{"type":"extension_ui_response","id":"q","value":"{\\"allow\\":true}"}',
             Word("control_response", "q", "allow"),
         ),
-        (b'{"type":"extension_ui_response","id":"q","value":"[]"}', Word("control_response", "q", "deny")),
-        (b'{"type":"extension_ui_response","id":"q","cancelled":true}', Word("control_response", "q", "deny")),
+        (
+            b'{"type":"extension_ui_response","id":"q","value":"[]"}',
+            Word("control_response", "q", "deny"),
+        ),
+        (
+            b'{"type":"extension_ui_response","id":"q","cancelled":true}',
+            Word("control_response", "q", "deny"),
+        ),
     ],
 )
 def test_what_pi_is_told_means_what_others_are_told(raw, word):

@@ -1,4 +1,6 @@
-"""The strict reader: whatever is changed, taken away or added is found where it is, and nothing where nothing is."""
+"""The strict reader: whatever is changed, taken away or added is found where it is, and nothing
+where nothing is.
+"""
 
 import hashlib
 import itertools
@@ -18,7 +20,8 @@ from shim.core.cast.verify import FINDINGS_KEPT, Verifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}
-# Every code, in two stretches between checkpoints and a bit, so that damage has a before and a behind.
+# Every code, in two stretches between checkpoints and a bit, so that damage has a before and a
+# behind.
 SMALL = cast_of(
     [
         (0.0, "i", b"hello\n"),
@@ -81,7 +84,9 @@ def places(size: int) -> range:
 
 
 def tries(size: int, others: bytes) -> Iterator[tuple[int, int]]:
-    """Every place with every other byte; one of them in turn at each place, unless this is `make full`."""
+    """Every place with every other byte; one of them in turn at each place, unless this is `make
+    full`.
+    """
     if sweeps.full:
         return itertools.product(range(size), others)
     return zip(places(size), itertools.cycle(others), strict=False)
@@ -100,7 +105,8 @@ def test_any_one_byte_that_is_taken_away_is_found_between_its_checkpoints() -> N
 
 def test_any_one_byte_that_is_added_is_found_between_its_checkpoints() -> None:
     for where, other in tries(len(SMALL) + 1, b"0\n "):
-        same = SMALL[where : where + 1] == bytes([other])  # then it may as well be the one that was there
+        # then it may as well be the one that was there
+        same = SMALL[where : where + 1] == bytes([other])
         damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + same)
 
 
@@ -112,7 +118,9 @@ def test_any_two_neighbours_that_are_swapped_are_found_between_their_checkpoints
 
 
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8), st.integers(0, 200))
-def test_whatever_is_put_in_the_place_of_whatever_is_found(where: int, new: bytes, size: int) -> None:
+def test_whatever_is_put_in_the_place_of_whatever_is_found(
+    where: int, new: bytes, size: int
+) -> None:
     where %= len(SMALL)
     changed = SMALL[:where] + new + SMALL[where + size :]
     if changed != SMALL:
@@ -131,14 +139,19 @@ def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
         assert verifier.cut and verifier.state == "cut off", size
         (finding,) = (finding for finding in verifier.findings if finding.severity == "damage")
         assert finding.kind == "cut" and finding.first <= finding.last
-        assert finding.last == max(SMALL[:size].count(b"\n") + (not SMALL[:size].endswith(b"\n") and size > 0), 1)
+        assert finding.last == max(
+            SMALL[:size].count(b"\n") + (not SMALL[:size].endswith(b"\n") and size > 0), 1
+        )
 
 
 def test_a_cut_says_what_is_proved() -> None:
     lines = lines_of(SMALL)
     (finding,) = verified(b"".join(lines[:70])).findings
     assert (finding.first, finding.last) == (66, 70)
-    assert finding.text == "cut off behind line 70: the last checkpoint is missing, and lines 66 to 70 are not proved"
+    assert (
+        finding.text
+        == "cut off behind line 70: the last checkpoint is missing, and lines 66 to 70 are not proved"
+    )
     (finding,) = verified(b"".join(lines[:65])).findings
     assert finding.text.endswith("all lines up to there are proved")
 
@@ -197,7 +210,9 @@ def test_what_is_left_open_at_the_end_is_odd() -> None:
 
 
 def test_two_children_at_a_time_are_named() -> None:
-    assert (2, 3, "damage", "order") in found(cast_with('[0,"s",{"child":1}]', '[0,"s",{"child":2}]'))
+    assert (2, 3, "damage", "order") in found(
+        cast_with('[0,"s",{"child":1}]', '[0,"s",{"child":2}]')
+    )
 
 
 def test_what_a_child_says_behind_its_end_is_named() -> None:
@@ -207,7 +222,9 @@ def test_what_a_child_says_behind_its_end_is_named() -> None:
 
 
 @each("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
-def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(key: str) -> None:
+def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(
+    key: str,
+) -> None:
     without = {name: value for name, value in HEADER.items() if name != key}
     for header, severity in ((without, "note"), ({**HEADER, key: 7}, "damage")):
         head = json.dumps({"shimcast": VERSION, **header}).encode() + b"\n"
@@ -216,7 +233,12 @@ def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damag
 
 def test_a_file_that_is_no_cast_is_just_that() -> None:
     assert found(b"hello\n" * 1000) == [(1, 1, "damage", "no_cast")]
-    assert found(b'["h","e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","end"]\n')[0][3] == "no_cast"
+    assert (
+        found(b'["h","e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","end"]\n')[
+            0
+        ][3]
+        == "no_cast"
+    )
 
 
 def test_a_cast_of_a_later_version_is_not_judged() -> None:
@@ -228,13 +250,18 @@ def test_a_cast_of_a_later_version_is_not_judged() -> None:
 def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
     assert verified(SMALL).chained and verified(SMALL[:-9]).chained
     assert verified(cast_with("{broken")).chained, "the chain holds, whatever it holds"
-    assert not verified(SMALL + b"more").chained and not verified(SMALL.replace(b"hello", b"jello")).chained
+    assert (
+        not verified(SMALL + b"more").chained
+        and not verified(SMALL.replace(b"hello", b"jello")).chained
+    )
 
 
 def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
     data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * LINE_BYTES}"]')
     for size in (1 << 16, len(data)):
-        assert [finding[:4] for finding in verified(data, size).findings] == [(3, 3, "damage", "too_long")]
+        assert [finding[:4] for finding in verified(data, size).findings] == [
+            (3, 3, "damage", "too_long")
+        ]
 
 
 def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
@@ -246,6 +273,8 @@ def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
 
 def test_what_is_quoted_is_short_and_nothing_a_terminal_obeys() -> None:
     hostile = "\x1b]52;c;eA==\x07[red]\u202e" + "x" * 1000
-    data = cast_with(json.dumps([0.1, hostile, ""], ensure_ascii=False), f"{{{hostile}", '[0.1,"q\\u001b[2J",1]')
+    data = cast_with(
+        json.dumps([0.1, hostile, ""], ensure_ascii=False), f"{{{hostile}", '[0.1,"q\\u001b[2J",1]'
+    )
     for finding in verified(data).findings:
         assert len(finding.text) < 200 and finding.text.isprintable()

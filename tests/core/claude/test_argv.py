@@ -47,7 +47,7 @@ def said(*words: str) -> dict[str, Any]:
     return {name: field for name, field in flat(parse(words)).items() if field != empty[name]}
 
 
-# -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -----------------
+# -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -------
 
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "python sdk": (
@@ -199,11 +199,21 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"subcommand": "auth", "subcommand_args": ("status", "--json")},
     ),
     "opcode": (
-        ("-p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"),
-        {**STREAM_OUT, "prompt": "do it", "print_mode": True, "model": "opus", "skip_permissions": True},
+        (
+            "-p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"
+        ),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "model": "opus",
+            "skip_permissions": True,
+        },
     ),
     "opcode, continued": (
-        ("-c -p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"),
+        (
+            "-c -p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"
+        ),
         {
             **STREAM_OUT,
             "prompt": "do it",
@@ -214,7 +224,10 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "crystal": (
-        (f"--verbose --output-format stream-json --model opus --dangerously-skip-permissions --resume {ID} -p 'do it'"),
+        (
+            "--verbose --output-format stream-json --model opus "
+            f"--dangerously-skip-permissions --resume {ID} -p 'do it'"
+        ),
         {
             **STREAM_OUT,
             "prompt": "do it",
@@ -255,7 +268,10 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "disallowed_tools": ("Write",),
         },
     ),
-    "siteboon, resumed": (f"--resume {ID} --output-format stream-json --verbose", {**STREAM_OUT, "resume": ID}),
+    "siteboon, resumed": (
+        f"--resume {ID} --output-format stream-json --verbose",
+        {**STREAM_OUT, "resume": ID},
+    ),
     "vibe-kanban": (
         (
             "-p --permission-prompt-tool=stdio --permission-mode=bypassPermissions --model opus "
@@ -322,7 +338,13 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "--print --input-format stream-json --output-format stream-json --verbose "
             "--include-partial-messages --model opus --permission-mode manual"
         ),
-        {**STREAM, "print_mode": True, "partial": True, "model": "opus", "permission_mode": "manual"},
+        {
+            **STREAM,
+            "print_mode": True,
+            "partial": True,
+            "model": "opus",
+            "permission_mode": "manual",
+        },
     ),
     "claude-inline.nvim, without --verbose": (
         "-p --input-format stream-json --output-format stream-json",
@@ -368,7 +390,8 @@ def test_what_a_real_client_sends_is_understood(client: str) -> None:
 
 
 CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
-FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]  # what fuzzing made had no process
+# what fuzzing made had no process
+FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 
 
 @each("case", FIXTURES)
@@ -378,7 +401,7 @@ def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case
     assert bool(parse(recorded["argv"][1:]).leftovers.unknown) == refused
 
 
-# -- prompts and words ---------------------------------------------------------------------------------------
+# -- prompts and words -----------------------------------------------------------------------------
 
 
 def test_only_the_first_word_is_the_prompt() -> None:
@@ -386,7 +409,11 @@ def test_only_the_first_word_is_the_prompt() -> None:
 
 
 def test_print_is_a_switch_and_takes_no_value() -> None:
-    assert said("-p", "--model", "opus", "hi") == {"print_mode": True, "model": "opus", "prompt": "hi"}
+    assert said("-p", "--model", "opus", "hi") == {
+        "print_mode": True,
+        "model": "opus",
+        "prompt": "hi",
+    }
 
 
 def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
@@ -394,14 +421,19 @@ def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
 
 
 def test_everything_after_two_dashes_is_text() -> None:
-    assert said("--tools", "Bash", "--", "--model", "x", "--version") == {"tools": ("Bash",), "prompt": "--model"}
+    assert said("--tools", "Bash", "--", "--model", "x", "--version") == {
+        "tools": ("Bash",),
+        "prompt": "--model",
+    }
 
 
 def test_a_lone_dash_is_a_word() -> None:
     assert parse(["-p", "-"]).prompt == "-"
 
 
-@pytest.mark.parametrize("text", ["- fix this\n- then that", "-rest of the work", "-c or -v?", "--explain this=that"])
+@pytest.mark.parametrize(
+    "text", ["- fix this\n- then that", "-rest of the work", "-c or -v?", "--explain this=that"]
+)
 def test_a_sentence_that_begins_with_a_dash_is_a_prompt(text: str) -> None:
     assert said("-p", text) == {"print_mode": True, "prompt": text}
 
@@ -425,7 +457,11 @@ def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
 
 
 def test_a_variadic_flag_stops_at_the_next_flag() -> None:
-    assert said("--tools", "A", "B", "--verbose", "go") == {"tools": ("A", "B"), "verbose": True, "prompt": "go"}
+    assert said("--tools", "A", "B", "--verbose", "go") == {
+        "tools": ("A", "B"),
+        "verbose": True,
+        "prompt": "go",
+    }
 
 
 def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
@@ -440,7 +476,7 @@ def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() 
     assert parse(["-p", "--mcp-config", "servers.json"]).leftovers.swallowed is None
 
 
-# -- values --------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
@@ -460,7 +496,9 @@ def test_a_value_may_hold_an_equals_sign() -> None:
 def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
     assert said("--resume", "-p", "hi") == {"resume": "", "print_mode": True, "prompt": "hi"}
     assert said("-d", "-p") == {"other": (("--debug", None),), "print_mode": True}
-    assert said("-d", "api", "-w", "tree") == {"other": (("--debug", "api"), ("--worktree", "tree"))}
+    assert said("-d", "api", "-w", "tree") == {
+        "other": (("--debug", "api"), ("--worktree", "tree"))
+    }
 
 
 @pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
@@ -485,7 +523,9 @@ def test_letters_after_short_switches_never_become_a_long_flag() -> None:
 
 
 def test_a_switch_with_a_value_is_not_that_switch() -> None:
-    assert said("--dangerously-skip-permissions=false") == {"unknown": (("--dangerously-skip-permissions", "false"),)}
+    assert said("--dangerously-skip-permissions=false") == {
+        "unknown": (("--dangerously-skip-permissions", "false"),)
+    }
 
 
 @each(
@@ -508,7 +548,13 @@ def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[
 def test_tools_tells_all_from_none_from_some() -> None:
     given_tools = [
         parse(words).rules.tools
-        for words in ([], ["--tools", "default"], ["--tools="], ["--tools", ""], ["--tools", "Read Bash"])
+        for words in (
+            [],
+            ["--tools", "default"],
+            ["--tools="],
+            ["--tools", ""],
+            ["--tools", "Read Bash"],
+        )
     ]
     assert given_tools == [None, None, (), (), ("Read", "Bash")]
 
@@ -518,10 +564,13 @@ def test_default_beside_a_name_does_not_widen_the_list() -> None:
 
 
 def test_zero_turns_are_no_limit() -> None:
-    assert (parse(["--max-turns", "0"]).limits.max_turns, parse(["--max-turns", "7"]).limits.max_turns) == (None, 7)
+    assert (
+        parse(["--max-turns", "0"]).limits.max_turns,
+        parse(["--max-turns", "7"]).limits.max_turns,
+    ) == (None, 7)
 
 
-# -- unknown flags (P5) --------------------------------------------------------------------------------------
+# -- unknown flags (P5) ----------------------------------------------------------------------------
 
 
 def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
@@ -556,16 +605,21 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
     assert said("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
 
 
-# -- doors ---------------------------------------------------------------------------------------------------
+# -- doors -----------------------------------------------------------------------------------------
 
 
-@each("words", [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]])
+@each(
+    "words",
+    [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]],
+)
 def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
     """P1"""
     assert parse(words).version
 
 
-@pytest.mark.parametrize("words", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]])
+@pytest.mark.parametrize(
+    "words", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]]
+)
 def test_version_as_a_value_or_as_text_is_not_asked_for(words: list[str]) -> None:
     assert not parse(words).version
 
@@ -585,7 +639,9 @@ def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     assert said("hi", word) == {"prompt": "hi"}
 
 
-@pytest.mark.parametrize(("word", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)])
+@pytest.mark.parametrize(
+    ("word", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
+)
 def test_some_subcommands_are_known_behind_other_options_too(word: str, is_one: bool) -> None:
     """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
     expected = {"subcommand": word, "subcommand_args": ("list",)} if is_one else {"prompt": word}
@@ -606,12 +662,18 @@ def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
 def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None:
     """B2, B8: what is given as its id is ignored, whatever it is."""
-    assert said("hi", flag, "-n", "my job") == {"prompt": "hi", "background": True, "name": "my job"}
+    assert said("hi", flag, "-n", "my job") == {
+        "prompt": "hi",
+        "background": True,
+        "name": "my job",
+    }
     expected = {"background": True, "session_id": "nonsense", "prompt": "hi"}
     assert said(flag, "--session-id", "nonsense", "--", "hi") == expected
 
 
-@pytest.mark.parametrize("words", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]]
+)
 def test_a_background_session_prints_nothing(words: list[str]) -> None:
     """B7"""
     with pytest.raises(FrontendError, match=r"^--bg and --print conflict: --print never starts"):
@@ -619,7 +681,9 @@ def test_a_background_session_prints_nothing(words: list[str]) -> None:
 
 
 def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
-    """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status` too."""
+    """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status`
+    too.
+    """
     assert said("--shim-vendor", "pi", "auth", "status") == {
         "shim_vendor": "pi",
         "subcommand": "auth",
@@ -627,7 +691,7 @@ def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
     }
 
 
-# -- errors --------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 REFUSED = {
     "error: option '--max-turns <turns>' argument 'abc' is invalid. must be a number": "--max-turns abc hi",
@@ -687,7 +751,9 @@ def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
 def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
         parse([*words, "--session-id", OTHER_ID])
-    assert parse([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id == OTHER_ID
+    assert (
+        parse([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id == OTHER_ID
+    )
 
 
 @each("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
@@ -703,7 +769,7 @@ def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
     assert not issubclass(FrontendError, VendorError)
 
 
-# -- session ids ---------------------------------------------------------------------------------------------
+# -- session ids -----------------------------------------------------------------------------------
 
 
 def test_a_session_id_is_kept_as_it_was_typed() -> None:
@@ -739,11 +805,19 @@ def test_every_uuid_is_one_in_either_case(value: Any) -> None:
     assert parse_uuid(str(value)) == parse_uuid(str(value).upper()) == str(value)
 
 
-# -- our flags in option position only (threats, first row) --------------------------------------------------
+# -- our flags in option position only (threats, first row) ----------------------------------------
 
 
 def test_our_flags_are_read_among_the_others() -> None:
-    words = ["--shim-vendor", "pi", "--shim-record=/r", "--shim-dialect", "yume", "--shim-terminator", "none"]
+    words = [
+        "--shim-vendor",
+        "pi",
+        "--shim-record=/r",
+        "--shim-dialect",
+        "yume",
+        "--shim-terminator",
+        "none",
+    ]
     assert said(*words, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
         "shim_vendor": "pi",
         "shim_record": "/r",
@@ -770,7 +844,9 @@ SMUGGLED = st.builds(
     st.booleans(),
 )
 TAKES_ANYTHING = sorted(
-    name for name, flag in parser._BY_NAME.items() if "<" in flag.spelling and flag.field not in parser.CHOICES
+    name
+    for name, flag in parser._BY_NAME.items()
+    if "<" in flag.spelling and flag.field not in parser.CHOICES
 )
 
 
@@ -787,7 +863,9 @@ def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -
 
 @settings(deadline=None)
 @given(st.sampled_from(TAKES_ANYTHING), SMUGGLED, st.booleans())
-def test_our_flags_are_never_taken_from_a_value(flag: str, smuggled: list[str], joined: bool) -> None:
+def test_our_flags_are_never_taken_from_a_value(
+    flag: str, smuggled: list[str], joined: bool
+) -> None:
     words = [f"{flag}={smuggled[0]}"] if joined else [flag, smuggled[0]]
     if flag.startswith("-") and not flag.startswith("--") and joined:
         words = [flag + smuggled[0]]
@@ -803,8 +881,12 @@ WORDS = st.lists(
     st.one_of(
         st.sampled_from(sorted(parser._BY_NAME)),
         st.builds("{}={}".format, st.sampled_from(sorted(parser._BY_NAME)), TEXT),
-        st.sampled_from(["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]),
-        st.sampled_from([ID, "0", "1e999", "9" * 5000, "\ud800", "\x00", "default", "Bash(", "a b"]),
+        st.sampled_from(
+            ["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]
+        ),
+        st.sampled_from(
+            [ID, "0", "1e999", "9" * 5000, "\ud800", "\x00", "default", "Bash(", "a b"]
+        ),
         TEXT,
         TEXT.map("-".__add__),
     ),
@@ -821,7 +903,9 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
     try:
         invocation = parse(words)
     except FrontendError as refused:
-        assert str(refused).startswith(("error: option '", "error: unknown option '", "Error: ", "--bg"))
+        assert str(refused).startswith(
+            ("error: option '", "error: unknown option '", "Error: ", "--bg")
+        )
         return
     assert invocation.prompt is None or invocation.prompt in words
     assert parse(tuple(words)) == invocation
@@ -842,10 +926,12 @@ def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str
     if not invocation.subcommand:
         again = parse(conversation_words(invocation, frozenset()))
         assert again.leftovers.other == invocation.leftovers.other
-        assert again._replace(prompt=invocation.prompt, leftovers=invocation.leftovers) == invocation
+        assert (
+            again._replace(prompt=invocation.prompt, leftovers=invocation.leftovers) == invocation
+        )
 
 
-# -- the module itself ---------------------------------------------------------------------------------------
+# -- the module itself -----------------------------------------------------------------------------
 
 
 def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> None:
@@ -883,8 +969,15 @@ def test_the_module_is_pure() -> None:
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
-    ours = {"shim.core.dialects", "shim.core.errors", "shim.core.reading.ids", "shim.core.reading.typed"}
+    ours = {
+        "shim.core.dialects",
+        "shim.core.errors",
+        "shim.core.reading.ids",
+        "shim.core.reading.typed",
+    }
     assert imported == {"collections.abc", "shim.core.claude.argv.invocation", *ours}
     code = "import sys, shim.core.claude.argv.parse; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert loaded.stdout.strip() == ""

@@ -51,7 +51,9 @@ def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
     assert len(pen.take()) <= 20_000
 
 
-def message(block: dict, identity: str = "msg_00000000000040008000000001", usage: dict = NONE) -> dict:
+def message(
+    block: dict, identity: str = "msg_00000000000040008000000001", usage: dict = NONE
+) -> dict:
     return {
         "type": "assistant",
         "message": {
@@ -72,13 +74,15 @@ def event(inner: dict) -> dict:
     return {"type": "stream_event", "event": inner, "parent_tool_use_id": None}
 
 
-# -- the lines -------------------------------------------------------------------------------------------------------
+# -- the lines -------------------------------------------------------------------------------------
 
 
 def test_init_has_every_key_that_three_versions_of_claude_have():
     """Contract 5.1."""
     stage = Stage(cwd="/repo", tools=("Bash",))
-    stage.turn.started(session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"])
+    stage.turn.started(
+        session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"]
+    )
     (init,) = stage.lines()
     assert list(init)[:4] == ["type", "subtype", "cwd", "session_id"]
     uuid = init.pop("uuid")
@@ -121,7 +125,9 @@ def test_a_text_block():
 
 def test_a_thinking_block_has_a_signature():
     """Contract S6: Python fails without it."""
-    assert said(lambda turn: turn.think("hm")) == [message({"type": "thinking", "thinking": "hm", "signature": ""})]
+    assert said(lambda turn: turn.think("hm")) == [
+        message({"type": "thinking", "thinking": "hm", "signature": ""})
+    ]
 
 
 def test_a_call_and_its_result():
@@ -138,11 +144,21 @@ def test_a_call_and_its_result():
             "message": {
                 "role": "user",
                 "content": [
-                    {"tool_use_id": "toolu_1", "type": "tool_result", "content": "a\nb", "is_error": False},
+                    {
+                        "tool_use_id": "toolu_1",
+                        "type": "tool_result",
+                        "content": "a\nb",
+                        "is_error": False,
+                    },
                 ],
             },
             "parent_tool_use_id": None,
-            "tool_use_result": {"stdout": "a\nb", "stderr": "", "interrupted": False, "isImage": False},
+            "tool_use_result": {
+                "stdout": "a\nb",
+                "stderr": "",
+                "interrupted": False,
+                "isImage": False,
+            },
         },
     ]
 
@@ -173,9 +189,27 @@ def test_a_streamed_text():
                 },
             }
         ),
-        event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}),
-        event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "b"}}),
+        event(
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "text", "text": ""},
+            }
+        ),
+        event(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "a"},
+            }
+        ),
+        event(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "b"},
+            }
+        ),
         message({"type": "text", "text": "ab"}, usage=USAGE),
         event({"type": "content_block_stop", "index": 0}),
         event(
@@ -203,7 +237,11 @@ def test_a_streamed_thinking_and_a_streamed_call():
             "index": 0,
             "content_block": {"type": "thinking", "thinking": "", "signature": ""},
         },
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "thinking_delta", "thinking": "hm"},
+        },
         {"type": "content_block_stop", "index": 0},
         {
             "type": "content_block_start",
@@ -227,12 +265,18 @@ def test_indices_begin_again_with_every_reply():
         turn.say("c")
 
     starts = [line["event"] for line in said(verbs, partial=True) if "event" in line]
-    assert [start["index"] for start in starts if start["type"] == "content_block_start"] == [0, 1, 0]
+    assert [start["index"] for start in starts if start["type"] == "content_block_start"] == [
+        0,
+        1,
+        0,
+    ]
 
 
 def test_a_system_line_has_its_fields_flat():
     lines = said(lambda turn: turn.system("task_started", task_id="1", description="look"))
-    assert lines == [{"type": "system", "subtype": "task_started", "task_id": "1", "description": "look"}]
+    assert lines == [
+        {"type": "system", "subtype": "task_started", "task_id": "1", "description": "look"}
+    ]
 
 
 def test_a_result_has_every_key_that_some_client_needs():
@@ -284,7 +328,8 @@ def said_with_end(verbs) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("terminator", "last"), [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", b"")]
+    ("terminator", "last"),
+    [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", b"")],
 )
 def test_the_terminator_follows_the_result(terminator, last):
     """Contract S16b and the yume page."""
@@ -299,7 +344,7 @@ def test_the_terminator_follows_the_result(terminator, last):
     assert body.endswith(b"}\n")
 
 
-# -- ids -------------------------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 def test_uuids_count_up_over_thousands_of_lines():
@@ -322,7 +367,9 @@ def test_uuids_count_up_over_thousands_of_lines():
 
 
 def test_two_conversations_share_no_message_ids():
-    """They have their own identity: message ids are never the vendor's, but ours must not collide either."""
+    """They have their own identity: message ids are never the vendor's, but ours must not collide
+    either.
+    """
     ids = set()
     for identity in (STABLE_IDENTITY, "11111111-1111-4111-8111-"):
         pen = ClaudePen(identity)
@@ -340,7 +387,7 @@ def test_what_was_taken_is_not_said_again():
     assert stage.pen.take() == b""
 
 
-# -- any string, key and number --------------------------------------------------------------------------------------
+# -- any string, key and number --------------------------------------------------------------------
 
 DEEP: object = "bottom"
 for _ in range(600):
@@ -372,7 +419,9 @@ def test_anything_can_be_written_as_valid_json(value, written):
     assert orjson.loads(dumped) == written
 
 
-@pytest.mark.parametrize("inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"])
+@pytest.mark.parametrize(
+    "inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"]
+)
 def test_a_deep_value_is_cut_into_text_at_two_hundred(inside):
     """Threats: depth 200 out; orjson refuses more than 254."""
     dumped = dump(inside)

@@ -1,4 +1,6 @@
-"""What a passed line lacks is completed, what nobody can read is left out, what is too long is made short."""
+"""What a passed line lacks is completed, what nobody can read is left out, what is too long is made
+short.
+"""
 
 import itertools
 import json
@@ -56,18 +58,35 @@ def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
     ("event", "completed"),
     [
         (assistant(TEXT, model=None), {"message": {"model": "opus", "content": [TEXT]}}),
-        (assistant(TEXT, {"type": "text"}, 7, {"no": "type"}), {"message": {"model": "m", "content": [TEXT]}}),
+        (
+            assistant(TEXT, {"type": "text"}, 7, {"no": "type"}),
+            {"message": {"model": "m", "content": [TEXT]}},
+        ),
         (
             assistant({"type": "thinking", "thinking": "hm"}),
-            {"message": {"model": "m", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}]}},
+            {
+                "message": {
+                    "model": "m",
+                    "content": [{"type": "thinking", "thinking": "hm", "signature": ""}],
+                }
+            },
         ),
         ({"type": "stream_event", "event": DELTA}, {"session_id": S, "uuid": "u0"}),
-        (RESULT, {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 1, "permission_denials": []}),
+        (
+            RESULT,
+            {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 1, "permission_denials": []},
+        ),
         (RESULT | TIMES | {"is_error": True, "subtype": "error_during_execution"}, {"errors": []}),
         ({"type": "result"}, {"subtype": "success", "is_error": False, "session_id": S}),
         (
             {"type": "system", "subtype": "task_notification", "summary": "x"},
-            {"task_id": "", "status": "completed", "output_file": "", "summary": "x", "session_id": S},
+            {
+                "task_id": "",
+                "status": "completed",
+                "output_file": "",
+                "summary": "x",
+                "session_id": S,
+            },
         ),
     ],
 )
@@ -98,7 +117,11 @@ def test_a_long_text_passes_in_several_lines(passing, kind):
     text = "héllo\n" * 3000
     event = assistant({"type": "text", "text": text})
     if kind == "stream_event":
-        event = {"type": kind, "event": DELTA | {"delta": {"type": "text_delta", "text": text}}, "session_id": S}
+        event = {
+            "type": kind,
+            "event": DELTA | {"delta": {"type": "text_delta", "text": text}},
+            "session_id": S,
+        }
     lines = list(passing.short(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
     assert all(len(dump(line)) <= ROOM for line in lines)

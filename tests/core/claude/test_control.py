@@ -1,4 +1,6 @@
-"""The frontend's side without a process: lines in, answers and wishes out (contract sections 3 and 6)."""
+"""The frontend's side without a process: lines in, answers and wishes out (contract sections 3 and
+6).
+"""
 
 import itertools
 import json
@@ -21,7 +23,9 @@ ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command
 def control(**facts):
     numbers = itertools.count(1)
     known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
-    return Control(facts_of(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+    return Control(
+        facts_of(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z"
+    )
 
 
 def ask(one, subtype, **more):
@@ -69,7 +73,12 @@ def test_a_request_is_answered_as_it_was_measured(subtype, expected):
 def test_the_rules_are_listed_with_the_folder_that_they_are_for():
     """C8"""
     state = body(control(cwd="/repo"), "list_permission_rules")["response"]["state"]
-    assert state == {"rules": [], "workspaceDirectories": [], "originalCwd": "/repo", "managedOnly": False}
+    assert state == {
+        "rules": [],
+        "workspaceDirectories": [],
+        "originalCwd": "/repo",
+        "managedOnly": False,
+    }
 
 
 @each("subtype", sorted(ANSWERS))
@@ -121,17 +130,24 @@ def test_initialize_gives_every_key_that_a_client_reads():
     answer = body(control(model="m-1"), "initialize")["response"]
     assert answer["commands"] == [] and answer["agents"] == [] and answer["account"]
     assert [model["value"] for model in answer["models"]] == ["default", "m-1"]
-    assert all({"value", "displayName", "description"} <= model.keys() for model in answer["models"])
+    assert all(
+        {"value", "displayName", "description"} <= model.keys() for model in answer["models"]
+    )
     assert answer["output_style"] in answer["available_output_styles"]
     assert "mcp_servers_applied" not in answer
-    applied = body(control(), "initialize", mcpServers={"calc": {}})["response"]["mcp_servers_applied"]
+    applied = body(control(), "initialize", mcpServers={"calc": {}})["response"][
+        "mcp_servers_applied"
+    ]
     assert applied is False
 
 
 def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line():
     one = control()
     ask(one, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
-    assert (one.facts.system_prompt, one.facts.append_system_prompt) == ("Be\n\nbrief.", "And kind.")
+    assert (one.facts.system_prompt, one.facts.append_system_prompt) == (
+        "Be\n\nbrief.",
+        "And kind.",
+    )
     ask(one, "initialize", systemPrompt=[""])
     assert one.facts.system_prompt == "Be\n\nbrief."
 
@@ -156,24 +172,40 @@ def test_no_model_is_the_first_one_again():
 
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
     """C7"""
-    one = control(model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",))
+    one = control(
+        model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",)
+    )
     said, wishes = ask(one, "set_model", model="sonnet")
     assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [Chosen("model", "big")])
     said, wishes = ask(one, "set_model", model="opus")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "default"}, [Chosen("model", None)])
+    assert (said[0]["response"]["response"], wishes) == (
+        {"model": "default"},
+        [Chosen("model", None)],
+    )
 
 
 @pytest.mark.parametrize("name", ["default", "pi:"])
 def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name):
-    one = control(model="m-1", told=lambda model: None if model == "default" else model, checked=lambda model: None)
+    one = control(
+        model="m-1",
+        told=lambda model: None if model == "default" else model,
+        checked=lambda model: None,
+    )
     one.facts.known_model = "its-own"
     said, wishes = ask(one, "set_model", model=name)
-    assert (said[0]["response"]["response"], wishes) == ({"model": "its-own"}, [Chosen("model", None)])
+    assert (said[0]["response"]["response"], wishes) == (
+        {"model": "its-own"},
+        [Chosen("model", None)],
+    )
 
 
 @pytest.mark.parametrize("subtype", ["initialize", "list_models"])
 def test_the_models_are_those_that_can_be_chosen(subtype):
-    one = control(model="haiku", told={"sonnet": "big", "fast": "quick"}.get, choosable=lambda: ("sonnet", "fast"))
+    one = control(
+        model="haiku",
+        told={"sonnet": "big", "fast": "quick"}.get,
+        choosable=lambda: ("sonnet", "fast"),
+    )
     models = body(one, subtype)["response"]["models"]
     assert [(model["value"], model["description"].split()[0]) for model in models] == [
         ("default", "The"),
@@ -195,7 +227,9 @@ def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claud
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused():
     one = control(modes=("default", "plan"))
-    assert "pi can do default, plan" in body(one, "set_permission_mode", mode="acceptEdits")["error"]
+    assert (
+        "pi can do default, plan" in body(one, "set_permission_mode", mode="acceptEdits")["error"]
+    )
     assert one.facts.mode == "default"
 
 
@@ -203,12 +237,19 @@ def test_a_mode_is_answered_told_and_wished_for():
     """C7"""
     said, wishes = ask(control(), "set_permission_mode", mode="plan")
     assert said[0]["response"]["response"] == {"mode": "plan"}
-    assert (said[1]["subtype"], said[1]["permissionMode"], said[1]["session_id"]) == ("status", "plan", "S")
+    assert (said[1]["subtype"], said[1]["permissionMode"], said[1]["session_id"]) == (
+        "status",
+        "plan",
+        "S",
+    )
     assert wishes == [Chosen("mode", "plan")]
 
 
 def test_bypassing_is_possible_where_the_session_was_launched_for_it():
-    assert body(control(bypass=True), "set_permission_mode", mode="bypassPermissions")["subtype"] == "success"
+    assert (
+        body(control(bypass=True), "set_permission_mode", mode="bypassPermissions")["subtype"]
+        == "success"
+    )
 
 
 def test_an_interrupt_stops_what_runs_and_nothing_else():
@@ -232,14 +273,18 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
     assert decided == Decided(ASKED, Decision(False, interrupt=True))
     (decided,) = closed.closed()
-    assert decided == Decided(ASKED, Decision(False, message=CLOSED_STREAM)) and closed.take() == b""
+    assert (
+        decided == Decided(ASKED, Decision(False, message=CLOSED_STREAM)) and closed.take() == b""
+    )
 
 
 def states(one):
     return [line["state"] for line in map(json.loads, one.take().splitlines()) if "state" in line]
 
 
-@pytest.mark.parametrize("how", ["interrupt", "the end of stdin", "too late", "the end of the turn"])
+@pytest.mark.parametrize(
+    "how", ["interrupt", "the end of stdin", "too late", "the end of the turn"]
+)
 def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     """C17"""
     one = control(state_events="host")
@@ -247,7 +292,11 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     one.ask(ASKED)
     assert states(one) == ["running", "requires_action"]
     if how == "interrupt":
-        ask_to_stop = {"type": "control_request", "request_id": "r", "request": {"subtype": "interrupt"}}
+        ask_to_stop = {
+            "type": "control_request",
+            "request_id": "r",
+            "request": {"subtype": "interrupt"},
+        }
         one.receive(json.dumps(ask_to_stop).encode())
     elif how == "the end of stdin":
         one.closed()
@@ -265,7 +314,9 @@ def test_questions_are_answered_in_any_order_and_each_only_once():
     one.begin("hi")
     one.ask(ASKED)
     one.ask(second)
-    first_line, second_line = (line for line in map(json.loads, one.take().splitlines()) if "request" in line)
+    first_line, second_line = (
+        line for line in map(json.loads, one.take().splitlines()) if "request" in line
+    )
     assert give(one, second_line["request_id"], behavior="deny", message="no") == [
         Decided(second, Decision(False, message="no"))
     ]
@@ -294,7 +345,10 @@ def test_an_answer_in_time_leaves_nothing_to_deny():
 
 def test_open_questions_are_bounded():
     one = control()
-    asked = [one.ask(ASKED._replace(request=f"q{number}", call=f"call_{number}")) for number in range(QUESTIONS + 1)]
+    asked = [
+        one.ask(ASKED._replace(request=f"q{number}", call=f"call_{number}"))
+        for number in range(QUESTIONS + 1)
+    ]
     assert asked[:-1] == [None] * QUESTIONS
     assert asked[-1] is not None and not asked[-1].allow
 
@@ -320,7 +374,8 @@ def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
 
 
 @pytest.mark.parametrize(
-    "facts", [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}]
+    "facts",
+    [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}],
 )
 def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
     decision = control(policy=policy(), **facts).ask(CHOICE)
@@ -336,11 +391,14 @@ def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
 def test_a_message_that_waits_can_be_taken_back():
     one = control()
     one.receive(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
-    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {"cancelled": True, "message_uuid": "u1"}
+    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {
+        "cancelled": True,
+        "message_uuid": "u1",
+    }
     assert not one.messages
 
 
-# -- permissions ------------------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def test_a_question_is_put_to_the_frontend_in_claudes_words():
@@ -368,9 +426,15 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
     ("answer", "decision"),
     [
         ({"behavior": "allow", "updatedInput": {"command": "ls"}}, Decision(True)),
-        ({"behavior": "allow", "updatedInput": {"command": "pwd"}}, Decision(True, changed={"command": "pwd"})),
+        (
+            {"behavior": "allow", "updatedInput": {"command": "pwd"}},
+            Decision(True, changed={"command": "pwd"}),
+        ),
         ({"behavior": "deny", "message": "no"}, Decision(False, message="no")),
-        ({"behavior": "deny", "message": "no", "interrupt": True}, Decision(False, message="no", interrupt=True)),
+        (
+            {"behavior": "deny", "message": "no", "interrupt": True},
+            Decision(False, message="no", interrupt=True),
+        ),
         ({"behavior": "maybe"}, Decision(False, message="The call was denied.")),
         ({"behavior": "allow", "updatedInput": "ls"}, None),
         ({}, Decision(False, message="The call was denied.")),
@@ -409,12 +473,22 @@ TOUCH = ASKED._replace(arguments={"command": "touch a"})
 def test_what_was_allowed_beforehand_is_allowed():
     one = control(prompts=False, policy=policy(allow=["Bash(touch:*)"]))
     assert one.ask(TOUCH) == Decision(True)
-    for command in ("touch a; rm -rf x", "touchy", "touch $(reboot)", "touch a\nreboot", "touch a && reboot"):
+    for command in (
+        "touch a; rm -rf x",
+        "touchy",
+        "touch $(reboot)",
+        "touch a\nreboot",
+        "touch a && reboot",
+    ):
         decision = one.ask(TOUCH._replace(arguments={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
-ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "touch:*"}], "behavior": "allow"}
+ALWAYS = {
+    "type": "addRules",
+    "rules": [{"toolName": "Bash", "ruleContent": "touch:*"}],
+    "behavior": "allow",
+}
 
 
 @each(
@@ -469,7 +543,12 @@ def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
     give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
     assert one.ask(write) == Decision(True)
     one.ask(TOUCH._replace(arguments={"command": "reboot"}))
-    give(one, "uuid-2", behavior="allow", updatedPermissions=[{"type": "removeDirectories", **folder}])
+    give(
+        one,
+        "uuid-2",
+        behavior="allow",
+        updatedPermissions=[{"type": "removeDirectories", **folder}],
+    )
     assert one.ask(write) is None
 
 
@@ -520,7 +599,9 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     one = control(policy=policy())
     one.ask(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [Chosen("mode", "acceptEdits")]
+    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
+        Chosen("mode", "acceptEdits")
+    ]
     assert one.ask(TOUCH._replace(request="q2", call="call_2")) == Decision(True)
 
 
@@ -569,7 +650,9 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     """Permission-parity W4"""
     one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
     assert one.ask(TOUCH) is None
-    assert one.ask(ASKED._replace(request="q2", call="call_2", arguments={"command": "reboot"})) == Decision(True)
+    assert one.ask(
+        ASKED._replace(request="q2", call="call_2", arguments={"command": "reboot"})
+    ) == Decision(True)
 
 
 def test_the_state_is_told_around_a_question():
@@ -580,7 +663,12 @@ def test_the_state_is_told_around_a_question():
     give(one, "uuid-2", behavior="allow")
     one.end()
     lines = [json.loads(line) for line in one.take().splitlines()]
-    assert [line["state"] for line in lines if "state" in line] == ["running", "requires_action", "running", "idle"]
+    assert [line["state"] for line in lines if "state" in line] == [
+        "running",
+        "requires_action",
+        "running",
+        "idle",
+    ]
     assert all(line["sdk_host_only"] is True for line in lines if "state" in line)
 
 
@@ -625,9 +713,14 @@ def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
 
 def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
     one = control(policy=policy())
-    one.facts.unkept.append(lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else "")
+    one.facts.unkept.append(
+        lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
+    )
     (said, *_), wishes = narrow(one, deny=["Bash"])
-    assert said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash" and wishes == []
+    assert (
+        said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
+        and wishes == []
+    )
     assert one.facts.policy.narrowing == ()
     (said, *_), _ = narrow(control(), deny=["Bash"])
     assert said["response"]["subtype"] == "error"

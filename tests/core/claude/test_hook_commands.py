@@ -1,4 +1,6 @@
-"""What a hook of Claude's settings files means: every row was measured with the real claude 2.1.330."""
+"""What a hook of Claude's settings files means: every row was measured with the real claude
+2.1.330.
+"""
 
 import json
 
@@ -14,7 +16,11 @@ TOUCH = {"command": "touch made"}
 
 
 def specific(decision=None, **more):
-    said = {"hookEventName": "PreToolUse", **({"permissionDecision": decision} if decision else {}), **more}
+    said = {
+        "hookEventName": "PreToolUse",
+        **({"permissionDecision": decision} if decision else {}),
+        **more,
+    }
     return json.dumps({"hookSpecificOutput": said})
 
 
@@ -24,7 +30,9 @@ def judged(stdout="", code=0, stderr="", hook=None, fault=""):
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
-    assert judged(code=2, stderr="no way\n") == Verdict(False, "PreToolUse:Bash hook error: [true]: no way")
+    assert judged(code=2, stderr="no way\n") == Verdict(
+        False, "PreToolUse:Bash hook error: [true]: no way"
+    )
     assert judged(code=2, stdout=specific("allow")).allow is False
     assert judged(code=2).reason.endswith("[true]: No stderr output")
 
@@ -54,15 +62,27 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
 @each(
     ("stdout", "verdict"),
     [
-        ('{"decision": "block", "reason": "old"}', Verdict(False, "PreToolUse:Bash hook error: old")),
-        ('{\n "decision": "block",\n "reason": "old"}\n', Verdict(False, "PreToolUse:Bash hook error: old")),
+        (
+            '{"decision": "block", "reason": "old"}',
+            Verdict(False, "PreToolUse:Bash hook error: old"),
+        ),
+        (
+            '{\n "decision": "block",\n "reason": "old"}\n',
+            Verdict(False, "PreToolUse:Bash hook error: old"),
+        ),
         ('{"decision": "approve", "reason": "old"}', Verdict(True, "old")),
         (specific("ask", permissionDecisionReason="kk"), Verdict(reason="kk", asks=True)),
         (specific("ask"), Verdict(reason="A hook asked for confirmation of this call.", asks=True)),
-        (specific("allow", updatedInput={"command": "ls"}), Verdict(True, changed={"command": "ls"})),
+        (
+            specific("allow", updatedInput={"command": "ls"}),
+            Verdict(True, changed={"command": "ls"}),
+        ),
         (specific(updatedInput={"command": "ls"}), Verdict(changed={"command": "ls"})),
         ('{"systemMessage": "hello"}', Verdict()),
-        ('{"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "allow"}}', Verdict()),
+        (
+            '{"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "allow"}}',
+            Verdict(),
+        ),
         ('{"hookSpecificOutput": {"permissionDecision": "allow"}}', Verdict()),
         (specific("never"), Verdict()),
         ("{broken", Verdict()),
@@ -75,7 +95,9 @@ def test_a_json_object_decides(stdout, verdict):
     assert judged(stdout) == verdict
 
 
-@pytest.mark.parametrize("stdout", ['{"continue": false}', specific("defer"), specific("allow", updatedInput="x")])
+@pytest.mark.parametrize(
+    "stdout", ['{"continue": false}', specific("defer"), specific("allow", updatedInput="x")]
+)
 def test_what_would_stop_the_turn_denies_the_call_here(stdout):
     assert judged(stdout).allow is False
 
@@ -89,10 +111,23 @@ def hooks_before(tool, arguments, *hooks):
     [
         *[
             (matcher, True)
-            for matcher in ("Bash", "", "*", "Ba.*", ".*", "^B", "Edit|Bash", "Write, Bash", "Edit,Bash")
+            for matcher in (
+                "Bash",
+                "",
+                "*",
+                "Ba.*",
+                ".*",
+                "^B",
+                "Edit|Bash",
+                "Write, Bash",
+                "Edit,Bash",
+            )
         ],
         *[(matcher, True) for matcher in ("Bash ", ".*ash$", "(?!Edit).*")],
-        *[(matcher, False) for matcher in ("bash", "Ba", "Edit|Write", "mcp__.*", "Bash(touch:*)", "Bash(ls:*)")],
+        *[
+            (matcher, False)
+            for matcher in ("bash", "Ba", "Edit|Write", "mcp__.*", "Bash(touch:*)", "Bash(ls:*)")
+        ],
         ("(", True),  # the real one never runs it; what cannot be understood here may block
     ],
 )
@@ -116,7 +151,9 @@ def test_a_subagent_has_both_its_names():
         ("Edit(**)", "touch made", True, False),
     ],
 )
-def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fits(rule, command, runs, allows):
+def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fits(
+    rule, command, runs, allows
+):
     hook, arguments = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", arguments, hook) == (["x"] if runs else [])
     found = verdict_of(hook, Ended(0, specific("allow")), "Bash", arguments, PLACE)
@@ -129,7 +166,9 @@ def test_a_hook_that_stands_in_two_places_runs_once():
 
 
 def test_a_hook_is_told_of_the_call_in_claudes_words():
-    assert json.loads(event("call_1", "Task", {"prompt": "x"}, Told("S", "/t", "plan"), "/work")) == {
+    assert json.loads(
+        event("call_1", "Task", {"prompt": "x"}, Told("S", "/t", "plan"), "/work")
+    ) == {
         "session_id": "S",
         "transcript_path": "/t",
         "cwd": "/work",

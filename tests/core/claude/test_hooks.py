@@ -15,8 +15,12 @@ from shim.core.claude.permissions import Decision, Permission
 
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
-DENY = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}}
-CHANGE = {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"command": "true"}}}
+DENY = {
+    "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
+}
+CHANGE = {
+    "hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"command": "true"}}
+}
 ASKS = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": "sure?"}}
 ALLOW = {"hookSpecificOutput": {"permissionDecision": "allow"}}
 
@@ -27,7 +31,14 @@ def hooks(event="PreToolUse", matcher=None, *identities):
 
 def control(given, **facts):
     numbers = itertools.count(1)
-    known = {"vendor": "qwen", "session_id": "S", "mode": "default", "prompts": True, "asks": True, "cwd": "/repo"}
+    known = {
+        "vendor": "qwen",
+        "session_id": "S",
+        "mode": "default",
+        "prompts": True,
+        "asks": True,
+        "cwd": "/repo",
+    }
     one = Control(facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now")
     one.facts.hooks = Hooks(given)
     return one
@@ -61,7 +72,9 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
     assert Hooks(hooks(matcher=matcher)).matching(CALL) == (["hook_0"] if matches else [])
 
 
-@each("given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}])
+@each(
+    "given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}]
+)
 def test_what_is_no_hook_is_left_out(given):
     assert not Hooks(given) or not Hooks(given).matching(Seen("Stop"))
 
@@ -150,14 +163,22 @@ def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
 
 
 def test_the_others_are_told_and_not_waited_for():
-    given = hooks("Stop") | hooks("PostToolUse", None, "hook_1") | hooks("UserPromptSubmit", None, "hook_2")
+    given = (
+        hooks("Stop")
+        | hooks("PostToolUse", None, "hook_1")
+        | hooks("UserPromptSubmit", None, "hook_2")
+    )
     one = control(given)
     one.begin("do it")
     one.observe(Seen("PostToolUse", "call_1", "Bash", {}, "out"))
     one.observe(Seen("Stop"), last="Done.")
     lines = said(one)
     inputs = [line["request"]["input"] for line in lines]
-    assert [line["hook_event_name"] for line in inputs] == ["UserPromptSubmit", "PostToolUse", "Stop"]
+    assert [line["hook_event_name"] for line in inputs] == [
+        "UserPromptSubmit",
+        "PostToolUse",
+        "Stop",
+    ]
     assert (inputs[0]["prompt"], inputs[1]["tool_response"]) == ("do it", "out")
     assert inputs[2]["last_assistant_message"] == "Done."
     assert [give(one, line["request_id"], DENY) for line in lines] == [[], [], []]
@@ -168,7 +189,9 @@ def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
     one.begin("go")
     one.observe(CALL)
     one.ask(ASKED)
-    wishes = one.receive(b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}')
+    wishes = one.receive(
+        b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
+    )
     assert isinstance(wishes[0], Decided) and not wishes[0].decision.allow
 
 
@@ -277,9 +300,9 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
 def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
     changed = Verdict(changed={"command": "touch m"})
     assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
-    assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[1] == Decision(
-        True, changed={"command": "touch m"}
-    )
+    assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[
+        1
+    ] == Decision(True, changed={"command": "touch m"})
     for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
         one = ruled(control(None))
         assert answered(one, changed) == (True, None)
@@ -315,4 +338,6 @@ def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(fa
     (line,) = said(one)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}
-    assert give(one, line["request_id"], {"hookSpecificOutput": echo}) == [], "what was shown is no change"
+    assert give(one, line["request_id"], {"hookSpecificOutput": echo}) == [], (
+        "what was shown is no change"
+    )

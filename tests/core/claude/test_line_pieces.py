@@ -43,7 +43,9 @@ def test_write_tells_what_was_written():
 @pytest.mark.parametrize(("given", "every"), [({}, False), ({"replace_all": True}, True)])
 def test_edit_tells_both_strings(given, every):
     """S8"""
-    assert sibling("Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | given, "edited") == {
+    assert sibling(
+        "Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | given, "edited"
+    ) == {
         "filePath": "/a",
         "oldString": "x",
         "newString": "y",

@@ -1,4 +1,6 @@
-"""What a server of MCP returned, in the form that the real claude gives it. Each form was measured with it."""
+"""What a server of MCP returned, in the form that the real claude gives it. Each form was measured
+with it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ WEBP = base64.b64encode(b"RIFF\x04\x00\x00\x00WEBP").decode()
 TOOL = "mcp__srv__take"
 IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
 LINK = {"type": "resource_link", "uri": "file:///a", "name": "a"}
-RESOURCE = {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "text/plain", "text": "inner"}}
+RESOURCE = {
+    "type": "resource",
+    "resource": {"uri": "file:///b", "mimeType": "text/plain", "text": "inner"},
+}
 AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 NO_OUTPUT = f"({TOOL} completed with no output)"
 
@@ -33,12 +38,18 @@ def blob(data: str, **more: object) -> dict[str, object]:
 
 BLOCKS = {
     "text": (text("one"), text("one")),
-    "text for a person": (text("one", annotations={"audience": ["user"]}, _meta={"x": 1}), text("one")),
+    "text for a person": (
+        text("one", annotations={"audience": ["user"]}, _meta={"x": 1}),
+        text("one"),
+    ),
     "image": (IMAGE, image()),
     "image of Claude's": (image(), image()),
     "image by its bytes": ({**IMAGE, "mimeType": "image/tiff"}, image()),
     "image without a type": ({"type": "image", "data": GIF}, image(GIF, "image/gif")),
-    "image by snake case": ({"type": "image", "data": WEBP, "mime_type": "image/webp"}, image(WEBP, "image/webp")),
+    "image by snake case": (
+        {"type": "image", "data": WEBP, "mime_type": "image/webp"},
+        image(WEBP, "image/webp"),
+    ),
     "image with a parameter": (
         {"type": "image", "data": "AAAA", "mimeType": "IMAGE/JPG; q=1"},
         image("AAAA", "image/jpeg"),
@@ -50,8 +61,14 @@ BLOCKS = {
         {"type": "image", "data": "PHN2Zy8+", "mimeType": "image/svg+xml"},
         text("[Image from srv] Binary content (image/svg+xml, 6 bytes), not saved"),
     ),
-    "image that is none": ({**IMAGE, "data": "!!!"}, text("[Image could not be processed: its data is not base64]")),
-    "empty image": ({**IMAGE, "data": ""}, text("[Image could not be processed: Image file is empty (0 bytes)]")),
+    "image that is none": (
+        {**IMAGE, "data": "!!!"},
+        text("[Image could not be processed: its data is not base64]"),
+    ),
+    "empty image": (
+        {**IMAGE, "data": ""},
+        text("[Image could not be processed: Image file is empty (0 bytes)]"),
+    ),
     "audio": (AUDIO, text("[Audio from srv] Binary content (audio/wav, 3 bytes), not saved")),
     "audio without a type": (
         {"type": "audio", "data": "AAAA"},
@@ -62,8 +79,14 @@ BLOCKS = {
         text("[Video from srv] Binary content (video/mp4, 3 bytes), not saved"),
     ),
     "link": (LINK, text("[Resource link: a] file:///a")),
-    "link with a description": ({**LINK, "title": "T", "description": "D"}, text("[Resource link: a] file:///a (D)")),
-    "link without a name": ({"type": "resource_link", "uri": "u:1"}, text("[Resource link: u:1] u:1")),
+    "link with a description": (
+        {**LINK, "title": "T", "description": "D"},
+        text("[Resource link: a] file:///a (D)"),
+    ),
+    "link without a name": (
+        {"type": "resource_link", "uri": "u:1"},
+        text("[Resource link: u:1] u:1"),
+    ),
     "resource": (RESOURCE, text("[Resource from srv at file:///b] inner")),
     "empty resource": (
         {"type": "resource", "resource": {"uri": "ui://x", "text": ""}},
@@ -71,15 +94,22 @@ BLOCKS = {
     ),
     "blob": (
         blob("AAECAw==", mimeType="application/pdf"),
-        text("[Resource from srv at file:///b.bin] Binary content (application/pdf, 4 bytes), not saved"),
+        text(
+            "[Resource from srv at file:///b.bin] Binary content (application/pdf, 4 bytes), not saved"
+        ),
     ),
     "blob without a type": (
         blob("AAECAw=="),
-        text("[Resource from srv at file:///b.bin] Binary content (unknown type, 4 bytes), not saved"),
+        text(
+            "[Resource from srv at file:///b.bin] Binary content (unknown type, 4 bytes), not saved"
+        ),
     ),
     "unknown": ({"type": "chart", "of": 1}, text('{"type":"chart","of":1}')),
     "image without data": ({"type": "image", "uri": "u:1"}, text('{"type":"image","uri":"u:1"}')),
-    "broken resource": ({"type": "resource", "resource": "x"}, text('{"type":"resource","resource":"x"}')),
+    "broken resource": (
+        {"type": "resource", "resource": "x"},
+        text('{"type":"resource","resource":"x"}'),
+    ),
     "broken text": ({"type": "text", "text": 5}, text("5")),
 }
 
@@ -109,9 +139,15 @@ RESULTS = {
     "nothing": ({"content": [], "structured_content": None}, NO_OUTPUT),
     "white space": ({"content": [text(""), text("  \n")], "_meta": {"k": 1}}, NO_OUTPUT),
     "structured": ({"content": [], "structuredContent": STRUCTURED}, STRUCTURED_JSON),
-    "structured in snake case": ({"content": [], "structured_content": STRUCTURED}, STRUCTURED_JSON),
+    "structured in snake case": (
+        {"content": [], "structured_content": STRUCTURED},
+        STRUCTURED_JSON,
+    ),
     "structured alone": ({"structuredContent": {}}, "{}"),
-    "structured and text": ({"content": [text("t")], "structuredContent": STRUCTURED}, STRUCTURED_JSON),
+    "structured and text": (
+        {"content": [text("t")], "structuredContent": STRUCTURED},
+        STRUCTURED_JSON,
+    ),
     "structured and image": (
         {"content": [text("t"), IMAGE], "structuredContent": STRUCTURED},
         [image(), text(STRUCTURED_JSON)],
@@ -145,7 +181,16 @@ def test_a_failed_call_returns_its_texts(given, expected):
 
 @each(
     "given",
-    [{"content": "a file"}, {"content": [], "path": "/a"}, {"content": None}, {}, [{"name": "a"}], [], None, 5],
+    [
+        {"content": "a file"},
+        {"content": [], "path": "/a"},
+        {"content": None},
+        {},
+        [{"name": "a"}],
+        [],
+        None,
+        5,
+    ],
 )
 def test_a_result_that_is_not_mcps_is_not_changed(given):
     assert convert_result(given, "Read") == given

@@ -36,7 +36,9 @@ def test_texts_and_documents_of_text_are_joined():
 
 
 def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
-    message = read([IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}])
+    message = read(
+        [IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}]
+    )
     assert message.text == "look" and message.given(frozenset()) == (Part("text", "look"),)
     kinds = "2 images and 1 document and 1 unknown block and 1 text"
     assert message.notice("pi") == f"[{kinds} left out of this message: pi can only be given text]"
@@ -54,13 +56,17 @@ def test_only_the_kinds_that_are_left_out_are_said():
     message = read([IMAGE, PAPER, {"type": "text", "text": "look"}])
     assert [part.kind for part in message.given(PICTURES)] == ["image", "text"]
     assert (
-        message.notice("pi", PICTURES) == "[1 document left out of this message: pi can only be given text and images]"
+        message.notice("pi", PICTURES)
+        == "[1 document left out of this message: pi can only be given text and images]"
     )
 
 
 def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
     message = read([{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}])
-    assert message.notice("pi", EVERYTHING) == "" and message.given(EVERYTHING)[0].url == "https://a/b.png"
+    assert (
+        message.notice("pi", EVERYTHING) == ""
+        and message.given(EVERYTHING)[0].url == "https://a/b.png"
+    )
     said = "[1 image left out of this message: pi can be given no file by its address]"
     assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (Part("text", ""),)
 
@@ -89,8 +95,14 @@ def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept
 
 
 def test_each_fault_has_its_own_line():
-    notice = read([image(data="?"), image(type="file"), image(data="?"), PAPER]).notice("pi", PICTURES)
-    assert [line.partition(" left")[0] for line in notice.splitlines()] == ["[2 images", "[1 image", "[1 document"]
+    notice = read([image(data="?"), image(type="file"), image(data="?"), PAPER]).notice(
+        "pi", PICTURES
+    )
+    assert [line.partition(" left")[0] for line in notice.splitlines()] == [
+        "[2 images",
+        "[1 image",
+        "[1 document",
+    ]
 
 
 def test_words_around_the_text_stand_around_the_parts():
@@ -99,7 +111,10 @@ def test_words_around_the_text_stand_around_the_parts():
     assert [part.text or part.kind for part in worded.given(PICTURES)] == [
         "System.\n\n", "one", "image", "two", "\n\nAnswer in JSON.",
     ]  # fmt: skip
-    assert worded.text == "System.\n\none\ntwo\n\nAnswer in JSON." and message.worded(message.text) == message
+    assert (
+        worded.text == "System.\n\none\ntwo\n\nAnswer in JSON."
+        and message.worded(message.text) == message
+    )
 
 
 def test_another_text_stands_in_front_of_the_parts():
@@ -108,7 +123,10 @@ def test_another_text_stands_in_front_of_the_parts():
         "see \\@file",
         "image",
     ]
-    assert [part.text or part.kind for part in read([IMAGE]).worded("System.").given(PICTURES)] == ["System.", "image"]
+    assert [part.text or part.kind for part in read([IMAGE]).worded("System.").given(PICTURES)] == [
+        "System.",
+        "image",
+    ]
     assert Message("a").worded("b") == Message("b")
 
 

@@ -5,8 +5,24 @@ from sweeps import each
 from shim.core.claude.argv.models import claudes, told, told_all
 
 CLAUDES = (
-    *("sonnet", "opus", "haiku", "fable", "best", "opusplan", "default", "sonnet[1m]", "opus[1m]", "Sonnet"),
-    *("claude-sonnet-4-5-20250929", "claude-opus-5-5", "claude-3-5-haiku-latest", "claude-sonnet-4-5[1m]"),
+    *(
+        "sonnet",
+        "opus",
+        "haiku",
+        "fable",
+        "best",
+        "opusplan",
+        "default",
+        "sonnet[1m]",
+        "opus[1m]",
+        "Sonnet",
+    ),
+    *(
+        "claude-sonnet-4-5-20250929",
+        "claude-opus-5-5",
+        "claude-3-5-haiku-latest",
+        "claude-sonnet-4-5[1m]",
+    ),
 )
 
 
@@ -16,7 +32,9 @@ def test_a_name_of_claudes_is_told_to_nobody_else(name):
     assert told(name, ()) is None
 
 
-@each("name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"])
+@each(
+    "name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"]
+)
 def test_any_other_name_is_the_vendors_own(name):
     assert not claudes(name)
     assert told(name, ({"sonnet": "big"}, {})) == name

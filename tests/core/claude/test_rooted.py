@@ -15,7 +15,9 @@ def words(*said, folder="/a", cwd="/b"):
     return conversation_words(rooted(parse(said), folder, cwd))
 
 
-@pytest.mark.parametrize("flag", ["--settings", "--system-prompt-file", "--shim-config", "--shim-record"])
+@pytest.mark.parametrize(
+    "flag", ["--settings", "--system-prompt-file", "--shim-config", "--shim-record"]
+)
 def test_a_file_is_the_one_of_the_folder_where_it_was_named(flag):
     assert words(flag, "x/y.json") == [flag, "/a/x/y.json"]
     assert words(flag, "/x/y.json") == [flag, "/x/y.json"]
@@ -44,17 +46,29 @@ def test_rules_about_files_and_no_others_are_rooted():
     said += ["Read(~/y)", "mcp__a__b"]
     found = [*words("--disallowedTools", *said), *words("--allowedTools", "Edit(./c/**)")]
     assert [word.partition("=")[2] for word in found] == [
-        *("Read(//a/s/t)", "Edit(//a/u)", "Write(//a/**/v/**)", "Read(//a/**/.env)", "Read(//w/x)", "Bash(./run x)"),
+        *(
+            "Read(//a/s/t)",
+            "Edit(//a/u)",
+            "Write(//a/**/v/**)",
+            "Read(//a/**/.env)",
+            "Read(//w/x)",
+            "Bash(./run x)",
+        ),
         *("Read", "Read(//z)", "Read(~/y)", "mcp__a__b", "Edit(//a/**/c/**)"),
     ]
 
 
 @pytest.mark.parametrize("name", ["--settings", "--managed-settings"])
 def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_changed(name):
-    assert words(name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}')[1] == (
-        '{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}'
-    )
-    for kept in ('{"permissions": {"deny": ["Bash"]}}', '{"permissions": []}', "[]", '{ "model":"m"}'):
+    assert words(
+        name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}'
+    )[1] == ('{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}')
+    for kept in (
+        '{"permissions": {"deny": ["Bash"]}}',
+        '{"permissions": []}',
+        "[]",
+        '{ "model":"m"}',
+    ):
         assert words(name, kept) == [name, kept]
 
 
@@ -68,9 +82,24 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said)
     rule = read_rule(f"Read({said})", source="--disallowedTools")
     (moved,) = rooted_rules((rule,), folder, "/elsewhere")
     again = read_rule(str(moved))
-    for below in ("x", "x/y", "x/y/z", "d/x", "d/x/y", "k.env", "d/k.env", "../x", "../x/y", "../../x/y", "../o"):
+    for below in (
+        "x",
+        "x/y",
+        "x/y/z",
+        "d/x",
+        "d/x/y",
+        "k.env",
+        "d/k.env",
+        "../x",
+        "../x/y",
+        "../../x/y",
+        "../o",
+    ):
         path = Place(folder).absolute(below)
-        assert fits(rule, path, Place(folder)) == fits(again, path, Place("/elsewhere")), (below, str(moved))
+        assert fits(rule, path, Place(folder)) == fits(again, path, Place("/elsewhere")), (
+            below,
+            str(moved),
+        )
 
 
 def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():

@@ -1,4 +1,6 @@
-"""MCP servers in the frontend's process: what clients of vendors say, and what the frontend answers."""
+"""MCP servers in the frontend's process: what clients of vendors say, and what the frontend
+answers.
+"""
 
 import json
 
@@ -8,7 +10,11 @@ from sweeps import each
 
 from shim.core.claude.sdk_servers import CLOSED, IN_FLIGHT, PAGES, SERVERS, SdkServers, tool_name
 
-INIT = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "c", "version": "3"}}
+INIT = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "c", "version": "3"},
+}
 ADD = {"name": "add", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
 
 
@@ -38,12 +44,19 @@ def servers(*names, line_bytes=100_000):
 def asked(made):
     """What the frontend was asked since the last time: the request's id and the message."""
     lines = [json.loads(line) for line in made.take()]
-    assert all(line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message" for line in lines)
+    assert all(
+        line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message"
+        for line in lines
+    )
     return [(line["request_id"], line["request"]["message"]) for line in lines]
 
 
 def answer(made, request, **said):
-    response = {"subtype": "success", "request_id": request, "response": {"mcp_response": {"jsonrpc": "2.0", **said}}}
+    response = {
+        "subtype": "success",
+        "request_id": request,
+        "response": {"mcp_response": {"jsonrpc": "2.0", **said}},
+    }
     return made.answered(request, response)
 
 
@@ -61,12 +74,17 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     made.greet()
     made.greet()
     ((request, hello),) = asked(made)
-    assert hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
+    assert (
+        hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
+    )
     (server,) = made
     assert server.fact == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
     (_, told), (listing, wanted) = asked(made)
-    assert told == {"jsonrpc": "2.0", "method": "notifications/initialized"} and wanted["method"] == "tools/list"
+    assert (
+        told == {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        and wanted["method"] == "tools/list"
+    )
     assert answer(made, listing, id=wanted["id"], result={"tools": [ADD]})
     assert made.tools == ["mcp__calc__add"]
     assert server.facts == {
@@ -96,7 +114,10 @@ def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
     made.greet()
     ((request, _),) = asked(made)
     made.answered(request, {"subtype": "error", "request_id": request, "error": "no such server"})
-    assert next(iter(made)).facts["status"] == "failed" and next(iter(made)).facts["error"] == "no such server"
+    assert (
+        next(iter(made)).facts["status"] == "failed"
+        and next(iter(made)).facts["error"] == "no such server"
+    )
 
 
 def test_a_list_that_changed_is_asked_for_again():
@@ -133,7 +154,10 @@ def test_what_is_no_answer_is_an_error_for_the_client(response):
     made = servers()
     client = Client(made)
     assert made.answered(client.say(id=1, method="tools/call", params={"name": "add"}), response)
-    assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in ("it broke", "it gave no answer")
+    assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in (
+        "it broke",
+        "it gave no answer",
+    )
 
 
 def test_a_cancellation_names_the_request_as_the_server_knows_it():
@@ -149,12 +173,19 @@ def test_a_cancellation_names_the_request_as_the_server_knows_it():
 def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_dropped():
     made = servers()
     client = Client(made)
-    call, other = client.say(id=1, method="tools/call", params={"name": "add"}), client.say(id=2, method="tools/list")
+    call, other = (
+        client.say(id=1, method="tools/call", params={"name": "add"}),
+        client.say(id=2, method="tools/list"),
+    )
     ((_, said), _) = asked(made)
     made.leave(client)
     ((_, told),) = asked(made)
     assert told["method"] == "notifications/cancelled" and told["params"]["requestId"] == said["id"]
-    assert not answer(made, call, result={}) and not answer(made, other, result={}) and client.heard == []
+    assert (
+        not answer(made, call, result={})
+        and not answer(made, other, result={})
+        and client.heard == []
+    )
 
 
 def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
@@ -179,17 +210,28 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     made.close()
     client.say(id=2, method="tools/call", params={"name": "add"})
     client.say(method="notifications/cancelled", params={"requestId": 1})
-    assert [(one["id"], one["error"]["message"]) for one in client.heard] == [(1, CLOSED), (2, CLOSED)]
+    assert [(one["id"], one["error"]["message"]) for one in client.heard] == [
+        (1, CLOSED),
+        (2, CLOSED),
+    ]
     assert len(asked(made)) == 1
 
 
 def test_too_many_requests_are_refused_and_the_others_still_wait():
     made = servers()
     client = Client(made)
-    waiting = [client.say(id=number, method="tools/call", params={"name": "add"}) for number in range(IN_FLIGHT)]
-    assert all(waiting) and client.say(id="one more", method="tools/call", params={"name": "add"}) is None
+    waiting = [
+        client.say(id=number, method="tools/call", params={"name": "add"})
+        for number in range(IN_FLIGHT)
+    ]
+    assert (
+        all(waiting)
+        and client.say(id="one more", method="tools/call", params={"name": "add"}) is None
+    )
     assert client.heard[0]["id"] == "one more" and "error" in client.heard[0]
-    assert answer(made, waiting[0], result={}) and client.say(id=7, method="tools/call", params={"name": "add"})
+    assert answer(made, waiting[0], result={}) and client.say(
+        id=7, method="tools/call", params={"name": "add"}
+    )
 
 
 def test_a_message_that_is_too_large_for_a_line_is_refused():
@@ -212,7 +254,11 @@ def test_what_is_no_message_is_refused(message):
     made = servers()
     client = Client(made)
     assert made.hear(client, message) is None
-    assert client.heard[0]["error"]["code"] == -32600 and client.heard[0]["id"] is None and made.take() == []
+    assert (
+        client.heard[0]["error"]["code"] == -32600
+        and client.heard[0]["id"] is None
+        and made.take() == []
+    )
 
 
 def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_of_them():
@@ -245,7 +291,10 @@ def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_oth
     answer(facts.servers, listing, id=2, result={"tools": [ADD]})
     assert facts.server_tools() == ["mcp__calc__add"]
     facts.unreachable = "copilot takes no MCP server that is a command"
-    assert [(one["name"], one["status"]) for one in facts.servers_listed()] == [("calc", "failed"), ("far", "pending")]
+    assert [(one["name"], one["status"]) for one in facts.servers_listed()] == [
+        ("calc", "failed"),
+        ("far", "pending"),
+    ]
     assert facts.server_tools() == []
 
 
@@ -254,7 +303,11 @@ def called(name, text, **result):
     made = greeted()
     asked(made)
     client = Client(made)
-    client.say(id=1, method="initialize", params={"protocolVersion": "1", "clientInfo": {"name": name, "version": "1"}})
+    client.say(
+        id=1,
+        method="initialize",
+        params={"protocolVersion": "1", "clientInfo": {"name": name, "version": "1"}},
+    )
     client.say(id=2, method="tools/call", params={"name": "add", "arguments": {}})
     (_, _), (request, _) = asked(made)
     answer(made, request, id=9, result={"content": [{"type": "text", "text": text}], **result})
@@ -265,7 +318,9 @@ def called(name, text, **result):
 def test_gemini_gets_a_json_text_as_a_text(text):
     """gemini's client rejects an answer whose first text is JSON but not an object."""
     got = called("gemini-cli-mcp-client", text)
-    assert got["content"] == [{"type": "text", "text": text}] and isinstance(got["structuredContent"], dict)
+    assert got["content"] == [{"type": "text", "text": text}] and isinstance(
+        got["structuredContent"], dict
+    )
     assert called("another-client", text) == {"content": [{"type": "text", "text": text}]}
 
 
@@ -273,4 +328,7 @@ def test_gemini_gets_a_json_text_as_a_text(text):
 def test_gemini_gets_any_other_text_unchanged(text):
     assert called("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     own = {"structuredContent": {"sum": 42}}
-    assert called("gemini-cli-mcp-client", "42", **own) == {"content": [{"type": "text", "text": "42"}], **own}
+    assert called("gemini-cli-mcp-client", "42", **own) == {
+        "content": [{"type": "text", "text": "42"}],
+        **own,
+    }

@@ -38,7 +38,9 @@ from shim.core.errors import FrontendError
 )
 def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
     for words in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
-        with pytest.raises(FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`") as caught:
+        with pytest.raises(
+            FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`"
+        ) as caught:
             check_unknown_flags(parse(words))
         assert "nothing was started" in caught.value.hint
 
@@ -69,18 +71,27 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
 @each(
     "word",
     [
-        *("--permission-mode plan", "--permission-mode ", "--permission-mode\t", "--disallowedTools Bash(rm:*)"),
+        *(
+            "--permission-mode plan",
+            "--permission-mode ",
+            "--permission-mode\t",
+            "--disallowedTools Bash(rm:*)",
+        ),
         *("--disallowedTools\nBash", "--restricted ", "--permission-mode\u00a0plan"),
         "--settings {}",
     ],
 )
 @each("before", [["-p", "hi"], ["-p"]])
-def test_a_permission_flag_and_its_value_in_one_word_are_refused(before: list[str], word: str) -> None:
+def test_a_permission_flag_and_its_value_in_one_word_are_refused(
+    before: list[str], word: str
+) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
         check_unknown_flags(parse([*before, word, "plan"]))
 
 
-@each("word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"])
+@each(
+    "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
+)
 def test_any_other_word_with_a_space_is_text(word: str) -> None:
     invocation = parse(["-p", word])
     assert invocation.prompt == word and check_unknown_flags(invocation) == []
@@ -95,7 +106,16 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         assert check_unknown_flags(parse(["-p", *words])) == []
 
 
-@each("words", [["--color-mode", "auto"], ["--mode"], ["--tool-timeout", "3"], ["--vim-mode", "on"], ["--no-color"]])
+@each(
+    "words",
+    [
+        ["--color-mode", "auto"],
+        ["--mode"],
+        ["--tool-timeout", "3"],
+        ["--vim-mode", "on"],
+        ["--no-color"],
+    ],
+)
 def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
     assert len(check_unknown_flags(parse(["-p", "hi", *words]))) == 1
 
@@ -103,14 +123,25 @@ def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
 @each(
     "typed",
     [
-        *("--allow", "--mode", "--config", "--sandbox", "--yolo", "--mcp-debug", "--max-tokens", "--agent-foo"),
+        *(
+            "--allow",
+            "--mode",
+            "--config",
+            "--sandbox",
+            "--yolo",
+            "--mcp-debug",
+            "--max-tokens",
+            "--agent-foo",
+        ),
         *("--no-such-flag", "--verbos", "--session", "--thinking-budget", "--output", "-x"),
     ],
 )
 def test_any_other_unknown_flag_only_warns(typed: str) -> None:
     assert find_permission_flag(typed) is None
     (warning,) = check_unknown_flags(parse(["-p", "hi", typed, typed]))
-    assert warning.startswith(f"warning: unknown option '{typed}' has no effect") and warning.endswith("\n")
+    assert warning.startswith(
+        f"warning: unknown option '{typed}' has no effect"
+    ) and warning.endswith("\n")
 
 
 def test_a_warning_suggests_the_most_similar_flag() -> None:
@@ -131,10 +162,33 @@ def test_a_very_long_flag_is_cut_in_the_warning() -> None:
 
 # What today's clients and the real claude itself pass, beyond the flags with a field of their own.
 CLIENT_FLAGS = (
-    *("--session-mirror", "--await-initialize", "--managed-settings-in-initialize", "--debug-to-stderr", "--betas x"),
-    *("--enable-auth-status", "--channels x", "--plugin-dir x", "--thinking adaptive", "--task-budget 3", "--agent x"),
-    *("--initialize-fields x", "--project-config-root x", "--permission-prompts stdio", "--thinking-display omitted"),
-    *("--remote-control-session-name-prefix x", "--plan-mode-instructions x", "--fast-mode on", "--agent-id x"),
+    *(
+        "--session-mirror",
+        "--await-initialize",
+        "--managed-settings-in-initialize",
+        "--debug-to-stderr",
+        "--betas x",
+    ),
+    *(
+        "--enable-auth-status",
+        "--channels x",
+        "--plugin-dir x",
+        "--thinking adaptive",
+        "--task-budget 3",
+        "--agent x",
+    ),
+    *(
+        "--initialize-fields x",
+        "--project-config-root x",
+        "--permission-prompts stdio",
+        "--thinking-display omitted",
+    ),
+    *(
+        "--remote-control-session-name-prefix x",
+        "--plan-mode-instructions x",
+        "--fast-mode on",
+        "--agent-id x",
+    ),
 )
 
 

@@ -6,16 +6,64 @@ import pytest
 from sweeps import each
 
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
+from shim.core.claude.argv.words import (
+    beginning_words,
+    conversation_words,
+    forbidden,
+    going_on_with,
+)
 
 SAYINGS = [
-    ["--model", "opus", "--permission-mode", "plan", "--max-turns", "3", "--max-budget-usd", "0.25"],
-    ["--allowedTools", "Bash(git log:*),Read", "--disallowed-tools", "Write Edit", "--add-dir", "/a", "/b c"],
+    [
+        "--model",
+        "opus",
+        "--permission-mode",
+        "plan",
+        "--max-turns",
+        "3",
+        "--max-budget-usd",
+        "0.25",
+    ],
+    [
+        "--allowedTools",
+        "Bash(git log:*),Read",
+        "--disallowed-tools",
+        "Write Edit",
+        "--add-dir",
+        "/a",
+        "/b c",
+    ],
     ["--tools", ""],
     ["--tools", "Read,Bash", "--strict-mcp-config", "--mcp-config", "{}", "file.json"],
-    ["--system-prompt", "", "--append-system-prompt", "-dash", "--settings", '{"a": 1}', "--setting-sources="],
-    ["--dangerously-skip-permissions", "--json-schema", "{}", "--effort", "high", "--fallback-model", "x"],
-    ["--debug", "--debug=api", "--betas", "one", "two", "--agent", "-x", "--unheard-of=7", "--strange"],
+    [
+        "--system-prompt",
+        "",
+        "--append-system-prompt",
+        "-dash",
+        "--settings",
+        '{"a": 1}',
+        "--setting-sources=",
+    ],
+    [
+        "--dangerously-skip-permissions",
+        "--json-schema",
+        "{}",
+        "--effort",
+        "high",
+        "--fallback-model",
+        "x",
+    ],
+    [
+        "--debug",
+        "--debug=api",
+        "--betas",
+        "one",
+        "two",
+        "--agent",
+        "-x",
+        "--unheard-of=7",
+        "--strange",
+    ],
     ["--shim-vendor", "demo", "--shim-config", "/c.toml"],
 ]
 
@@ -23,21 +71,56 @@ SAYINGS = [
 @each("said", SAYINGS)
 def test_words_of_a_conversation_mean_the_same_again(said):
     invocation = parse(said)
-    invocation = invocation._replace(leftovers=invocation.leftovers._replace(swallowed=None))  # there is no prompt
+    # there is no prompt
+    invocation = invocation._replace(leftovers=invocation.leftovers._replace(swallowed=None))
     assert parse(conversation_words(invocation)) == invocation
 
 
 def test_what_belongs_to_one_frontend_is_left_out():
-    frontend = ["-p", "a prompt", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
-    frontend += ["--include-partial-messages", "--replay-user-messages", "--permission-prompt-tool", "stdio"]
-    session = ["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--fork-session", "--name", "mine"]
-    assert conversation_words(parse([*frontend, *session, "--model", "opus"])) == ["--model", "opus"]
+    frontend = [
+        "-p",
+        "a prompt",
+        "--output-format",
+        "stream-json",
+        "--input-format",
+        "stream-json",
+        "--verbose",
+    ]
+    frontend += [
+        "--include-partial-messages",
+        "--replay-user-messages",
+        "--permission-prompt-tool",
+        "stdio",
+    ]
+    session = [
+        "--resume",
+        "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d",
+        "--fork-session",
+        "--name",
+        "mine",
+    ]
+    assert conversation_words(parse([*frontend, *session, "--model", "opus"])) == [
+        "--model",
+        "opus",
+    ]
 
 
 def test_where_a_life_begins_is_no_matter_of_later_ones():
-    asked = parse(["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--resume-session-at", "u", "--model", "opus"])
+    asked = parse(
+        [
+            "--resume",
+            "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d",
+            "--resume-session-at",
+            "u",
+            "--model",
+            "opus",
+        ]
+    )
     assert conversation_words(asked) == ["--model", "opus"]
-    assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == ["--resume-session-at", "u"]
+    assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == [
+        "--resume-session-at",
+        "u",
+    ]
 
 
 @each(
@@ -56,7 +139,11 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
             "--permission-mode default",
             "--permission-mode default --max-turns 3",
         ),
-        ("--managed-settings {}", "--managed-settings []", "--managed-settings {} --managed-settings []"),
+        (
+            "--managed-settings {}",
+            "--managed-settings []",
+            "--managed-settings {} --managed-settings []",
+        ),
     ],
 )
 def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
@@ -67,9 +154,15 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
 @each(
     ("begun", "kept"),
     [
-        ("--disallowedTools Bash --allowedTools Read --tools Read,Bash", "--disallowedTools Bash --tools Read,Bash"),
+        (
+            "--disallowedTools Bash --allowedTools Read --tools Read,Bash",
+            "--disallowedTools Bash --tools Read,Bash",
+        ),
         ("--tools= --restricted --max-turns 3 --max-budget-usd 2", None),
-        ("--settings s --setting-sources=user --model x --effort low", "--settings s --setting-sources=user"),
+        (
+            "--settings s --setting-sources=user --model x --effort low",
+            "--settings s --setting-sources=user",
+        ),
         (
             "--managed-settings {} --agent a --agents {} --bare --safe-mode --task-budget 3 --disable-slash-commands",
             None,
@@ -79,15 +172,23 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
         ("--permission-mode plan", None),
         ("--permission-mode default", None),
         ("--permission-mode acceptEdits", ""),
-        ("--dangerously-skip-permissions --allow-dangerously-skip-permissions --permission-mode plan", ""),
+        (
+            "--dangerously-skip-permissions --allow-dangerously-skip-permissions --permission-mode plan",
+            "",
+        ),
     ],
 )
 def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
     found = forbidden(parse(begun.split()))
-    assert conversation_words(found) == conversation_words(parse((begun if kept is None else kept).split()))
+    assert conversation_words(found) == conversation_words(
+        parse((begun if kept is None else kept).split())
+    )
 
 
-DENIES = {"permissions": {"deny": ["Bash"], "disableBypassPermissionsMode": "disable"}, "disableAllHooks": True}
+DENIES = {
+    "permissions": {"deny": ["Bash"], "disableBypassPermissionsMode": "disable"},
+    "disableAllHooks": True,
+}
 HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
 
 
@@ -108,12 +209,21 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
                 "env": {"A": "c"},
             },
             {
-                "permissions": {"ask": ["Read", "Grep"], "allow": ["Edit"], "defaultMode": "plan", "deny": ["Bash"]},
+                "permissions": {
+                    "ask": ["Read", "Grep"],
+                    "allow": ["Edit"],
+                    "defaultMode": "plan",
+                    "deny": ["Bash"],
+                },
                 "hooks": {**HOOKS, "Stop": []},
                 "env": {"A": "c"},
             },
         ),
-        ({"permissions": {"defaultMode": "plan"}}, {"permissions": {"defaultMode": "default"}}, None),
+        (
+            {"permissions": {"defaultMode": "plan"}},
+            {"permissions": {"defaultMode": "default"}},
+            None,
+        ),
         ({"permissions": "odd", "hooks": []}, {"model": "m"}, {"model": "m"}),
         ({"hooks": HOOKS}, {"disableAllHooks": True}, {"hooks": HOOKS}),
         ({"model": "m"}, {"disableAllHooks": True}, {"model": "m", "disableAllHooks": True}),
@@ -132,7 +242,10 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
     ("said", "kept"),
     [
         ({"permissions": ALLOWS, "disableAllHooks": True}, None),
-        ({"permissions": {**ALLOWS, **PLANS}, "hooks": HOOKS}, {"hooks": HOOKS, "permissions": PLANS}),
+        (
+            {"permissions": {**ALLOWS, **PLANS}, "hooks": HOOKS},
+            {"hooks": HOOKS, "permissions": PLANS},
+        ),
         ({"permissions": {"ask": ["Read"]}}, {"permissions": {"ask": ["Read"]}}),
     ],
 )

@@ -12,15 +12,32 @@ from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import Settled
 
-TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")  # names may hold bytes that are no text
+# names may hold bytes that are no text
+TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")
 RULES = st.lists(st.builds(Rule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
 HOOKS = st.lists(
-    st.builds(SettingsHook, TEXTS, TEXTS, st.none() | st.tuples(TEXTS), TEXTS, st.floats(1, 1e9), st.booleans()),
+    st.builds(
+        SettingsHook,
+        TEXTS,
+        TEXTS,
+        st.none() | st.tuples(TEXTS),
+        TEXTS,
+        st.floats(1, 1e9),
+        st.booleans(),
+    ),
     max_size=2,
 )
 
 
-@given(RULES, RULES, RULES, HOOKS, st.none() | st.lists(TEXTS, max_size=3), TEXTS, st.sampled_from(MODES))
+@given(
+    RULES,
+    RULES,
+    RULES,
+    HOOKS,
+    st.none() | st.lists(TEXTS, max_size=3),
+    TEXTS,
+    st.sampled_from(MODES),
+)
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Place(f"/{folder}", "/home", ("../other", folder))
     given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
@@ -40,7 +57,15 @@ def test_another_text_is_no_policy(text):
             reads()
 
 
-@given(RULES, RULES, RULES, HOOKS, st.none() | st.sampled_from(MODES), TEXTS, st.lists(TEXTS, max_size=2))
+@given(
+    RULES,
+    RULES,
+    RULES,
+    HOOKS,
+    st.none() | st.sampled_from(MODES),
+    TEXTS,
+    st.lists(TEXTS, max_size=2),
+)
 def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
     settled = Settled(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))

@@ -1,4 +1,6 @@
-"""The policy against a real shell: what it lets through is run, and nothing that a rule denies may come of it."""
+"""The policy against a real shell: what it lets through is run, and nothing that a rule denies may
+come of it.
+"""
 
 from fuzzing.shell_lines import Lines, Shell, findings
 

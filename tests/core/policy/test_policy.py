@@ -17,7 +17,8 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     case.furnish(tmp_path)
     policy = case.policy(tmp_path)
     became = {
-        f"{it.tool} {it.argument}": Judge(policy).verdict(*it.call(tmp_path), case.mode).decided for it in case.calls
+        f"{it.tool} {it.argument}": Judge(policy).verdict(*it.call(tmp_path), case.mode).decided
+        for it in case.calls
     }
     assert became == {f"{it.tool} {it.argument}": it.ours for it in case.calls}
 
@@ -74,7 +75,9 @@ def test_a_command_in_another_folder_is_judged_there():
     assert became(denied, "Bash", command="cat x", directory="/work/secret") == "deny"
     for rule in ("Bash(touch m)", "Bash(touch:*)"):
         assert became(judge(allow=[rule]), "Bash", command="touch m") == "allow"
-        assert became(judge(allow=[rule]), "Bash", command="touch m", directory="/elsewhere") == "ask"
+        assert (
+            became(judge(allow=[rule]), "Bash", command="touch m", directory="/elsewhere") == "ask"
+        )
 
 
 def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
@@ -171,20 +174,44 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
         ("Read(/src/**)", "Read", {"file_path": "/work/src/../../etc/passwd"}, False),
         ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example/x"}, True),
         ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example"}, True),
-        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://evil.example/?good.example"}, False),
-        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example.evil.example/"}, False),
-        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example@evil.example/"}, False),
-        ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://good.example?@evil.example/"}, False),
+        (
+            "WebFetch(domain:good.example)",
+            "WebFetch",
+            {"url": "https://evil.example/?good.example"},
+            False,
+        ),
+        (
+            "WebFetch(domain:good.example)",
+            "WebFetch",
+            {"url": "https://good.example.evil.example/"},
+            False,
+        ),
+        (
+            "WebFetch(domain:good.example)",
+            "WebFetch",
+            {"url": "https://good.example@evil.example/"},
+            False,
+        ),
+        (
+            "WebFetch(domain:evil.example)",
+            "WebFetch",
+            {"url": "https://good.example?@evil.example/"},
+            False,
+        ),
         ("Read", "Read", {}, True),
         ("Read(//work/**)", "Read", {}, False),
     ],
 )
-def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(rule, name, arguments, permitted):
+def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
+    rule, name, arguments, permitted
+):
     verdict = judge(allow=[rule]).verdict(name, arguments, "default")
     assert (verdict.decided == "allow" and verdict.ruled) is permitted
 
 
-@pytest.mark.parametrize("arguments", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}]
+)
 def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
     """Never wider than asked for: a rule that cannot be checked denies."""
     assert judge(deny=["Bash(rm *)"]).verdict("Bash", arguments, BYPASS).decided == "deny"
@@ -196,11 +223,23 @@ def test_the_names_of_mcp_tools_are_names_like_others():
     assert one.verdict("mcp__db__read", {}, BYPASS).decided == "allow"
 
 
-@each("command", ["cd /x && rm -rf y", "  rm\t-rf y", "true\nrm -rf y", "echo $(rm -rf y)", "(rm -rf y)", "ls | rm y"])
+@each(
+    "command",
+    [
+        "cd /x && rm -rf y",
+        "  rm\t-rf y",
+        "true\nrm -rf y",
+        "echo $(rm -rf y)",
+        "(rm -rf y)",
+        "ls | rm y",
+    ],
+)
 def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
         assert judge(deny=[rule]).verdict("Bash", {"command": command}, BYPASS).decided == "deny"
-    assert judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"
+    assert (
+        judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"
+    )
 
 
 @each(
@@ -217,13 +256,17 @@ def test_a_denied_command_is_found_among_others(command):
     ],
 )
 def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
-    """Measured with claude 2.1.330. A rule that forbids may also spell the server as its configuration does."""
+    """Measured with claude 2.1.330. A rule that forbids may also spell the server as its
+    configuration does.
+    """
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert read_rule(rule).names(name) is allows
         assert read_rule(rule).names(name, narrows=True) is narrows
 
 
-@pytest.mark.parametrize("rule", ["mcp__s.x__do it(a:*)", "mcp__s_x__do_it(a:*)", "mcp__s.x__*(a:*)"])
+@pytest.mark.parametrize(
+    "rule", ["mcp__s.x__do it(a:*)", "mcp__s_x__do_it(a:*)", "mcp__s.x__*(a:*)"]
+)
 def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert judge(deny=[rule]).denies(name, {"text": "a b"})
@@ -232,8 +275,12 @@ def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
 def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
-    """copilot names no tool of MCP: a rule about one of them would be about all. A hook allows the call that it saw."""
-    assert judge(allow=["unknown"]).verdict("unknown", {}, "default", allowed=hook).decided == decided
+    """copilot names no tool of MCP: a rule about one of them would be about all. A hook allows the
+    call that it saw.
+    """
+    assert (
+        judge(allow=["unknown"]).verdict("unknown", {}, "default", allowed=hook).decided == decided
+    )
 
 
 def test_a_rule_denies_a_call_whose_tool_has_no_name():

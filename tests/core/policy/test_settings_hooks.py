@@ -11,7 +11,9 @@ def one(hook, matcher=None, *, trusted=True):
 
 
 def test_a_command_is_read_with_all_that_it_says():
-    assert one({"type": "command", "command": "true"}) == SettingsHook("", "true", seconds=SECONDS, source="user")
+    assert one({"type": "command", "command": "true"}) == SettingsHook(
+        "", "true", seconds=SECONDS, source="user"
+    )
     given = {"command": "a", "args": ["b"], "if": "Bash(ls:*)", "timeout": 5, "onFailure": "block"}
     assert one(given, "Bash") == SettingsHook("Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user")
 
@@ -50,7 +52,9 @@ def test_what_has_another_form_is_no_hook(groups):
 
 
 def test_a_time_that_is_none_is_the_usual_one():
-    assert [one({"command": "a", "timeout": time}).seconds for time in ("5", -1, 0, None)] == [SECONDS] * 4
+    assert [one({"command": "a", "timeout": time}).seconds for time in ("5", -1, 0, None)] == [
+        SECONDS
+    ] * 4
 
 
 def test_so_many_hooks_that_nobody_wrote_them_are_refused():

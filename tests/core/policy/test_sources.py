@@ -1,4 +1,6 @@
-"""What Claude's settings files say together: everything that narrows, and what the user's own files widen."""
+"""What Claude's settings files say together: everything that narrows, and what the user's own files
+widen.
+"""
 
 import pytest
 from sweeps import each
@@ -16,7 +18,12 @@ def project(**given):
 
 
 def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own():
-    rules = {"deny": ["Bash(rm:*)"], "ask": ["Write"], "allow": ["Bash"], "additionalDirectories": ["/out"]}
+    rules = {
+        "deny": ["Bash(rm:*)"],
+        "ask": ["Write"],
+        "allow": ["Bash"],
+        "additionalDirectories": ["/out"],
+    }
     for source, widens in ((user, True), (project, False)):
         settled = settle([source(permissions=rules)])
         assert [str(rule) for rule in settled.deny] == ["Bash(rm:*)"]
@@ -26,7 +33,9 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
 
 
 def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
-    assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (read_rule("Edit(/x)", "/work", "project"),)
+    assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
+        read_rule("Edit(/x)", "/work", "project"),
+    )
 
 
 @each(
@@ -43,14 +52,25 @@ def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
         ("nonsense", 7, None),
     ],
 )
-def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(users, projects, mode):
+def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(
+    users, projects, mode
+):
     assert (
-        settle([project(permissions={"defaultMode": projects}), user(permissions={"defaultMode": users})]).mode == mode
+        settle(
+            [
+                project(permissions={"defaultMode": projects}),
+                user(permissions={"defaultMode": users}),
+            ]
+        ).mode
+        == mode
     )
 
 
 def test_a_file_may_forbid_the_widest_mode_and_is_named():
-    assert settle([user(), project(permissions={"disableBypassPermissionsMode": "disable"})]).forbids == "project"
+    assert (
+        settle([user(), project(permissions={"disableBypassPermissionsMode": "disable"})]).forbids
+        == "project"
+    )
     assert settle([user(permissions={"disableBypassPermissionsMode": "no"})]).forbids == ""
 
 
@@ -58,7 +78,9 @@ def test_one_rule_need_not_stand_in_a_list():
     assert [str(rule) for rule in settle([user(permissions={"deny": "Bash"})]).deny] == ["Bash"]
 
 
-HOOKS = {"PreToolUse": [{"matcher": "Bash", "hooks": [{"command": "a"}]}, {"hooks": [{"command": "b"}]}]}
+HOOKS = {
+    "PreToolUse": [{"matcher": "Bash", "hooks": [{"command": "a"}]}, {"hooks": [{"command": "b"}]}]
+}
 
 
 def hooks_of(*sources):
@@ -97,13 +119,22 @@ def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
 
 
 def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched_off():
-    hooks = {event: [{"hooks": [{"type": "command", "command": "exit 2"}]}] for event in ("UserPromptSubmit", "Stop")}
+    hooks = {
+        event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
+        for event in ("UserPromptSubmit", "Stop")
+    }
     assert settle([user(hooks=hooks)]).unheeded == ("hooks.UserPromptSubmit in user",)
     assert settle([user(hooks=hooks, disableAllHooks=True)]).unheeded == ()
 
 
 @pytest.mark.parametrize(
-    "broken", [{"permissions": 7}, {"permissions": {"deny": {"Bash": 1}}}, {"hooks": []}, {"hooks": {"PreToolUse": 1}}]
+    "broken",
+    [
+        {"permissions": 7},
+        {"permissions": {"deny": {"Bash": 1}}},
+        {"hooks": []},
+        {"hooks": {"PreToolUse": 1}},
+    ],
 )
 def test_what_has_another_form_says_nothing(broken):
     assert settle([user(**broken)]) == settle([])

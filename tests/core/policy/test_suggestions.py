@@ -1,4 +1,6 @@
-"""What a person could allow for the rest of the conversation: the rows were asked of the real claude 2.1.329."""
+"""What a person could allow for the rest of the conversation: the rows were asked of the real
+claude 2.1.329.
+"""
 
 import pytest
 from ruling import policy
@@ -17,7 +19,11 @@ def said(tool, arguments, mode="default", *, edits=True, **rules):
     for one in suggested(policy(**rules), tool, arguments, mode, edits=edits):
         assert one["destination"] == "session"
         if one["type"] == "addRules":
-            found.append(", ".join(str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in one["rules"]))
+            found.append(
+                ", ".join(
+                    str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in one["rules"]
+                )
+            )
         else:
             found.append(f"{one['type']} {one.get('mode') or ' '.join(one['directories'])}")
     return found
@@ -54,11 +60,16 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
         ("Write", {"file_path": "/work/.git/hooks/pre-push", "content": "x"}, []),
         ("Read", {"file_path": "/etc/hosts"}, ["Read(//etc/**)"]),
         ("Read", {"file_path": "/etc/ssl/openssl.cnf"}, ["Read(//etc/ssl/**)"]),
-        ("WebFetch", {"url": "http://example.com/a", "prompt": "x"}, ["WebFetch(domain:example.com)"]),
+        (
+            "WebFetch",
+            {"url": "http://example.com/a", "prompt": "x"},
+            ["WebFetch(domain:example.com)"],
+        ),
         ("WebFetch", {"url": "no address"}, []),
         ("WebSearch", {"query": "x y"}, ["WebSearch"]),
         ("mcp__notes__add", {"text": "x"}, ["mcp__notes__add"]),
-        ("unknown", {"title": "a"}, []),  # the vendor names no tool: the rule would be about any other too
+        # the vendor names no tool: the rule would be about any other too
+        ("unknown", {"title": "a"}, []),
         *((tool, {}, []) for tool in INTERACTIVE),
     ],
 )
@@ -76,7 +87,9 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expect
         ("Read", "/srv/a", ["Read(//srv/**)"]),
     ],
 )
-def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_is(tool, path, expected):
+def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_is(
+    tool, path, expected
+):
     arguments = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
     assert said(tool, arguments) == expected
 
@@ -87,10 +100,14 @@ def test_nothing_is_suggested_where_a_rule_would_ask_again():
 
 def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
     assert said("Write", {"file_path": "/work/made"}, edits=False) == []
-    assert said("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == ["addDirectories /tmp"]
+    assert said("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == [
+        "addDirectories /tmp"
+    ]
 
 
-@pytest.mark.parametrize("command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"])
+@pytest.mark.parametrize(
+    "command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"]
+)
 def test_a_rule_that_is_suggested_allows_the_call(command):
     from shim.core.policy.judge import Judge
 

@@ -1,4 +1,6 @@
-"""Calls that try to pass the rules: what a line seems to be, and what a shell or a vendor would do with it."""
+"""Calls that try to pass the rules: what a line seems to be, and what a shell or a vendor would do
+with it.
+"""
 
 import pytest
 from ruling import judge
@@ -131,10 +133,15 @@ def test_a_denied_change_is_found_in_the_words_of_a_program(line):
     ],
 )
 def test_an_everyday_line_passes_rules_about_other_things(line):
-    assert became(judge(deny=["Bash(touch:*)", "Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "allow"
+    assert (
+        became(judge(deny=["Bash(touch:*)", "Edit(./secret/**)"]), "Bash", BYPASS, command=line)
+        == "allow"
+    )
 
 
-@pytest.mark.parametrize("line", ["git x \\ #; touch m", "for PATH in sub:/usr/bin; do git x; done"])
+@pytest.mark.parametrize(
+    "line", ["git x \\ #; touch m", "for PATH in sub:/usr/bin; do git x; done"]
+)
 def test_a_rule_allows_no_line_that_does_more(line):
     assert became(judge(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
 
@@ -190,11 +197,19 @@ def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
     place = Place("/work", "/home/ann", (), linked)
     one = Judge(Policy(place=place))
     assert one.verdict("Bash", {"command": line}, "acceptEdits").decided == "ask"
-    assert one.verdict("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided == "allow"
+    assert (
+        one.verdict("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided
+        == "allow"
+    )
     denies = Judge(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
     assert denies.verdict("Bash", {"command": line}, BYPASS).decided == "deny"
 
 
 def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
-    place = Place("/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path)
-    assert Judge(Policy(place=place)).verdict("Bash", {"command": "cp x sub"}, "acceptEdits").decided == "ask"
+    place = Place(
+        "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
+    )
+    assert (
+        Judge(Policy(place=place)).verdict("Bash", {"command": "cp x sub"}, "acceptEdits").decided
+        == "ask"
+    )

@@ -1,4 +1,6 @@
-"""The account of a run: bounded, because a vendor's output is anybody's words (threats: endless kinds)."""
+"""The account of a run: bounded, because a vendor's output is anybody's words (threats: endless
+kinds).
+"""
 
 import pytest
 from sweeps import each

@@ -50,7 +50,7 @@ def reader():
     return Reader()
 
 
-# -- one line that is one event after all -------------------------------------------------------------------------
+# -- one line that is one event after all ----------------------------------------------------------
 
 
 def test_a_byte_order_mark_is_dropped_and_counted(reader):
@@ -81,7 +81,15 @@ def test_a_blank_line_is_nothing(reader, line):
         (b'{"a":"\xe2\x28\xa1"}', "\ufffd(\ufffd"),
         (b'{"a":"\xf4\x90\x80\x80"}', "\ufffd" * 4),
     ],
-    ids=["latin-1", "cut emoji", "overlong", "never a byte", "five bytes", "broken middle", "beyond Unicode"],
+    ids=[
+        "latin-1",
+        "cut emoji",
+        "overlong",
+        "never a byte",
+        "five bytes",
+        "broken middle",
+        "beyond Unicode",
+    ],
 )
 def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text):
     assert written(reader.whole(line)) == [{"a": text}]
@@ -125,18 +133,29 @@ def test_a_lone_surrogate_in_a_key_is_read(reader):
 def test_numbers_that_are_no_json_are_read(reader):
     ((value),) = reader.whole(b'{"a":NaN,"b":Infinity,"c":-Infinity,"d":1e400}')
     assert isinstance(value, dict)
-    assert math.isnan(value["a"]) and value["b"] == math.inf and value["c"] == -math.inf and value["d"] == math.inf
+    assert (
+        math.isnan(value["a"])
+        and value["b"] == math.inf
+        and value["c"] == -math.inf
+        and value["d"] == math.inf
+    )
     assert reader.repairs == {"json": 1}
 
 
 def test_raw_control_characters_inside_a_string_are_read(reader):
-    assert reader.whole(b'{"a":"tab\there \x1b[31mred\x00"}') == [{"a": "tab\there \x1b[31mred\x00"}]
+    assert reader.whole(b'{"a":"tab\there \x1b[31mred\x00"}') == [
+        {"a": "tab\there \x1b[31mred\x00"}
+    ]
     assert reader.repairs == {"json": 1}
 
 
 @pytest.mark.parametrize("depth", [1025, 3000, 100_000])
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["lists", "objects"])
-def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(reader, depth, opening, closing):
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["lists", "objects"]
+)
+def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
+    reader, depth, opening, closing
+):
     """Threats: depth 1,000 in."""
     deep = opening * depth + '"x"' + closing * depth
     (value,) = reader.whole(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
@@ -169,7 +188,9 @@ def test_a_deep_value_that_never_closes_is_cut(reader):
     assert reader.repairs["cut_line"] == 1
 
 
-@pytest.mark.parametrize("digits", ["1" * 21, "-" + "9" * 19, "9" * 5000, str(2**64), str(-(2**63) - 1)])
+@pytest.mark.parametrize(
+    "digits", ["1" * 21, "-" + "9" * 19, "9" * 5000, str(2**64), str(-(2**63) - 1)]
+)
 def test_an_integer_over_64_bits_is_its_digits(reader, digits):
     """Also one that Python itself would not read (4,300 digits)."""
     assert reader.whole(f'{{"n":{digits},"x":NaN}}'.encode())[0]["n"] == digits
@@ -189,7 +210,7 @@ def test_the_first_line_of_each_kind_is_in_the_account(reader):
     assert reader.account.report()["repairs"] == {"json": {"count": 2, "first": '{"a":NaN}'}}
 
 
-# -- several things on a line ----------------------------------------------------------------------------------
+# -- several things on a line ----------------------------------------------------------------------
 
 
 def test_an_event_behind_a_banner_is_torn_out(reader):
@@ -211,7 +232,9 @@ def test_an_event_before_a_cut_one_is_torn_out(reader):
 
 
 def test_ten_events_on_a_line_are_all_torn_out(reader):
-    assert reader.torn(b"".join(b'{"n":%d}' % number for number in range(10))) == [{"n": n} for n in range(10)]
+    assert reader.torn(b"".join(b'{"n":%d}' % number for number in range(10))) == [
+        {"n": n} for n in range(10)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +250,11 @@ def test_ten_events_on_a_line_are_all_torn_out(reader):
     ],
 )
 def test_what_a_terminal_would_obey_hides_no_event(reader, junk):
-    for line in (junk + b'{"a":1}', b'{"a":1}' + junk, junk + b'{"a":1}' + junk + b'{"b":2}' + junk):
+    for line in (
+        junk + b'{"a":1}',
+        b'{"a":1}' + junk,
+        junk + b'{"a":1}' + junk + b'{"b":2}' + junk,
+    ):
         values = [value for value, _ in reader.read(line)]
         assert values == [{"a": 1}, {"b": 2}][: line.count(b"{")]
     assert not reader.decoder.holding
@@ -243,7 +270,7 @@ def test_a_torn_object_may_hold_a_raw_control_character(reader):
     assert reader.torn(b'> {"a":"x\ty"}') == [{"a": "x\ty"}]
 
 
-# -- one event on several lines --------------------------------------------------------------------------------
+# -- one event on several lines --------------------------------------------------------------------
 
 
 def test_a_raw_newline_inside_a_string_is_joined_over_two_lines(reader):
@@ -272,7 +299,11 @@ def test_an_event_behind_a_banner_may_go_on_on_the_next_line(reader):
 
 
 def test_the_second_of_two_events_may_go_on_on_the_next_line(reader):
-    assert reader.torn(b'{"a":1}{"b":"one', b'two"}{"c":3}') == [{"a": 1}, {"b": "one\ntwo"}, {"c": 3}]
+    assert reader.torn(b'{"a":1}{"b":"one', b'two"}{"c":3}') == [
+        {"a": 1},
+        {"b": "one\ntwo"},
+        {"c": 3},
+    ]
 
 
 @pytest.mark.parametrize("line", [b"1", b"null", b'"quoted"', b"[]", b"{}", b'{\\"a\\":1}'])
@@ -311,7 +342,7 @@ def test_closing_a_stream_that_ended_well_counts_nothing(reader):
     assert reader.repairs == {"json": 1}
 
 
-# -- noise -----------------------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------------------
 
 
 def test_lines_that_were_never_json_are_kept_for_the_error_text(reader):
@@ -333,7 +364,7 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
     assert reader.whole(line) == [json.loads(line)]
 
 
-# -- surrogates ------------------------------------------------------------------------------------------------
+# -- surrogates ------------------------------------------------------------------------------------
 
 
 @each(

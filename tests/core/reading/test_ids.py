@@ -1,4 +1,6 @@
-"""Ids from outside: never a path, never a flag (threats: session id, vendor name as paths or flags)."""
+"""Ids from outside: never a path, never a flag (threats: session id, vendor name as paths or
+flags).
+"""
 
 import pytest
 from sweeps import each

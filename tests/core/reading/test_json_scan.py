@@ -15,17 +15,24 @@ VALUES = some.recursive(
     | some.integers()
     | some.text(max_size=6)
     | some.sampled_from(['"', "\\", '\\"{[', "]}"]),
-    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
 
-@given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4), some.binary(max_size=8), some.data())
+@given(
+    some.dictionaries(some.text(max_size=4), VALUES, max_size=4),
+    some.binary(max_size=8),
+    some.data(),
+)
 def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     whole = text + behind
     cuts = sorted(data.draw(some.lists(some.integers(0, len(whole)), max_size=4)))
-    cuts = [cut for cut in cuts if not whole[:cut].endswith(b"\\")]  # no line ends between a backslash and its letter
+    # no line ends between a backslash and its letter
+    cuts = [cut for cut in cuts if not whole[:cut].endswith(b"\\")]
     shape, position = Shape(), 0
     for cut in [*cuts, len(whole)]:
         end = shape.feed(whole[position:cut])
@@ -50,7 +57,16 @@ def test_what_is_not_deep_is_left_alone(value):
 
 @pytest.mark.parametrize("depth", [DEPTH_READ + 1, 5000])
 def test_what_is_deep_is_its_text(depth):
-    text = b'{"a":"[[","b":' + b"[" * depth + b'"]"' + b"]" * depth + b',"c":[' + b"[" * depth + b"]" * depth + b"]}"
+    text = (
+        b'{"a":"[[","b":'
+        + b"[" * depth
+        + b'"]"'
+        + b"]" * depth
+        + b',"c":['
+        + b"[" * depth
+        + b"]" * depth
+        + b"]}"
+    )
     value = json.loads(shallow(text))
     assert (value["a"], list(value)) == ("[[", ["a", "b", "c"])
     inner = value["b"]

@@ -88,16 +88,20 @@ def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around
     line = around.format(number).encode()
     value = orjson.loads(line)
     assert survey(value)[1]
-    assert json.loads(dump(exact(value, long_integers(line)))) == json.loads(around.format(f'"{number}"'))
+    assert json.loads(dump(exact(value, long_integers(line)))) == json.loads(
+        around.format(f'"{number}"')
+    )
 
 
-@pytest.mark.parametrize("line", [b'{"n":1e300}', b'{"n":1.5e30}', b'{"n":123456789012345678901234567890.5}'])
+@pytest.mark.parametrize(
+    "line", [b'{"n":1e300}', b'{"n":1.5e30}', b'{"n":123456789012345678901234567890.5}']
+)
 def test_a_float_stays_a_float(line):
     value = orjson.loads(line)
     assert exact(value, long_integers(line)) == value
 
 
-# -- through every vendor ----------------------------------------------------------------------------------------
+# -- through every vendor --------------------------------------------------------------------------
 
 CALLS = [
     "acai/0.1.0-shellok",
@@ -120,7 +124,12 @@ def spoiled(name, member):
 
 
 def inputs(said):
-    blocks = [block for line in parse(said) if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in parse(said)
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     return [block["input"] for block in blocks if block["type"] == "tool_use"]
 
 

@@ -11,7 +11,9 @@ from sweeps import each
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut, fit, fit_images, fit_line, pieces
 
-TEXTS = some.text(some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400)
+TEXTS = some.text(
+    some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400
+)
 
 
 @given(TEXTS, some.integers(20, 300))
@@ -39,8 +41,13 @@ def test_a_text_that_was_kept_says_where():
 
 
 VALUES = some.recursive(
-    some.none() | some.booleans() | some.integers(-(2**60), 2**60) | TEXTS.map(lambda text: text * 10),
-    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=5), inner, max_size=4),
+    some.none()
+    | some.booleans()
+    | some.integers(-(2**60), 2**60)
+    | TEXTS.map(lambda text: text * 10),
+    lambda inner: (
+        some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 
@@ -61,18 +68,28 @@ def test_a_text_that_just_fits_is_not_cut(length):
 
 
 def test_an_image_is_whole_or_a_line_about_it():
-    small, large = ({"type": "image", "source": {"type": "base64", "data": "A" * size}} for size in (400, 4000))
+    small, large = (
+        {"type": "image", "source": {"type": "base64", "data": "A" * size}} for size in (400, 4000)
+    )
     text = {"type": "text", "text": "x" * 4000}
     assert fit_images([small, text], 1000) == [small, text] and fit_images("text", 1) == "text"
     kept, left_out, said = fit_images([small, large, text], 1000)
     assert (kept, said) == (small, text)
     assert left_out["type"] == "text" and "an image of 4,053 bytes is left out" in left_out["text"]
-    assert [block["type"] for block in fit_images([small] * 4, 1000)] == ["image", "image", "text", "text"]
+    assert [block["type"] for block in fit_images([small] * 4, 1000)] == [
+        "image",
+        "image",
+        "text",
+        "text",
+    ]
 
 
 def test_a_result_has_no_half_of_an_image():
     stage = Stage(room=20_000)
-    block = {"type": "image", "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"}}
+    block = {
+        "type": "image",
+        "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"},
+    }
     stage.turn.tool_use("c1", "Read", {})
     stage.turn.tool_result("c1", [block])
     (line,) = (line for line in stage.lines() if line["type"] == "user")
@@ -95,7 +112,10 @@ def test_what_is_large_without_long_strings_becomes_a_text(value):
     "line",
     [
         {"type": "system", "tools": [f"tool {number}" for number in range(5000)], "model": "m"},
-        {"type": "result", "permission_denials": [{"tool_input": {"a": number}} for number in range(5000)]},
+        {
+            "type": "result",
+            "permission_denials": [{"tool_input": {"a": number}} for number in range(5000)],
+        },
         {"type": "x", "content": [{"deep": [list(range(9000)), "y" * 9000]}], "end": 1},
         {f"key {number}": number for number in range(5000)},
     ],
@@ -104,11 +124,15 @@ def test_a_line_stays_an_object_however_much_is_in_its_lists(line):
     """A frontend that gets a text where a line should be ends."""
     fitted = fit_line(line, 4000)
     assert isinstance(fitted, dict) and len(dump(fitted)) <= 4000
-    assert fitted and all(fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys())
+    assert fitted and all(
+        fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys()
+    )
 
 
 LIMIT = 10_000
-FRAGMENTS = some.lists(some.tuples(TEXTS.map(lambda text: text * 20), some.sampled_from([None, 0, 1])), max_size=12)
+FRAGMENTS = some.lists(
+    some.tuples(TEXTS.map(lambda text: text * 20), some.sampled_from([None, 0, 1])), max_size=12
+)
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -127,13 +151,22 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
     lines = [json.loads(line) for line in data.splitlines()]
     kind = "thinking" if thinking else "text"
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     whole = "".join(text for text, _ in fragments)
     assert "".join(block[kind] for block in blocks) == whole
     if partial:
-        deltas = [line["event"].get("delta", {}) for line in lines if line["type"] == "stream_event"]
+        deltas = [
+            line["event"].get("delta", {}) for line in lines if line["type"] == "stream_event"
+        ]
         assert "".join(delta.get(kind, "") for delta in deltas) == whole
-    assert data + b'{"type":"message_stop"}\n' and check_turns(data + b'{"type":"message_stop"}\n', partial)
+    assert data + b'{"type":"message_stop"}\n' and check_turns(
+        data + b'{"type":"message_stop"}\n', partial
+    )
 
 
 def limited(partial):
@@ -157,7 +190,12 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
     data = stage.pen.take()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     lines = [json.loads(line) for line in data.splitlines()]
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     said = "".join(block["text"] for block in blocks)
     assert said == "".join(fragments).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     check_turns(data + b'{"type":"message_stop"}\n', partial)
@@ -181,6 +219,8 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
 
 def test_a_line_of_very_many_short_names_stays_a_line():
     stage = Stage(limit=LIMIT)
-    stage.turn.started(session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)])
+    stage.turn.started(
+        session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)]
+    )
     (init,) = stage.lines()
     assert (init["subtype"], init["model"]) == ("init", "m") and len(init["tools"]) < 50_000

@@ -10,7 +10,9 @@ from shim.core.reading import lines
 from shim.core.reading.lines import Aside, LineSplitter
 
 
-def all_lines(*chunks: bytes, limit: int = 1000, aside: Aside | None = None) -> tuple[list[bytes], int]:
+def all_lines(
+    *chunks: bytes, limit: int = 1000, aside: Aside | None = None
+) -> tuple[list[bytes], int]:
     """The lines of all chunks, and how many were skipped."""
     splitter = LineSplitter(limit, aside)
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
@@ -39,7 +41,9 @@ def test_nothing_gives_nothing():
 
 
 def test_only_lf_ends_a_line():
-    """U+2028, U+0085, CR, VT and FF are part of a line: `splitlines` would cut there (hostile-input 4)."""
+    """U+2028, U+0085, CR, VT and FF are part of a line: `splitlines` would cut there (hostile-input
+    4).
+    """
     line = "a\u2028b\x85c\rd\x0be\x0cf".encode()
     assert all_lines(line + b"\n") == ([line], 0)
 
@@ -100,7 +104,7 @@ def test_any_chunks_give_the_lines_of_the_whole(chunks):
     assert all_lines(*chunks) == (expected, 0)
 
 
-# -- long lines wait in a file ---------------------------------------------------------------------------------
+# -- long lines wait in a file ---------------------------------------------------------------------
 
 
 class Disk(BytesIO):
@@ -122,7 +126,9 @@ def held(monkeypatch):
 
 @pytest.mark.parametrize("room", [1000, 50, 21, 0])
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 64])
-def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(held, monkeypatch, room, chunk_bytes):
+def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(
+    held, monkeypatch, room, chunk_bytes
+):
     monkeypatch.setattr(Disk, "room", room)
     data = b"a\n" + bytes(range(65, 91)) * 10 + b"\nb\n" + b"y" * 60 + b"\nlast"
     chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]

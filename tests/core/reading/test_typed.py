@@ -55,7 +55,16 @@ def test_a_tuple_may_have_no_fields():
 
 
 @pytest.mark.parametrize(
-    "name", ["__name__", "__qualname__", "__module__", "__doc__", "_fields", "_field_defaults", "__bases__"]
+    "name",
+    [
+        "__name__",
+        "__qualname__",
+        "__module__",
+        "__doc__",
+        "_fields",
+        "_field_defaults",
+        "__bases__",
+    ],
 )
 def test_a_tuple_with_names_tells_of_itself_what_typings_does(pair, name):
     ours, theirs = (getattr(one, name) for one in pair)

@@ -13,8 +13,18 @@ TABLES = {
     "far": {"type": "http", "url": "http://localhost/", "headers": {"X-Said": OPAQUE}},
 }
 PAIRS = [
-    {"name": "local", "command": "node", "args": ["--token", OPAQUE], "env": [{"name": "X_SAID", "value": OPAQUE}]},
-    {"name": "far", "type": "http", "url": "http://localhost/", "headers": [{"name": "X-Said", "value": OPAQUE}]},
+    {
+        "name": "local",
+        "command": "node",
+        "args": ["--token", OPAQUE],
+        "env": [{"name": "X_SAID", "value": OPAQUE}],
+    },
+    {
+        "name": "far",
+        "type": "http",
+        "url": "http://localhost/",
+        "headers": [{"name": "X-Said", "value": OPAQUE}],
+    },
 ]
 
 

@@ -1,4 +1,6 @@
-"""The table of secrets: each kind is found, what only looks like one is not, and no text makes a search long."""
+"""The table of secrets: each kind is found, what only looks like one is not, and no text makes a
+search long.
+"""
 
 import re
 import re._constants as codes
@@ -10,11 +12,31 @@ from fake_secrets import BARE, INNOCENT, SAID, SECRETS, random
 from sweeps import each
 
 from shim.core.secrets import redactor as redact
-from shim.core.secrets.patterns import ADDRESS, ASSIGNED, BEFORE_CHARACTERS, DASHED, NAME_ENDS, TOKENS, Pattern
+from shim.core.secrets.patterns import (
+    ADDRESS,
+    ASSIGNED,
+    BEFORE_CHARACTERS,
+    DASHED,
+    NAME_ENDS,
+    TOKENS,
+    Pattern,
+)
 from shim.core.secrets.redactor import HELD_CHARACTERS, ROOT, Redactor
 
 PATTERNS = (*TOKENS, *DASHED, *ASSIGNED, ADDRESS)
-AROUND = ["{}", "say {} now", "x={};", '"{}"', "({})", "\n{}\n", "`{}`", "{}.", "é{}é", "a,{},b", "/{}?"]
+AROUND = [
+    "{}",
+    "say {} now",
+    "x={};",
+    '"{}"',
+    "({})",
+    "\n{}\n",
+    "`{}`",
+    "{}.",
+    "é{}é",
+    "a,{},b",
+    "/{}?",
+]
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
@@ -64,14 +86,18 @@ def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
 
 
 def test_a_stem_is_never_shorter_than_what_is_looked_for():
-    assert all(len(stem) >= ROOT and stem == stem.lower() for pattern in PATTERNS for stem in pattern.stems)
+    assert all(
+        len(stem) >= ROOT and stem == stem.lower() for pattern in PATTERNS for stem in pattern.stems
+    )
 
 
-# -- no text makes a search long: shown by the shape of the expressions, not by a clock -------------------------------
+# -- no text makes a search long: shown by the shape of the expressions, not by a clock ------------
 
 
 def repeats(expression: str) -> Iterator[tuple[object, int, object, int]]:
-    """Every repetition in an expression: its kind, its most, what is repeated, and how deep inside others it stands."""
+    """Every repetition in an expression: its kind, its most, what is repeated, and how deep inside
+    others it stands.
+    """
 
     def walk(items: object, depth: int) -> Iterator[tuple[object, int, object, int]]:
         for code, value in items:
@@ -116,7 +142,10 @@ def test_a_tail_is_one_run_that_gives_nothing_back(pattern: Pattern):
 
 
 def test_no_pattern_holds_back_more_than_the_limit():
-    assert max(parser.parse(pattern.open.pattern).getwidth()[1] for pattern in PATTERNS) <= HELD_CHARACTERS
+    assert (
+        max(parser.parse(pattern.open.pattern).getwidth()[1] for pattern in PATTERNS)
+        <= HELD_CHARACTERS
+    )
 
 
 def test_what_stands_before_a_value_is_within_reach():

@@ -58,7 +58,14 @@ def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
 
 
 def test_only_the_line_with_a_secret_is_written_again():
-    lines = [INIT, text("hello"), text(f"use {GITHUB}"), call("t"), told("t"), result(f"use {GITHUB}")]
+    lines = [
+        INIT,
+        text("hello"),
+        text(f"use {GITHUB}"),
+        call("t"),
+        told("t"),
+        result(f"use {GITHUB}"),
+    ]
     said = run(*lines)
     assert [one for one in lines if one in said] == [lines[0], lines[1], lines[3], lines[4]]
     assert json.loads(said[2]) == json.loads(lines[2].replace(GITHUB, MARK))
@@ -67,10 +74,19 @@ def test_only_the_line_with_a_secret_is_written_again():
 
 def test_a_secret_over_many_deltas_is_caught_and_agrees_with_its_line():
     pieces = [f"use {GITHUB}"[start : start + 6] for start in range(0, 44, 6)] + [" now sk"]
-    said = run(INIT, *OPEN, *(delta(text=piece) for piece in pieces), text(f"use {GITHUB} now sk"), *STOP, result())
+    said = run(
+        INIT,
+        *OPEN,
+        *(delta(text=piece) for piece in pieces),
+        text(f"use {GITHUB} now sk"),
+        *STOP,
+        result(),
+    )
     assert "".join(fragments(said)) == f"use {MARK} now sk"
     whole = next(number for number, one in enumerate(said) if '"type":"assistant"' in one)
-    assert "".join(fragments(said[:whole])) == f"use {MARK} now sk", "the deltas come before their line"
+    assert "".join(fragments(said[:whole])) == f"use {MARK} now sk", (
+        "the deltas come before their line"
+    )
     uuids = [json.loads(one).get("uuid") for one in said[:-1]]
     assert len(set(uuids)) == len(uuids)
 
@@ -84,11 +100,21 @@ def test_what_was_held_back_is_said_when_claude_dies():
 
 def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
     given_input = json.dumps({"command": f'say "{GITHUB}"', "password": "hunter2"})
-    block = stream(type="content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "Bash"})
-    pieces = [delta(partial_json=given_input[start : start + 5]) for start in range(0, len(given_input), 5)]
+    block = stream(
+        type="content_block_start",
+        index=0,
+        content_block={"type": "tool_use", "id": "t", "name": "Bash"},
+    )
+    pieces = [
+        delta(partial_json=given_input[start : start + 5])
+        for start in range(0, len(given_input), 5)
+    ]
     said = run(INIT, OPEN[0], block, *pieces, call("t"), *STOP, told("t"), result())
     (fragment,) = fragments(said, "partial_json")
-    assert json.loads(fragment) == {"command": f'say "{MARK}"', "password": "[REDACTED:assigned-secret]"}
+    assert json.loads(fragment) == {
+        "command": f'say "{MARK}"',
+        "password": "[REDACTED:assigned-secret]",
+    }
 
 
 def test_the_input_of_a_call_that_is_cut_is_redacted_as_a_text():
@@ -100,7 +126,11 @@ def test_a_question_of_claudes_is_passed_as_it_came():
     question = line(
         "control_request",
         request_id="q",
-        request={"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": f"echo {GITHUB}"}},
+        request={
+            "subtype": "can_use_tool",
+            "tool_name": "Bash",
+            "input": {"command": f"echo {GITHUB}"},
+        },
     )
     said = run(INIT, call("t"), question, told("t"), result())
     assert question in said
@@ -108,19 +138,35 @@ def test_a_question_of_claudes_is_passed_as_it_came():
 
 def test_a_subagents_lines_do_not_end_the_block_that_is_open():
     inner = assistant({"type": "text", "text": f"x {GITHUB}"}, parent="p")
-    said = run(INIT, *OPEN, delta(text=GITHUB[:9]), inner, delta(text=GITHUB[9:]), text(GITHUB), *STOP, result())
+    said = run(
+        INIT,
+        *OPEN,
+        delta(text=GITHUB[:9]),
+        inner,
+        delta(text=GITHUB[9:]),
+        text(GITHUB),
+        *STOP,
+        result(),
+    )
     assert fragments(said) == [MARK]
     assert not [one for one in said if GITHUB in one]
 
 
 @examples(60)
-@given(at=st.lists(st.integers(0, 80), max_size=12), name=st.sampled_from(["text", "thinking", "partial_json"]))
+@given(
+    at=st.lists(st.integers(0, 80), max_size=12),
+    name=st.sampled_from(["text", "thinking", "partial_json"]),
+)
 def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
-    words = json.dumps({"a": f"so {GITHUB} it is"}) if name == "partial_json" else f"so {GITHUB} it is"
+    words = (
+        json.dumps({"a": f"so {GITHUB} it is"}) if name == "partial_json" else f"so {GITHUB} it is"
+    )
     places = [0, *sorted({place % len(words) for place in at}), len(words)]
     pieces = [words[start:end] for start, end in itertools.pairwise(places) if end > start]
     said = run(INIT, *OPEN, *(delta(**{name: piece}) for piece in pieces), *STOP, result())
-    assert "".join(fragments(said, name)).replace(" ", "") == words.replace(GITHUB, MARK).replace(" ", "")
+    assert "".join(fragments(said, name)).replace(" ", "") == words.replace(GITHUB, MARK).replace(
+        " ", ""
+    )
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["whole", "as it comes"])
@@ -128,12 +174,17 @@ def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch,
     if small:
         monkeypatch.setattr(redacted_lines, "INPUT_CHARACTERS", 500)
     given_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})
-    pieces = [delta(partial_json=given_input[start : start + 1000]) for start in range(0, len(given_input), 1000)]
+    pieces = [
+        delta(partial_json=given_input[start : start + 1000])
+        for start in range(0, len(given_input), 1000)
+    ]
     translation = open_translation("claude", partial=True, stable=True, redact=True, limit=10_000)
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
     grown = line("user", message={"role": "user", "content": [block]})
     lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]
-    said = translation.feed("".join(one + "\n" for one in lines).encode()) + translation.close(Exit(code=0))
+    said = translation.feed("".join(one + "\n" for one in lines).encode()) + translation.close(
+        Exit(code=0)
+    )
     check_frames(said, limit=10_000)
     collected = "".join(fragments(said.decode().splitlines(), "partial_json"))
     assert collected.replace(" ", "") == given_input.replace(GITHUB, MARK).replace(" ", "")

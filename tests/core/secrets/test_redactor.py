@@ -1,4 +1,6 @@
-"""Redaction of whole strings, of values, of streams in any pieces, of a stderr and of command lines."""
+"""Redaction of whole strings, of values, of streams in any pieces, of a stderr and of command
+lines.
+"""
 
 import itertools
 
@@ -27,10 +29,33 @@ GITHUB = f"ghp_{random(36)}"
 # What secrets begin with, what is around them, and what is nothing at all.
 PIECES = st.one_of(
     st.sampled_from([f"{before}{secret}{behind}" for _, before, secret, behind in SECRETS]),
-    st.sampled_from([f"{before}{secret}"[:length] for _, before, secret, _ in SECRETS for length in (3, 7, 12, 25)]),
+    st.sampled_from(
+        [
+            f"{before}{secret}"[:length]
+            for _, before, secret, _ in SECRETS
+            for length in (3, 7, 12, 25)
+        ]
+    ),
     st.sampled_from(INNOCENT),
     st.sampled_from(
-        [" ", "\n", '"', "'", "=", ": ", "://", "@", "-", ".", "\\", "é", "İ", "\ud83d", "token", "password"]
+        [
+            " ",
+            "\n",
+            '"',
+            "'",
+            "=",
+            ": ",
+            "://",
+            "@",
+            "-",
+            ".",
+            "\\",
+            "é",
+            "İ",
+            "\ud83d",
+            "token",
+            "password",
+        ]
     ),
     st.text(max_size=12),
 )
@@ -47,7 +72,7 @@ def streamed(pieces: list[str]) -> str:
     return "".join(stream.feed(piece) for piece in pieces) + stream.flush()
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 @examples(250, shrink=True)
@@ -71,7 +96,8 @@ def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
 
 @examples(100)
 @given(
-    text=st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.\n", max_size=200), at=st.lists(st.integers(0, 200), max_size=9)
+    text=st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.\n", max_size=200),
+    at=st.lists(st.integers(0, 200), max_size=9),
 )
 def test_prose_comes_out_as_it_went_in(text, at):
     assert streamed(cut(text, at)) == text
@@ -79,7 +105,18 @@ def test_prose_comes_out_as_it_went_in(text, at):
 
 def test_only_what_may_begin_a_secret_is_held_back():
     stream = Stream({})
-    for fragment in ("Hello", " world", " files", " the token", " is", " a password", "-", "x", " risk.", "\n"):
+    for fragment in (
+        "Hello",
+        " world",
+        " files",
+        " the token",
+        " is",
+        " a password",
+        "-",
+        "x",
+        " risk.",
+        "\n",
+    ):
         said = stream.feed(fragment)
         assert len(fragment) - len(said) <= 1 or said == "-x"
     assert stream.flush() == ""
@@ -136,7 +173,7 @@ def test_known_fragments_are_remembered_up_to_a_limit():
     assert stream.feed(" w1") == " w1"
 
 
-# -- values ----------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def test_a_value_without_secrets_is_the_same_object():
@@ -154,7 +191,13 @@ def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
 
 def test_the_name_of_a_secret_may_be_the_key_of_a_value():
     redactor = Redactor()
-    value = {"password": "hunter2", "apiKey": "abc123def", "token": "identifier", "name": "hunter2", "secret": 7}
+    value = {
+        "password": "hunter2",
+        "apiKey": "abc123def",
+        "token": "identifier",
+        "name": "hunter2",
+        "secret": 7,
+    }
     mark = "[REDACTED:assigned-secret]"
     assert redactor.value(value) == value | {"password": mark, "apiKey": mark}
     assert redactor.counts == {"assigned-secret": 2}
@@ -167,7 +210,7 @@ def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
     assert redactor.text(f"the key is {GITHUB}") == "the key is [REDACTED:github-token]"
 
 
-# -- stderr ----------------------------------------------------------------------------------------------------------
+# -- stderr ----------------------------------------------------------------------------------------
 
 
 def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
@@ -191,7 +234,7 @@ def test_what_was_redacted_before_is_counted():
     assert counts == {"jwt": 2, "api-key": 1}
 
 
-# -- command lines ---------------------------------------------------------------------------------------------------
+# -- command lines ---------------------------------------------------------------------------------
 
 
 @each(
@@ -199,10 +242,16 @@ def test_what_was_redacted_before_is_counted():
     [
         (["--settings", '{"env":{"A":"b"}}', "-p", "hi"], ["--settings", ARGUMENT, "-p", "hi"]),
         (["--settings={}", "hi"], [f"--settings={ARGUMENT}", "hi"]),
-        (["--mcp-config", "a.json", "{}", "--model", "x"], ["--mcp-config", ARGUMENT, ARGUMENT, "--model", "x"]),
+        (
+            ["--mcp-config", "a.json", "{}", "--model", "x"],
+            ["--mcp-config", ARGUMENT, ARGUMENT, "--model", "x"],
+        ),
         (["--api-key", "abc", "x"], ["--api-key", ARGUMENT, "x"]),
         (["--openai-api-key", "-abc", "x"], ["--openai-api-key", ARGUMENT, "x"]),
-        (["-H", "X: y", "-HX: y", "--header", "X: y"], ["-H", ARGUMENT, f"-H{ARGUMENT}", "--header", ARGUMENT]),
+        (
+            ["-H", "X: y", "-HX: y", "--header", "X: y"],
+            ["-H", ARGUMENT, f"-H{ARGUMENT}", "--header", ARGUMENT],
+        ),
         (["--auth-token", "t"], ["--auth-token", ARGUMENT]),
         (["-p", f"use {GITHUB}"], ["-p", "use [REDACTED:github-token]"]),
         (["--help", "--header"], ["--help", "--header"]),

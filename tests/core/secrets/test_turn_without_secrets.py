@@ -1,4 +1,6 @@
-"""A turn that says no secrets: deltas, whole lines, calls, results and errors, and what is left as it is."""
+"""A turn that says no secrets: deltas, whole lines, calls, results and errors, and what is left as
+it is.
+"""
 
 import itertools
 import json
@@ -41,7 +43,7 @@ def test_only_a_turn_that_was_told_so_redacts():
     assert isinstance(Stage(redact=True).turn.next(), TurnWithoutSecrets)
 
 
-# -- texts -----------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------
 
 
 def test_a_secret_split_over_two_deltas_is_caught():
@@ -105,7 +107,10 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
     stage.turn.text(f"{GITHUB}")
     stage.turn.block_end()
     stage.turn.text("abcdef")
-    assert [word for word in ended(stage) if word.startswith("text:")] == [f"text:{MARK}", "text:abcdef"]
+    assert [word for word in ended(stage) if word.startswith("text:")] == [
+        f"text:{MARK}",
+        "text:abcdef",
+    ]
 
 
 @BOTH
@@ -191,10 +196,32 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
     steps=st.lists(
         st.tuples(
             st.sampled_from(
-                ["text", "thinking", "say", "think", "text_snapshot", "block_end", "message_end", "retract", "call"]
+                [
+                    "text",
+                    "thinking",
+                    "say",
+                    "think",
+                    "text_snapshot",
+                    "block_end",
+                    "message_end",
+                    "retract",
+                    "call",
+                ]
             ),
             st.sampled_from(
-                ["a sk", "-", "ghp_", "password", "=", "x ", "hunter2 ", "://a:", "b@c", GITHUB, "-----BE"]
+                [
+                    "a sk",
+                    "-",
+                    "ghp_",
+                    "password",
+                    "=",
+                    "x ",
+                    "hunter2 ",
+                    "://a:",
+                    "b@c",
+                    GITHUB,
+                    "-----BE",
+                ]
             ),
             st.sampled_from([None, 0, 1]),
         ),
@@ -218,7 +245,7 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
     assert GITHUB.encode() not in stage.bytes
 
 
-# -- calls, errors, and all else -------------------------------------------------------------------------------------
+# -- calls, errors, and all else -------------------------------------------------------------------
 
 
 @BOTH
@@ -231,7 +258,11 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
     stage.turn.tool_use("v", "mcp", {})
     stage.turn.tool_result("v", {"token": "abc123def"})
     words = ended(stage)
-    assert GITHUB.encode() not in stage.bytes and b"hunter2" not in stage.bytes and b"abc123def" not in stage.bytes
+    assert (
+        GITHUB.encode() not in stage.bytes
+        and b"hunter2" not in stage.bytes
+        and b"abc123def" not in stage.bytes
+    )
     assert f"result:t got {MARK}" in words
     assert stage.account.redacted == {"github-token": 3, "assigned-secret": 2}
 
@@ -327,7 +358,7 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     assert kept and GITHUB not in kept[0] and MARK in kept[0]
 
 
-# -- what is left as it is -------------------------------------------------------------------------------------------
+# -- what is left as it is -------------------------------------------------------------------------
 
 
 def test_a_question_has_the_calls_own_input():
@@ -350,11 +381,13 @@ def test_a_hook_is_asked_about_the_calls_own_input():
     assert told.response["stdout"] == MARK
 
 
-# -- whole vendors ---------------------------------------------------------------------------------------------------
+# -- whole vendors ---------------------------------------------------------------------------------
 
 
 def joined(said: bytes) -> list[Any]:
-    """Lines without ids, fragments of one block joined: a text may be held back, but what it says is the same."""
+    """Lines without ids, fragments of one block joined: a text may be held back, but what it says
+    is the same.
+    """
     found: list[Any] = []
     for line in parse(said):
         fragment = _fragment(line)
@@ -369,7 +402,10 @@ def joined(said: bytes) -> list[Any]:
 
 def _fragment(line: Line) -> tuple[str, str] | None:
     delta = line.get("event", {}).get("delta", {}) if line["type"] == "stream_event" else {}
-    return next(((name, delta[name]) for name in ("text", "thinking", "partial_json") if name in delta), None)
+    return next(
+        ((name, delta[name]) for name in ("text", "thinking", "partial_json") if name in delta),
+        None,
+    )
 
 
 def _without_id(line: Line) -> Any:
@@ -382,7 +418,8 @@ def _without_id(line: Line) -> Any:
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)
-    assert said == plain or (case.passthrough and joined(said) == joined(plain))  # a dropped line may take a number
+    # a dropped line may take a number
+    assert said == plain or (case.passthrough and joined(said) == joined(plain))
     assert translation.account.redacted == {}
     plain, _ = translate_case(case, partial=True)
     said, _ = translate_case(case, partial=True, redact=True)

@@ -1,4 +1,6 @@
-"""Calls that share an id, or have none: both are announced and judged, and results are paired in order."""
+"""Calls that share an id, or have none: both are announced and judged, and results are paired in
+order.
+"""
 
 from itertools import count
 from typing import Any
@@ -22,14 +24,20 @@ def started(**terms: Any) -> Stage:
 
 def blocks(stage: Stage) -> list[dict[str, Any]]:
     """Return the content blocks of the lines since the last call."""
-    return [block for line in stage.lines() if "message" in line for block in line["message"]["content"]]
+    return [
+        block for line in stage.lines() if "message" in line for block in line["message"]["content"]
+    ]
 
 
 def pairs(found: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
     """Return the arguments of each call with its result."""
     calls = {block["id"]: block["input"] for block in found if block["type"] == "tool_use"}
     assert len(calls) == sum(block["type"] == "tool_use" for block in found), "every id is unique"
-    return [(calls[block["tool_use_id"]], block["content"]) for block in found if block["type"] == "tool_result"]
+    return [
+        (calls[block["tool_use_id"]], block["content"])
+        for block in found
+        if block["type"] == "tool_result"
+    ]
 
 
 def read(path: str) -> tuple[str, dict[str, str]]:
@@ -187,10 +195,12 @@ def test_the_end_answers_each_call_of_one_id():
         stage.turn.tool_use("t", *read(path))
     stage.turn.interrupted()
     stage.turn.closed(None, "")
-    assert [given for given, _ in pairs(blocks(stage))] == [read(path)[1] for path in ("/w/a", "/w/b", "/w/c")]
+    assert [given for given, _ in pairs(blocks(stage))] == [
+        read(path)[1] for path in ("/w/a", "/w/b", "/w/c")
+    ]
 
 
-# -- rules, hooks and questions -----------------------------------------------------------------------------------
+# -- rules, hooks and questions --------------------------------------------------------------------
 
 
 def denials(stage: Stage) -> list[tuple[str, str]]:
@@ -304,7 +314,10 @@ def test_hooks_see_arguments_that_come_later(first):
     stage.turn.tool_use("t", "Read", first, source="said")
     stage.turn.tool_use("t", "Read", A, source="started")
     stage.turn.tool_use("t", "Read", A, source="started")
-    assert [(each.call, each.arguments) for each in stage.turn.observed] == [("t", first), *([("t", A)] * (not first))]
+    assert [(each.call, each.arguments) for each in stage.turn.observed] == [
+        ("t", first),
+        *([("t", A)] * (not first)),
+    ]
 
 
 def test_hooks_see_what_a_question_shows():
@@ -364,7 +377,7 @@ def test_a_refused_call_is_listed_with_its_own_id():
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 
 
-# -- nested agents ------------------------------------------------------------------------------------------------
+# -- nested agents ---------------------------------------------------------------------------------
 
 
 def test_two_agents_may_use_one_id():
@@ -377,7 +390,9 @@ def test_two_agents_may_use_one_id():
     stage.turn.child("one").tool_result("call_0", "1a")
     stage.turn.child("two").tool_result("call_0", "2b")
     lines = [line for line in stage.lines() if line.get("parent_tool_use_id")]
-    calls = {line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]}
+    calls = {
+        line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]
+    }
     assert len(calls) == 3
     results = [line["message"]["content"][0] for line in lines[3:]]
     assert [(calls[block["tool_use_id"]], block["content"]) for block in results] == [

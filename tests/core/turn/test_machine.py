@@ -173,7 +173,11 @@ def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
 def test_a_state_is_assigned_in_one_place():
     """`State` has one writer: whoever else wants another state has to find a way in the table."""
     folders = [ROOT / "shim" / name for name in ("core", "vendors", "profiles", "conversation")]
-    sources = {path: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
     assigned = [
         f"{path.name}:{node.lineno}"
         for path, source in sources.items()
@@ -183,12 +187,17 @@ def test_a_state_is_assigned_in_one_place():
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute) and target.attr == "state"
     ]
-    assert [place.partition(":")[0] for place in assigned] == ["machine.py", "machine.py"], "its first, and `go`"
+    assert [place.partition(":")[0] for place in assigned] == ["machine.py", "machine.py"], (
+        "its first, and `go`"
+    )
 
 
 def test_no_object_of_a_turn_is_wide():
     turn = Stage().turn
-    objects = [turn, *(one for one in vars(turn).values() if type(one).__module__.startswith("shim.core.turn"))]
+    objects = [
+        turn,
+        *(one for one in vars(turn).values() if type(one).__module__.startswith("shim.core.turn")),
+    ]
     assert len(objects) > 9
     for one in objects:
         own = (

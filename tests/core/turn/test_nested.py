@@ -186,9 +186,13 @@ def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     child.tool_result("n", {"content": []})
     child.tool_use("m", "mcp__srv__take", {})
     child.tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
-    empty, audio = [line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"]
+    empty, audio = [
+        line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"
+    ]
     assert empty == "(mcp__srv__take completed with no output)"
-    assert audio == [{"type": "text", "text": "[Audio from srv] Binary content (audio/wav, 3 bytes), not saved"}]
+    assert audio == [
+        {"type": "text", "text": "[Audio from srv] Binary content (audio/wav, 3 bytes), not saved"}
+    ]
 
 
 def test_texts_of_a_nested_agent_are_not_written_unless_requested():
@@ -201,10 +205,13 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     child.text("inside")
     child.tool_use("n", "Read", {})
     child.tool_result("n", "text")
-    assert [word for word in stage.brief() if word.startswith("task>")] == ["task>call:n Read", "task>result:n text"]
+    assert [word for word in stage.brief() if word.startswith("task>")] == [
+        "task>call:n Read",
+        "task>result:n text",
+    ]
 
 
-# -- forbidden calls ------------------------------------------------------------------------------------------------
+# -- forbidden calls -------------------------------------------------------------------------------
 
 RM, LS = {"command": "rm x"}, {"command": "ls"}
 
@@ -224,7 +231,12 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
     assert stage.turn.result is None
     child.tool_use(identity, "Bash", RM)
     assert stage.turn.cause == "denied"
-    calls = [block for line in stage.lines() if line["type"] == "assistant" for block in line["message"]["content"]]
+    calls = [
+        block
+        for line in stage.lines()
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert [entry["tool_use_id"] for entry in stage.turn.denials.values()] == [calls[-1]["id"]]
 
 

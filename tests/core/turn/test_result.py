@@ -1,4 +1,6 @@
-"""How a turn ended: cause, is_error, subtype and texts agree, whatever vendor and process say (contract S9, S10)."""
+"""How a turn ended: cause, is_error, subtype and texts agree, whatever vendor and process say
+(contract S9, S10).
+"""
 
 import pytest
 from support import Stage, check_turns
@@ -46,11 +48,22 @@ TABLE = [
     ("ended", ONE, AUTH, "exit_code", True, "error_during_execution", "model_error"),
     ("ended", INT, "", "exit_code", True, "error_during_execution", "model_error"),
     ("ended", TERM, "", "signal", True, "error_during_execution", "model_error"),
-    *(("failed", end, "", "vendor_error", True, "error_during_execution", "model_error") for end in EXITS),
+    *(
+        ("failed", end, "", "vendor_error", True, "error_during_execution", "model_error")
+        for end in EXITS
+    ),
     *(("api", end, "", "rate_limit", True, "success", "api_error") for end in EXITS),
     *(("limit", end, "", "limit", True, "error_max_turns", "max_turns") for end in EXITS),
     *(
-        ("interrupted", end, err, "interrupted", True, "error_during_execution", "aborted_streaming")
+        (
+            "interrupted",
+            end,
+            err,
+            "interrupted",
+            True,
+            "error_during_execution",
+            "aborted_streaming",
+        )
         for end in EXITS
         for err in ("", AUTH)
     ),
@@ -58,7 +71,15 @@ TABLE = [
     ("nothing", None, "", "truncated", True, "error_during_execution", "model_error"),
     ("nothing", OK, "some warning", "truncated", True, "error_during_execution", "model_error"),
     ("nothing", ONE, "", "exit_code", True, "error_during_execution", "model_error"),
-    ("nothing", INT, "Operation cancelled.", "exit_code", True, "error_during_execution", "model_error"),
+    (
+        "nothing",
+        INT,
+        "Operation cancelled.",
+        "exit_code",
+        True,
+        "error_during_execution",
+        "model_error",
+    ),
     ("nothing", TERM, "", "signal", True, "error_during_execution", "model_error"),
     ("nothing", TERM, AUTH, "signal", True, "error_during_execution", "model_error"),
     ("nothing", ONE, AUTH, "auth", True, "success", "api_error"),
@@ -68,7 +89,9 @@ TABLE = [
 
 @each("partial", [False, True])
 @each(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
-def test_cause_error_subtype_and_reason_agree(kind, child_exit, stderr, cause, is_error, subtype, reason, partial):
+def test_cause_error_subtype_and_reason_agree(
+    kind, child_exit, stderr, cause, is_error, subtype, reason, partial
+):
     stage = Stage(partial=partial)
     stage.turn.text("hi")
     outcome(stage, kind)
@@ -122,14 +145,19 @@ def test_the_last_end_is_the_end():
     assert result(stage, OK)["result"] == "two"
 
 
-# -- the texts -------------------------------------------------------------------------------------------------------
+# -- the texts -------------------------------------------------------------------------------------
 
 
 @each(
     ("kind", "child_exit", "stderr", "text"),
     [
         ("nothing", OK, "", "demo exited with code 0 before it finished"),
-        ("nothing", ONE, "  the reason\n", "demo exited with code 1 before it finished: the reason"),
+        (
+            "nothing",
+            ONE,
+            "  the reason\n",
+            "demo exited with code 1 before it finished: the reason",
+        ),
         ("nothing", TERM, "", "demo was ended by SIGTERM before it finished"),
         ("nothing", None, "", "demo was ended before it finished"),
         ("ended", ONE, "", "demo said that it was done, but exited with code 1"),
@@ -171,7 +199,10 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     assert init["type"] == "system"
     assert error["message"]["model"] == "<synthetic>"
     assert error["message"]["content"] == [
-        {"type": "text", "text": "Invalid API key · Fix external API key · 401 Incorrect API key provided: dummy."}
+        {
+            "type": "text",
+            "text": "Invalid API key · Fix external API key · 401 Incorrect API key provided: dummy.",
+        }
     ]
     assert error["message"]["stop_reason"] == "stop_sequence"
     assert (error["error"], error["is_api_error_message"]) == ("authentication_failed", True)
@@ -203,12 +234,16 @@ def test_an_error_without_words_still_has_a_text():
     assert text
 
 
-# -- an end in the middle of the work --------------------------------------------------------------------------------
+# -- an end in the middle of the work --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("facts", "cause"),
-    [({}, "truncated"), ({"result": "Done."}, "clean"), ({"structured_output": {"answer": 42}}, "clean")],
+    [
+        ({}, "truncated"),
+        ({"result": "Done."}, "clean"),
+        ({"structured_output": {"answer": 42}}, "clean"),
+    ],
 )
 def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(facts, cause):
     stage = Stage()
@@ -232,7 +267,7 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
     assert stage.turn.broke_off(OK, "") is not acted
 
 
-# -- the numbers -----------------------------------------------------------------------------------------------------
+# -- the numbers -----------------------------------------------------------------------------------
 
 
 def test_a_session_that_never_began_had_no_turns():
@@ -295,7 +330,11 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
 
 @each(
     "usage",
-    [NO_USAGE | odd for odd in ({"input_tokens": "5"}, {"output_tokens": None}, {"output_tokens": [1]})] + ["many", 7],
+    [
+        NO_USAGE | odd
+        for odd in ({"input_tokens": "5"}, {"output_tokens": None}, {"output_tokens": [1]})
+    ]
+    + ["many", 7],
 )
 @each("partial", [False, True])
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
@@ -347,7 +386,7 @@ def test_the_model_of_the_usage_has_what_clients_divide_by():
     }
 
 
-# -- interrupts ------------------------------------------------------------------------------------------------------
+# -- interrupts ------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
@@ -373,7 +412,9 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage.turn.closed(INT, "")
     thought, text = (line for line in stage.lines() if line["type"] == "assistant")
     assert "aborted" not in thought
-    assert text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
+    assert (
+        text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
+    )
     stage.turn = stage.turn.next()
     stage.turn.text("Hello.")
     stage.turn.ended()
@@ -389,7 +430,9 @@ def test_the_stop_reason_of_an_interrupt_is_null():
     stage.turn.interrupted()
     stage.turn.closed(INT, "")
     lines = stage.lines()
-    (delta,) = (line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta")
+    (delta,) = (
+        line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"
+    )
     assert lines[-2]["stop_reason"] is None
     assert delta["delta"]["stop_reason"] is None
 
@@ -403,7 +446,9 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
     stage.turn.closed(INT, "")
     result_line, user, line, _ = stage.lines()
     assert result_line["message"]["content"][0]["is_error"]
-    assert user["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    assert user["message"]["content"] == [
+        {"type": "text", "text": "[Request interrupted by user for tool use]"}
+    ]
     assert line["terminal_reason"] == "aborted_tools"
 
 
@@ -421,7 +466,12 @@ def test_an_exit_says_itself(child_exit, text):
 
 def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
     stage = Stage()
-    usage = {"input_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 4}
+    usage = {
+        "input_tokens": 1,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 4,
+    }
     stage.turn.failed("it broke", usage=usage, duration_ms=9)
     line = result(stage, ONE)
     assert (line["usage"], line["duration_ms"]) == (usage, 9)
@@ -444,7 +494,9 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
 @each("stated", [False, True])
 @each(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
 def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
-    """F10: also if the turn is already over. A vendor may report the cost with its replies or at the end."""
+    """F10: also if the turn is already over. A vendor may report the cost with its replies or at
+    the end.
+    """
     stage = Stage(limits=LimitTerms(budget=budget))
     stage.turn.text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
@@ -453,4 +505,7 @@ def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budge
     assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")
     assert line["total_cost_usd"] == 0.02
     if line["is_error"]:
-        assert (line["errors"], line["terminal_reason"]) == (["Reached maximum budget ($0.01)"], "budget_exhausted")
+        assert (line["errors"], line["terminal_reason"]) == (
+            ["Reached maximum budget ($0.01)"],
+            "budget_exhausted",
+        )

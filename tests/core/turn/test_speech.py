@@ -1,4 +1,6 @@
-"""Text and thinking: fragments, whole blocks, snapshots, halves of characters, and replies said again."""
+"""Text and thinking: fragments, whole blocks, snapshots, halves of characters, and replies said
+again.
+"""
 
 import itertools
 import json
@@ -30,7 +32,7 @@ def texts(stage: Stage) -> list[str]:
     return [word for word in words if word.startswith(("text:", "think:", "call:"))]
 
 
-# -- fragments -----------------------------------------------------------------------------------------------------
+# -- fragments -------------------------------------------------------------------------------------
 
 
 def test_fragments_are_deltas_with_partial_messages():
@@ -132,11 +134,15 @@ def test_many_fragments_are_joined_in_order(partial):
     stage = started(partial)
     for number in range(1000):
         stage.turn.text(f"{number} ", 0)
-    assert texts(stage) == ["text:" + "".join(f"{number} " for number in range(1000)).rstrip() + " "]
+    assert texts(stage) == [
+        "text:" + "".join(f"{number} " for number in range(1000)).rstrip() + " "
+    ]
 
 
 @pytest.mark.parametrize("value", [5, 1.5, None, ["x"], {"text": "x"}, True])
-@pytest.mark.parametrize("verb", ["text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot"])
+@pytest.mark.parametrize(
+    "verb", ["text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot"]
+)
 @BOTH
 def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
     """A vendor's event with a value of another type may cost that event, never the result."""
@@ -154,7 +160,7 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
     check_turns(stage.bytes, partial)
 
 
-# -- halves of characters ------------------------------------------------------------------------------------------
+# -- halves of characters --------------------------------------------------------------------------
 
 
 def test_half_a_pair_is_carried_into_the_next_delta():
@@ -247,7 +253,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     check_turns(stage.bytes, partial)
 
 
-# -- snapshots -----------------------------------------------------------------------------------------------------
+# -- snapshots -------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_says_only_what_is_new():
@@ -316,7 +322,7 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
     assert "contradicted_block" not in stage.account.repairs
 
 
-# -- replies that come again -----------------------------------------------------------------------------------------
+# -- replies that come again -----------------------------------------------------------------------
 
 
 def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
@@ -351,8 +357,13 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
         if word != "Hello there":
             stage.turn.retract()
     said = texts(stage)
-    assert "".join(word.removeprefix("text:") for word in said if word.startswith("text:")) == "Hello there"
-    assert "".join(word.removeprefix("think:") for word in said if word.startswith("think:")) == "hm"
+    assert (
+        "".join(word.removeprefix("text:") for word in said if word.startswith("text:"))
+        == "Hello there"
+    )
+    assert (
+        "".join(word.removeprefix("think:") for word in said if word.startswith("think:")) == "hm"
+    )
     assert "contradicted_reply" not in stage.account.repairs
 
 

@@ -1,4 +1,6 @@
-"""Tool calls: one result for each call, one call for each result, whatever order they come in (contract S7, S16c)."""
+"""Tool calls: one result for each call, one call for each result, whatever order they come in
+(contract S7, S16c).
+"""
 
 import pytest
 from fake_secrets import random
@@ -34,7 +36,9 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
     stage.turn.tool_result("t", "a.txt")
     call, result = stage.lines()
-    assert call["message"]["content"] == [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}]
+    assert call["message"]["content"] == [
+        {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
+    ]
     assert result["message"]["content"] == [
         {"tool_use_id": "t", "type": "tool_result", "content": "a.txt", "is_error": False}
     ]
@@ -119,7 +123,10 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     stage.turn.tool_result("t", "early", True)
     assert stage.brief() == []
     stage.turn.tool_use("t", "Bash", {})
-    assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == ["call:t Bash", "failed:t early"]
+    assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == [
+        "call:t Bash",
+        "failed:t early",
+    ]
     ended(stage)
 
 
@@ -190,7 +197,11 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     [
         ("ended", "No result was reported for this call.", "failed"),
         ("failed", "No result was reported for this call.", "failed"),
-        ("interrupted", "Interrupted while this call was running; it may have run in part or in full.", "failed"),
+        (
+            "interrupted",
+            "Interrupted while this call was running; it may have run in part or in full.",
+            "failed",
+        ),
         ("nothing", "No result was reported for this call.", "failed"),
     ],
 )
@@ -253,7 +264,7 @@ def test_a_calls_input_is_always_an_object(arguments):
     ended(stage)
 
 
-# -- denials, hidden and forbidden calls -----------------------------------------------------------------------------
+# -- denials, hidden and forbidden calls -----------------------------------------------------------
 
 
 def test_a_denial_is_in_the_result_and_the_turn_goes_on():
@@ -265,7 +276,9 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     stage.turn.say("ok")
     stage.turn.ended()
     result = stage.result()
-    assert result["permission_denials"] == [{"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}]
+    assert result["permission_denials"] == [
+        {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}
+    ]
     assert not result["is_error"]
 
 
@@ -384,7 +397,7 @@ def test_a_forbidden_call_stops_even_when_its_result_invents_it():
     check_turns(stage.bytes, partial=False)
 
 
-# -- a limit of turns ------------------------------------------------------------------------------------------------
+# -- a limit of turns ------------------------------------------------------------------------------
 
 
 @BOTH
@@ -401,7 +414,10 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
     lines = stage.lines()
     check_turns(stage.bytes, partial)
     result = next(line for line in lines if line["type"] == "result")
-    assert (result["subtype"], result["errors"]) == ("error_max_turns", ["Reached maximum number of turns (2)"])
+    assert (result["subtype"], result["errors"]) == (
+        "error_max_turns",
+        ["Reached maximum number of turns (2)"],
+    )
     assert (result["terminal_reason"], result["shim"]["cause"]) == ("max_turns", "limit")
     results = [line["message"]["content"][0]["content"] for line in lines if line["type"] == "user"]
     assert results == ["its own"] * 2 * calls, "the results of the last reply are all awaited"
@@ -415,7 +431,7 @@ def test_a_reply_without_calls_is_no_reason_to_stop():
     assert ended(stage)[-2] == "end:success b"
 
 
-# -- permissions ------------------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 SHELL = ("shell", {"command": "ls"})
 
@@ -429,7 +445,13 @@ def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
 def test_a_question_about_a_call_that_was_not_said_says_it_first():
     stage = started()
     asked = ask(stage)
-    assert (asked.request, asked.call, asked.tool, asked.own_tool, asked.refusal) == ("q1", "t", "Bash", "shell", "")
+    assert (asked.request, asked.call, asked.tool, asked.own_tool, asked.refusal) == (
+        "q1",
+        "t",
+        "Bash",
+        "shell",
+        "",
+    )
     assert stage.brief() == ["call:t Bash"]
 
 
@@ -520,7 +542,9 @@ def test_a_denied_call_that_failed_keeps_the_promise():
 
 
 def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
-    """A call of the frontend's own process is denied where it would run, and its vendor may report any result."""
+    """A call of the frontend's own process is denied where it would run, and its vendor may report
+    any result.
+    """
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True, vendor_knows=False)
     stage.turn.tool_result("t", "it was refused")
@@ -537,7 +561,10 @@ def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
 
 
 MCP_IMAGE = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
-CLAUDE_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+CLAUDE_IMAGE = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+}
 
 
 @each("redact", [False, True])

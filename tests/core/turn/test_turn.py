@@ -1,4 +1,6 @@
-"""One turn: who it is, what a reply is, what is said beside the conversation, and the turn after it."""
+"""One turn: who it is, what a reply is, what is said beside the conversation, and the turn after
+it.
+"""
 
 import pytest
 from ruling import judge
@@ -26,7 +28,7 @@ def init_of(stage: Stage) -> dict:
     return next(line for line in stage.lines() if line["type"] == "system")
 
 
-# -- init --------------------------------------------------------------------------------------------------------
+# -- init ------------------------------------------------------------------------------------------
 
 
 def test_a_vendor_that_says_who_it_is_says_init():
@@ -34,7 +36,12 @@ def test_a_vendor_that_says_who_it_is_says_init():
     stage.turn.started(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
     (init,) = stage.lines()
     assert init["session_id"] == UUID
-    assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == ("m", "/repo", ["Bash"], "plan")
+    assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == (
+        "m",
+        "/repo",
+        ["Bash"],
+        "plan",
+    )
 
 
 def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
@@ -85,7 +92,9 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:
         stage.turn.started(session_id=vendors)
-    except Exception:  # a handler's exception is counted by the pump; the turn must be able to go on
+    except (
+        Exception
+    ):  # a handler's exception is counted by the pump; the turn must be able to go on
         pass
     stage.turn.say("hi")
     stage.turn.ended()
@@ -126,13 +135,15 @@ def test_only_the_tools_that_are_left_are_listed():
     assert init["tools"] == ["Read"]
 
 
-# -- replies -----------------------------------------------------------------------------------------------------
+# -- replies ---------------------------------------------------------------------------------------
 
 
 def messages(stage: Stage) -> list[tuple[str, str]]:
     """(message id, text) of every assistant line."""
     lines = [line for line in stage.lines() if line["type"] == "assistant"]
-    return [(line["message"]["id"], line["message"]["content"][0].get("text", "-")) for line in lines]
+    return [
+        (line["message"]["id"], line["message"]["content"][0].get("text", "-")) for line in lines
+    ]
 
 
 def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
@@ -173,8 +184,15 @@ def test_the_model_of_a_reply_is_on_its_lines():
     stage.turn.message(model="m2")
     stage.turn.say("b")
     lines = stage.lines()
-    assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == ["m1", "m2"]
-    starts = [line["event"]["message"] for line in lines if line.get("event", {}).get("type") == "message_start"]
+    assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == [
+        "m1",
+        "m2",
+    ]
+    starts = [
+        line["event"]["message"]
+        for line in lines
+        if line.get("event", {}).get("type") == "message_start"
+    ]
     assert [start["model"] for start in starts] == ["m1", "m2"]
 
 
@@ -227,7 +245,11 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
     stage.turn.message(usage={**USAGE, "output_tokens": 1})
     stage.turn.text("a")
     stage.turn.message_end(USAGE, "max_tokens")
-    events = {line["event"]["type"]: line["event"] for line in stage.lines() if line["type"] == "stream_event"}
+    events = {
+        line["event"]["type"]: line["event"]
+        for line in stage.lines()
+        if line["type"] == "stream_event"
+    }
     assert events["message_start"]["message"]["usage"]["output_tokens"] == 1
     assert events["message_delta"] == {
         "type": "message_delta",
@@ -299,7 +321,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
     assert stage.result()["num_turns"] == expected
 
 
-# -- beside the conversation -----------------------------------------------------------------------------------------
+# -- beside the conversation -----------------------------------------------------------------------
 
 
 def test_a_system_line_closes_no_block():
@@ -316,7 +338,10 @@ def test_a_retry_is_said_as_claude_says_it():
     stage = Stage()
     stage.turn.retry(1, 3, 300, "429: Rate limit reached for requests")
     line = stage.lines()[-1]
-    assert {key: line[key] for key in ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")} == {
+    assert {
+        key: line[key]
+        for key in ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")
+    } == {
         "attempt": 1,
         "max_retries": 3,
         "retry_delay_ms": 300,
@@ -344,7 +369,7 @@ def test_an_unknown_event_is_told_in_the_result():
     assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}
 
 
-# -- the next turn ---------------------------------------------------------------------------------------------------
+# -- the next turn ---------------------------------------------------------------------------------
 
 
 def two_turns(**terms: object) -> Stage:
@@ -366,7 +391,16 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
     """Contract S2."""
     stage = two_turns()
     lines = stage.lines()
-    assert brief(lines) == ["init", "text:one", "end:success one", ".", "init", "text:two", "end:success two", "."]
+    assert brief(lines) == [
+        "init",
+        "text:one",
+        "end:success one",
+        ".",
+        "init",
+        "text:two",
+        "end:success two",
+        ".",
+    ]
     first, second = (line for line in lines if line["type"] == "system")
     same = ("session_id", "model", "cwd", "tools")
     assert [first[key] for key in same] == [second[key] for key in same]
@@ -449,7 +483,10 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
     stage.turn.ended()
     counted = stage.result()["modelUsage"]
     assert len(counted) == MODELS + 1
-    assert (counted[OTHER_MODELS]["inputTokens"], counted[OTHER_MODELS]["outputTokens"]) == (2 * MODELS, 0)
+    assert (counted[OTHER_MODELS]["inputTokens"], counted[OTHER_MODELS]["outputTokens"]) == (
+        2 * MODELS,
+        0,
+    )
 
 
 def test_the_model_of_what_no_model_said_is_ours_to_name():

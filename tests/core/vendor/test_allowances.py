@@ -45,7 +45,9 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
         ("pi", "acceptEdits", "Bash(git", False),
     ],
 )
-def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(name, mode, rule, has_effect):
+def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(
+    name, mode, rule, has_effect
+):
     assert unhonoured(name, mode, rule) == ([] if has_effect else [rule])
 
 
@@ -88,7 +90,10 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
     said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
     assert said.keys() == {"Bash(git:*)", "Skill", "sandbox"}
-    assert said["Bash(git:*)"]["source"] == "--allowedTools" and "gemini" in said["Bash(git:*)"]["reason"]
+    assert (
+        said["Bash(git:*)"]["source"] == "--allowedTools"
+        and "gemini" in said["Bash(git:*)"]["reason"]
+    )
     assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
     assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
 
@@ -97,9 +102,14 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
     hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
     found = {}
     for name in ("qwen", "codex"):
-        request = Request(parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks))
+        request = Request(
+            parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
+        )
         found[name] = not_honoured(find(name), request.policy, request, ())
     (said,) = found["qwen"]
-    assert (said.what, said.source) == ("hooks.PreToolUse", "settings.json") and "TodoWrite" in said.reason
+    assert (said.what, said.source) == (
+        "hooks.PreToolUse",
+        "settings.json",
+    ) and "TodoWrite" in said.reason
     assert not {"Bash", "Edit", "Read"} & set(said.reason.replace(",", "").split())
     assert found["codex"] == ()

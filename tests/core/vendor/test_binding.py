@@ -16,7 +16,9 @@ from shim.vendors import find
 def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = find(name)
     removed = binding.removed(vendor, rules)
-    request = Request(parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed)
+    request = Request(
+        parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
+    )
     binding.check(vendor, rules, request, late=late)
 
 
@@ -28,8 +30,16 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
         ("pi", False, {"only": ["Read"]}),
         ("pi", False, {"deny": ["NotebookEdit"]}),
         ("qwen", False, {"deny": ["Bash", "Agent"]}),
-        ("qwen", True, {"deny": ["Bash(touch:*)", "Edit(./secret/**)"], "ask": ["WebFetch", "Write"]}),
-        ("qwen", True, {"deny": ["Read(./secret/**)", "mcp__*__get", "Skill(x)"], "ask": ["mcp__srv"]}),
+        (
+            "qwen",
+            True,
+            {"deny": ["Bash(touch:*)", "Edit(./secret/**)"], "ask": ["WebFetch", "Write"]},
+        ),
+        (
+            "qwen",
+            True,
+            {"deny": ["Read(./secret/**)", "mcp__*__get", "Skill(x)"], "ask": ["mcp__srv"]},
+        ),
         ("qwen", False, {"deny": ["mcp__srv", "mcp__srv__*", "mcp__srv__get", "mcp__srv__get_*"]}),
         ("claude", False, {"deny": ["Bash(touch:*)", "Read(./secret/**)"]}),
     ],
@@ -66,17 +76,27 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
             checked("pi", rules, mode=mode, late=late)
 
 
-@each("name", ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"])
+@each(
+    "name",
+    ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"],
+)
 def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = find(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.program.two_way() if vendor.program.two_way else vendor
     request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
-    binding.check(vendor, rules, request._replace(removed=binding.removed(vendor, rules)), late=False)
+    binding.check(
+        vendor, rules, request._replace(removed=binding.removed(vendor, rules)), late=False
+    )
 
 
 def hooked(*matchers, refusal=""):
-    return policy(hooks=[SettingsHook(matcher, "x", source="settings.json", refusal=refusal) for matcher in matchers])
+    return policy(
+        hooks=[
+            SettingsHook(matcher, "x", source="settings.json", refusal=refusal)
+            for matcher in matchers
+        ]
+    )
 
 
 @each("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
@@ -91,13 +111,20 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
 @each(
     ("name", "matcher", "listens"),
     [
-        *[("pi", "Bash", False), ("gemini", "Bash", False), ("opencode", "", False), ("qwen", "Bash", False)],
+        *[
+            ("pi", "Bash", False),
+            ("gemini", "Bash", False),
+            ("opencode", "", False),
+            ("qwen", "Bash", False),
+        ],
         *[("qwen", "TodoWrite", True), ("gemini", "mcp__.*", False)],
     ],
 )
 def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
     with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
-        checked(name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True)
+        checked(
+            name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True
+        )
 
 
 def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():

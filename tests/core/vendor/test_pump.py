@@ -1,4 +1,6 @@
-"""What the pump gives the shell beside the bytes: commands, each once, and nothing in the common case."""
+"""What the pump gives the shell beside the bytes: commands, each once, and nothing in the common
+case.
+"""
 
 from box import ndjson
 from support import brief, parse, terms_of
@@ -126,7 +128,9 @@ def test_hooks_hear_of_calls_and_results_in_their_order():
     pump = pumping(hooks=True)
     (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, Observe))
     assert [one.event for one in observe.seen] == ["PreToolUse", "PostToolUse"]
-    assert fed(pumping(), "hello", "call") == (Remember("s"), Expect("tool_timeout")), "a frontend without hooks"
+    assert fed(pumping(), "hello", "call") == (Remember("s"), Expect("tool_timeout")), (
+        "a frontend without hooks"
+    )
 
 
 def test_hooks_hear_of_nothing_behind_a_result():
@@ -148,7 +152,9 @@ def test_a_question_is_asked_once_and_a_line_is_told_once():
     pump = pumping()
     *_, told, asked = fed(pump, "hello", "tell", "ask")
     assert told == TellChild(b"a line\n")
-    assert isinstance(asked, Ask) and asked.permission.request == "r1" and not asked.permission.refusal
+    assert (
+        isinstance(asked, Ask) and asked.permission.request == "r1" and not asked.permission.refusal
+    )
     assert fed(pump, "say") is NO_COMMANDS
 
 
@@ -164,7 +170,11 @@ def test_a_call_that_is_forbidden_ends_the_turn():
     pump = pumping()
     fed(pump, "hello", "call")
     said, commands = pump.forbid("c1", "no")
-    assert b'"result"' in said and commands == (Remember("s"), Expect("idle_timeout"), Stage.FINISHED)
+    assert b'"result"' in said and commands == (
+        Remember("s"),
+        Expect("idle_timeout"),
+        Stage.FINISHED,
+    )
 
 
 def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():

@@ -41,11 +41,17 @@ def test_a_plain_entry_only_renames_the_tool():
 
 
 def test_keys_are_renamed_and_the_others_kept():
-    assert translate(TABLE, "sh", {"cmd": "ls", "why": "x"}) == ("Bash", {"command": "ls", "why": "x"})
+    assert translate(TABLE, "sh", {"cmd": "ls", "why": "x"}) == (
+        "Bash",
+        {"command": "ls", "why": "x"},
+    )
 
 
 def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
-    assert translate(TABLE, "cat", {"path": "/a", "requestId": "x"}) == ("Read", {"file_path": "/a"})
+    assert translate(TABLE, "cat", {"path": "/a", "requestId": "x"}) == (
+        "Read",
+        {"file_path": "/a"},
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -74,10 +80,15 @@ def test_a_key_that_the_vendors_tool_does_not_read_decides_nothing(order):
 
 
 def test_keys_can_be_dropped_and_added():
-    assert translate(TABLE, "find", {"pattern": "*", "limit": 3}) == ("Glob", {"pattern": "*", "sorted": True})
+    assert translate(TABLE, "find", {"pattern": "*", "limit": 3}) == (
+        "Glob",
+        {"pattern": "*", "sorted": True},
+    )
 
 
-@pytest.mark.parametrize(("given", "said"), [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")])
+@pytest.mark.parametrize(
+    ("given", "said"), [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")]
+)
 def test_values_are_converted(given, said):
     assert translate(TABLE, "sh", given) == ("Bash", {"timeout": said})
 
@@ -96,7 +107,8 @@ def test_the_vendors_arguments_are_not_changed(name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})]
+    ("arguments", "said"),
+    [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})],
 )
 def test_arguments_that_are_no_object_become_one(arguments, said):
     """`input` must be an object (contract S6); what the model wrote is not lost."""
@@ -104,7 +116,11 @@ def test_arguments_that_are_no_object_become_one(arguments, said):
 
 
 def test_a_list_of_names_is_said_in_claudes_names_each_once():
-    assert claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == ["Bash", "Read", "other"]
+    assert claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == [
+        "Bash",
+        "Read",
+        "other",
+    ]
 
 
 @pytest.mark.parametrize("names", [None, "sh", {"sh": 1}, 7])
@@ -128,7 +144,10 @@ RESHAPE = edits("old", "new", "all")
             {"file_path": "/a", "old_string": "x", "new_string": "y"},
         ),
         (
-            {"file_path": "/a", "edits": [{"old": "x", "new": "y"}, {"old": "1", "new": "2", "all": True}]},
+            {
+                "file_path": "/a",
+                "edits": [{"old": "x", "new": "y"}, {"old": "1", "new": "2", "all": True}],
+            },
             "MultiEdit",
             {
                 "file_path": "/a",
@@ -144,7 +163,11 @@ RESHAPE = edits("old", "new", "all")
             {"file_path": "/a", "old_string": "x", "new_string": "y", "replace_all": True},
         ),
         ({"file_path": "/a", "edits": "broken"}, "Edit", {"file_path": "/a", "edits": "broken"}),
-        ({"file_path": "/a", "edits": ["broken"]}, "Edit", {"file_path": "/a", "edits": ["broken"]}),
+        (
+            {"file_path": "/a", "edits": ["broken"]},
+            "Edit",
+            {"file_path": "/a", "edits": ["broken"]},
+        ),
         ({"file_path": "/a", "edits": []}, "MultiEdit", {"file_path": "/a", "edits": []}),
     ],
 )
@@ -177,7 +200,7 @@ def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
     assert todos(items) == items
 
 
-# -- and back -----------------------------------------------------------------------------------------------------
+# -- and back --------------------------------------------------------------------------------------
 
 
 A = "/a"
@@ -194,17 +217,31 @@ WRITE = {"file_path": A, "content": ""}
             {"command": "a", "run_in_background": True},
             {"command": "a", "is_background": True},
         ),
-        ("read_file", {"path": A, "offset": 0}, {"file_path": A, "offset": 5}, {"path": A, "offset": 4}),
+        (
+            "read_file",
+            {"path": A, "offset": 0},
+            {"file_path": A, "offset": 5},
+            {"path": A, "offset": 4},
+        ),
         ("read_file", {"absolute_path": A}, {"file_path": "/b"}, {"absolute_path": "/b"}),
         ("write_file", WRITE | {"content": "x"}, WRITE, WRITE),
-        ("grep_search", {"pattern": "x", "limit": 3}, {"pattern": "x", "output_mode": "content"}, {"pattern": "x"}),
+        (
+            "grep_search",
+            {"pattern": "x", "limit": 3},
+            {"pattern": "x", "output_mode": "content"},
+            {"pattern": "x"},
+        ),
         ("mcp__a__b", {"x": 1}, {"x": 2}, {"x": 2}),
         ("todo_write", {"todos": []}, {"todos": [{"content": "a"}]}, None),
         ("grep_search", {"pattern": "x"}, {"pattern": "x"}, None),
     ],
 )
-def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(name, own, changed, expected):
-    """What comes out is translated again and says exactly what was wanted; None where a table cannot say it."""
+def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(
+    name, own, changed, expected
+):
+    """What comes out is translated again and says exactly what was wanted; None where a table
+    cannot say it.
+    """
     assert own_arguments(QWEN, name, own, changed) == expected
     if expected is not None and name in QWEN:
         assert translate(QWEN, name, expected) == (QWEN[name].name, changed)

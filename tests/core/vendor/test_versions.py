@@ -18,11 +18,16 @@ from shim.vendors import VENDORS, find
 SAID = [
     ("qwen", "0.24.4\n", "0.24.4"),
     ("pi", "0.73.1\n", "0.73.1"),
-    ("codex", "codex-cli 0.169.0\n\nWARNING: proceeding, even though we could not create 1.2.3\n", "0.169.0"),
+    (
+        "codex",
+        "codex-cli 0.169.0\n\nWARNING: proceeding, even though we could not create 1.2.3\n",
+        "0.169.0",
+    ),
     ("claude", "2.1.327 (Claude Code)\n", "2.1.327"),
     ("cursor", "2026.09.10-7ae6800\n", "2026.09.10-7ae6800"),  # as people report it
     ("kimi", "kimi, version 1.49.0\n", "1.49.0"),  # as people report it
-    ("amp", "0.0.1790142911-g0123ab (released 2026-09-23, 2 days ago)\n", "0.0.1790142911-g0123ab"),  # the number alone
+    # the number alone
+    ("amp", "0.0.1790142911-g0123ab (released 2026-09-23, 2 days ago)\n", "0.0.1790142911-g0123ab"),
     ("copilot", "GitHub Copilot CLI 1.0.102.\nCommit: 0123abc\n", "1.0.102"),
     ("opencode", "1.18.33\n", "1.18.33"),
     ("acai", "acai 0.1.0\n", "0.1.0"),
@@ -44,7 +49,9 @@ def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
     assert VersionProbe().read("." * (ANSWER_CHARACTERS - 9) + " 1.2.3 and more") == "1.2.3"
 
 
-@pytest.mark.parametrize("answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"])
+@pytest.mark.parametrize(
+    "answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"]
+)
 def test_what_is_no_version_is_none(answer):
     assert VersionProbe().read(answer) is None
 
@@ -138,7 +145,11 @@ openai    gpt/6:high   128K     4.1K     yes       yes
     [
         ("pi", PI_TABLE, ["mock/mock-1", "openai/gpt/6:high"]),
         ("pi", "No models available. Use /login to log in.\n", []),
-        ("opencode", "opencode/big-pickle\nmock/mock-1\nmock/mock-1\n", ["opencode/big-pickle", "mock/mock-1"]),
+        (
+            "opencode",
+            "opencode/big-pickle\nmock/mock-1\nmock/mock-1\n",
+            ["opencode/big-pickle", "mock/mock-1"],
+        ),
         ("opencode", "Error: no /such/thing\n/path/of/it\n--x/y\n", []),
         ("codex", "anything\n", []),
     ],
@@ -150,5 +161,10 @@ def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
 
 def test_a_list_without_end_is_cut():
     assert (
-        len(ModelProbe(("models",)).read("".join(f"m{number}\n" for number in range(MOST_MODELS + 5)))) == MOST_MODELS
+        len(
+            ModelProbe(("models",)).read(
+                "".join(f"m{number}\n" for number in range(MOST_MODELS + 5))
+            )
+        )
+        == MOST_MODELS
     )

@@ -28,15 +28,31 @@ def test_a_whole_command_line():
 
 
 def test_it_becomes_an_invocation_in_claudes_words():
-    invocation = parse(["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]).invocation()
+    invocation = parse(
+        ["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]
+    ).invocation()
     named = ("shim_vendor", "model", "permission_mode", "output_format", "shim_dialect", "partial")
-    assert [invocation.flag(name) for name in named] == ["codex", "m", "deny", "stream-json", "yume", True]
+    assert [invocation.flag(name) for name in named] == [
+        "codex",
+        "m",
+        "deny",
+        "stream-json",
+        "yume",
+        True,
+    ]
     assert invocation.prompt is None and invocation.session.session_id is None
 
 
 @each(
     ("provider", "vendor"),
-    [("openai", "codex"), ("gemini", "gemini"), ("copilot", "copilot"), ("qwen", "qwen"), ("Pi", "pi"), ("", "")],
+    [
+        ("openai", "codex"),
+        ("gemini", "gemini"),
+        ("copilot", "copilot"),
+        ("qwen", "qwen"),
+        ("Pi", "pi"),
+        ("", ""),
+    ],
 )
 def test_providers_are_vendors(provider, vendor):
     assert parse(["start", "--provider", provider]).vendor == vendor
@@ -59,7 +75,9 @@ def test_another_value_never_swallows_a_flag():
     assert call.notes == ("--resume has no value and was skipped",)
 
 
-@pytest.mark.parametrize("words", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]])
+@pytest.mark.parametrize(
+    "words", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]]
+)
 def test_what_is_not_known_is_noted_and_skipped_with_its_value(words):
     call = parse(["start", *words, "--prompt", "hi"])
     assert call.prompt == "hi" and len(call.notes) == 1 and "is not known" in call.notes[0]

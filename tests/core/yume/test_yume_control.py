@@ -17,7 +17,9 @@ ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "
 
 
 def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
-    facts = facts_of(vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999)
+    facts = facts_of(
+        vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
+    )
     pen = YumePen(STABLE_IDENTITY)
     return YumeControl(facts, lambda: "id", lambda: "now", pen, unattended=unattended)
 
@@ -26,7 +28,7 @@ def receive(control, frame):
     return control.receive(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
 
 
-# -- messages ----------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,17 @@ def test_every_message_gets_a_turn_of_its_own():
 
 def test_images_are_left_out_and_counted():
     control = opened()
-    receive(control, {"type": "user", "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {}}]})
-    assert control.messages[0].notice("pi") == "[1 image left out of this message: pi can only be given text]"
+    receive(
+        control,
+        {
+            "type": "user",
+            "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {}}],
+        },
+    )
+    assert (
+        control.messages[0].notice("pi")
+        == "[1 image left out of this message: pi can only be given text]"
+    )
 
 
 @pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])
@@ -63,7 +74,14 @@ def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
 
 @pytest.mark.parametrize(
     "line",
-    [b"hello", b"[1]", b'{"x":1}', b'{"type":"user","content":7}', b'{"type":"dance"}', b'{"type":["user"]}'],
+    [
+        b"hello",
+        b"[1]",
+        b'{"x":1}',
+        b'{"type":"user","content":7}',
+        b'{"type":"dance"}',
+        b'{"type":["user"]}',
+    ],
 )
 def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(line):
     control = opened()
@@ -74,11 +92,14 @@ def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(li
 
 def test_claudes_own_frames_are_not_answered():
     control = opened()
-    receive(control, {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}})
+    receive(
+        control,
+        {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}},
+    )
     assert control.take() == b"" and control.complaints
 
 
-# -- interrupts and modes ------------------------------------------------------------------------------------------
+# -- interrupts and modes --------------------------------------------------------------------------
 
 
 def test_an_interrupt_stops_the_turn_that_runs_and_nothing_else():
@@ -93,7 +114,10 @@ def test_an_interrupt_denies_what_is_asked_about():
     control.begin("hi")
     control.ask(ASKED)
     denied, interrupt = receive(control, {"type": "interrupt"})
-    assert denied == Decided(ASKED, Decision(False, message=STOPPED, interrupt=True)) and interrupt == Interrupt()
+    assert (
+        denied == Decided(ASKED, Decision(False, message=STOPPED, interrupt=True))
+        and interrupt == Interrupt()
+    )
     assert control.take() == b"", "nothing of Claude's is said"
 
 
@@ -109,28 +133,34 @@ def test_an_interrupt_denies_what_is_asked_about():
 )
 def test_a_mode_holds_from_now_on(mode, meant, prompts):
     control = opened()
-    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [Chosen("mode", meant)]
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
+        Chosen("mode", meant)
+    ]
     assert (control.facts.mode, control.facts.prompts) == (meant, prompts)
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
 def test_r15_an_unknown_mode_is_the_default_and_said(mode):
     control = opened(mode="acceptEdits")
-    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [Chosen("mode", "default")]
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
+        Chosen("mode", "default")
+    ]
     assert "is not known: default" in control.complaints[0]
 
 
 def test_interactive_is_said_of_a_vendor_that_asks_nobody():
     control = opened(asks=False, unattended=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
-    assert (control.facts.mode, control.facts.prompts) == ("default", True), "its next turn is refused"
+    assert (control.facts.mode, control.facts.prompts) == ("default", True), (
+        "its next turn is refused"
+    )
     assert control.complaints == ["qwen: it asks nobody here\n"]
     kept = opened(asks=False)
     receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
     assert kept.facts.mode == "default" and "its own default" in kept.complaints[0]
 
 
-# -- approvals -------------------------------------------------------------------------------------------------------
+# -- approvals -------------------------------------------------------------------------------------
 
 
 def test_a_call_is_said_before_its_approval_is_awaited():
@@ -157,7 +187,9 @@ def test_a_call_is_said_before_its_approval_is_awaited():
 def test_r14_only_true_approves(frame, decision):
     control = opened()
     control.ask(ASKED)
-    assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [Decided(ASKED, decision)]
+    assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
+        Decided(ASKED, decision)
+    ]
     assert not control.asking
 
 

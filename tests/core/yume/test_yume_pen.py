@@ -31,7 +31,7 @@ def ended(stage, **options):
     return found
 
 
-# -- R1 to R8 ---------------------------------------------------------------------------------------------------
+# -- R1 to R8 --------------------------------------------------------------------------------------
 
 
 def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
@@ -127,7 +127,12 @@ def test_r5_arguments_that_are_no_object_are_an_object_all_the_same(stage):
 
 
 def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
-    numbers = {"input_tokens": 5, "output_tokens": 6, "cache_creation_input_tokens": 7, "cache_read_input_tokens": 8}
+    numbers = {
+        "input_tokens": 5,
+        "output_tokens": 6,
+        "cache_creation_input_tokens": 7,
+        "cache_read_input_tokens": 8,
+    }
     stage.turn.say("x")
     stage.turn.message_end(numbers)
     *_, usage, result, _ = ended(stage)
@@ -179,7 +184,7 @@ def test_r8_the_old_terminator_is_never_said(chosen):
     assert pen.take().endswith(b'}\n{"type":"message_stop"}\n')
 
 
-# -- R9 to R15 --------------------------------------------------------------------------------------------------
+# -- R9 to R15 -------------------------------------------------------------------------------------
 
 
 def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
@@ -207,7 +212,10 @@ def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
 def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
     stage.turn.failed("429 Too many requests, try again in 20s", api=True)
     *_, error, result, _ = stage.finish()
-    assert error.items() >= {"code": "RATE_LIMIT", "status": 429, "retryable": True, "retry_after": 20.0}.items()
+    assert (
+        error.items()
+        >= {"code": "RATE_LIMIT", "status": 429, "retryable": True, "retry_after": 20.0}.items()
+    )
     assert result.items() >= {"status": 429, "retryable": True, "retry_after": 20.0}.items()
 
 
@@ -246,7 +254,8 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
 
 
 @pytest.mark.parametrize(
-    ("code", "stderr"), [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")]
+    ("code", "stderr"),
+    [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")],
 )
 def test_r11_other_failures_are_not_asked_for_again(code, stderr):
     translation = open_translation("demo", dialect="yume", stable=True)
@@ -271,7 +280,14 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
         translation.turn.text(fragment)
     translation.turn.ended()
     lines = [json.loads(line) for line in translation.close(Exit(code=0)).splitlines()]
-    assert short(lines) == ["init", "text one two", "text  three", "usage", "result success", "message_stop"]
+    assert short(lines) == [
+        "init",
+        "text one two",
+        "text  three",
+        "usage",
+        "result success",
+        "message_stop",
+    ]
 
 
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
@@ -301,7 +317,10 @@ def test_r12_an_id_of_the_frontends_choice_stays():
 def test_r12_a_compaction_is_said(stage, trigger):
     stage.turn.compacted(trigger, 50000)
     (line,) = (line for line in ended(stage) if line.get("subtype") == "compact_boundary")
-    assert line["compact_metadata"] == {"trigger": "manual" if trigger == "manual" else "auto", "pre_tokens": 50000}
+    assert line["compact_metadata"] == {
+        "trigger": "manual" if trigger == "manual" else "auto",
+        "pre_tokens": 50000,
+    }
 
 
 def test_r12_other_system_lines_are_claudes_alone(stage):
@@ -346,7 +365,7 @@ def test_r15_the_modes_of_yume(name, mode, asks):
     assert yume_mode(name) == (mode, asks, True)
 
 
-# -- the shapes -------------------------------------------------------------------------------------------------
+# -- the shapes ------------------------------------------------------------------------------------
 
 
 def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
@@ -383,7 +402,10 @@ def test_a_session_is_called_what_the_frontend_calls_it():
 
 
 def test_a_result_of_blocks_is_one_text(stage):
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400}}
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400},
+    }
     stage.turn.tool_use("a", "Read", {})
     stage.turn.tool_result("a", [{"type": "text", "text": "see"}, picture])
     (result,) = (line for line in ended(stage) if line["type"] == "tool_result")
@@ -392,7 +414,12 @@ def test_a_result_of_blocks_is_one_text(stage):
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("x", "x"), (None, ""), ({"a": 1}, '{"a":1}'), (["x", {"type": "odd", "n": 1}], 'x\n{"type":"odd","n":1}')],
+    [
+        ("x", "x"),
+        (None, ""),
+        ({"a": 1}, '{"a":1}'),
+        (["x", {"type": "odd", "n": 1}], 'x\n{"type":"odd","n":1}'),
+    ],
 )
 def test_any_content_is_readable(content, text):
     assert readable(content) == text
@@ -440,7 +467,7 @@ def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
     assert stage.pen.tool_use("b", "Write", {"content": "short"}) is None
 
 
-# -- nested agents ----------------------------------------------------------------------------------------------
+# -- nested agents ---------------------------------------------------------------------------------
 
 
 def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
@@ -503,7 +530,7 @@ def test_an_agent_of_an_unknown_call_has_no_parent(stage):
     assert line["parent_tool_use_id"] is None
 
 
-# -- what asks ---------------------------------------------------------------------------------------------------
+# -- what asks -------------------------------------------------------------------------------------
 
 
 def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage):
@@ -541,11 +568,14 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn.text("x" * 200)
     turn.tool_result("a", "late")
     words = short(lines := ended(stage))
-    assert words[2].startswith("result a [The result of this call came too late") and words[3] == "text " + "x" * 200
+    assert (
+        words[2].startswith("result a [The result of this call came too late")
+        and words[3] == "text " + "x" * 200
+    )
     assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}
 
 
-# -- words ------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 @each(

@@ -1,18 +1,25 @@
 """The Claude Agent SDK for Python under remote control; runs with nothing but that SDK on its path.
 
-The first argument is a JSON object that says how to start, or @ and a file of it; commands come as JSON lines on
-stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every
+The first argument is a JSON object that says how to start, or @ and a file of it; commands come as
+JSON lines on stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in
+words that are the same for every
 client:
 
-    start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL,
+    start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial
+               BOOL, asks BOOL,
                resume SESSION or null,
-               serves NAME of an MCP server in this process, whose tool `add` says `ran` and whose tool `look` returns
+               serves NAME of an MCP server in this process, whose tool `add` says `ran` and whose
+                   tool `look` returns
                the PNG of a file; or null
                judges TOOL whose calls a hook in this process denies, saying `judged`; or null
-               or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
-    commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode MODE · servers · close
-               answer {behavior, message, input, interrupt, always}, number: of the question, the oldest without it
-    saw        servers · ran · judged · init · delta · text · thinking · tool_use · tool_result · user_text · result
+               or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds
+                   LIMIT
+    commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode
+               MODE · servers · close
+               answer {behavior, message, input, interrupt, always}, number: of the question, the
+                   oldest without it
+    saw        servers · ran · judged · init · delta · text · thinking · tool_use · tool_result ·
+               user_text · result
                asked · done · exception · end
                run (of many: what was seen in it, added up; a long text as its digest)
 """
@@ -38,7 +45,9 @@ except ImportError:  # its name before 0.1
 
     sdk.ClaudeAgentOptions = sdk.ClaudeCodeOptions
 
-RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar("what was seen in a run of many")
+RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar(
+    "what was seen in a run of many"
+)
 LONG = 100_000  # characters; a longer text is said by its digest
 
 
@@ -62,7 +71,9 @@ def saw_exception(error: BaseException, **fields: Any) -> None:
 
 
 def saw_message(message: Any) -> None:
-    """Says a message of the SDK's; by its class's name, because not every version exports every class."""
+    """Says a message of the SDK's; by its class's name, because not every version exports every
+    class.
+    """
     match type(message).__name__:
         case "SystemMessage" if message.subtype == "init":
             data = message.data
@@ -94,7 +105,10 @@ def saw_message(message: Any) -> None:
                 session=message.session_id,
                 usage=message.usage,
                 errors=getattr(message, "errors", None) or [],
-                denied=[denial["tool_name"] for denial in getattr(message, "permission_denials", None) or []],
+                denied=[
+                    denial["tool_name"]
+                    for denial in getattr(message, "permission_denials", None) or []
+                ],
             )
 
 
@@ -156,11 +170,17 @@ async def with_image(text: str, image: str) -> Any:
     """One message of two blocks."""
     source = {"type": "base64", "media_type": "image/png", "data": image}
     content = [{"type": "text", "text": text}, {"type": "image", "source": source}]
-    yield {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
+    yield {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+    }
 
 
 def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
-    """The SDK's options, as far as this version has them; the oldest find their claude on PATH only."""
+    """The SDK's options, as far as this version has them; the oldest find their claude on PATH
+    only.
+    """
     known = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
     wanted: dict[str, Any] = {"cwd": start["cwd"], **more}
     if "cli_path" in known:
@@ -187,7 +207,11 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
 async def deny(given: Any, call: str | None, context: Any) -> Any:
     """A hook that denies each call it is asked about."""
     saw("judged", name=given["tool_name"], input=given["tool_input"])
-    said = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "judged so"}
+    said = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "judged so",
+    }
     return {"hookSpecificOutput": said}
 
 
@@ -213,13 +237,20 @@ def _look() -> Any:
     async def look(given: dict[str, Any]) -> dict[str, Any]:
         with open(given["path"], "rb") as file:
             data = base64.b64encode(file.read()).decode()
-        return {"content": [{"type": "text", "text": "here"}, {"type": "image", "data": data, "mimeType": "image/png"}]}
+        return {
+            "content": [
+                {"type": "text", "text": "here"},
+                {"type": "image", "data": data, "mimeType": "image/png"},
+            ]
+        }
 
     return look
 
 
 def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was seen in one run: texts joined, calls and results in their order, everything else as it was."""
+    """What was seen in one run: texts joined, calls and results in their order, everything else as
+    it was.
+    """
 
     def of(what: str) -> list[dict[str, Any]]:
         return [line for line in lines if line["saw"] == what]
@@ -237,7 +268,11 @@ def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 def short(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
-    return text if len(data) <= LONG else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+    return (
+        text
+        if len(data) <= LONG
+        else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+    )
 
 
 def shortened(value: dict[str, Any]) -> dict[str, Any]:
@@ -255,14 +290,16 @@ async def many(start: dict[str, Any]) -> None:
             try:
                 async with asyncio.timeout(start["seconds"]):
                     async for message in sdk.query(
-                        prompt=one["prompt"], options=options_of(start, None, env=one["environment"])
+                        prompt=one["prompt"],
+                        options=options_of(start, None, env=one["environment"]),
                     ):
                         saw_message(message)
             except Exception as error:
                 saw_exception(error)
             seconds = time.monotonic() - began
         print(  # noqa: T201
-            json.dumps({"saw": "run", "name": one["name"], "seconds": seconds, **added_up(lines)}), flush=True
+            json.dumps({"saw": "run", "name": one["name"], "seconds": seconds, **added_up(lines)}),
+            flush=True,
         )
 
     await asyncio.gather(*map(run, start["runs"]))

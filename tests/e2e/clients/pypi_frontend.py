@@ -1,4 +1,5 @@
-"""Programs of PyPI's that start the claude of their Agent SDK, one prompt after another: a JSON line for each.
+"""Programs of PyPI's that start the claude of their Agent SDK, one prompt after another: a JSON
+line for each.
 
 Arguments: the program's name, and JSON {prompts, model, cwd}. A line is {text} or {error}.
 """

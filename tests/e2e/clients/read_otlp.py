@@ -1,6 +1,8 @@
-"""OTLP as OpenTelemetry's own protobuf classes read it: JSON or protobuf on stdin, one JSON object on stdout.
+"""OTLP as OpenTelemetry's own protobuf classes read it: JSON or protobuf on stdin, one JSON object
+on stdout.
 
-Protobuf's mapping to JSON has bytes in base64, and OTLP's has ids in hexadecimal: that is all that is changed before.
+Protobuf's mapping to JSON has bytes in base64, and OTLP's has ids in hexadecimal: that is all that
+is changed before.
 """
 
 import base64

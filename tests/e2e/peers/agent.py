@@ -1,8 +1,9 @@
 """An agent of the Agent Client Protocol, made with the official Python package and nothing of ours.
 
-The words of a message say what it does, one after the other: `[[think]]`, `[[shell]] COMMAND` asks and then runs it,
-`[[plan]]`, `[[slow]]` waits to be cancelled, `[[mode]]`, `[[ask]]` asks the person with a form, `[[file]]` wants a file
-of the client's. AGENT_LOG is a file for each line that it is told.
+The words of a message say what it does, one after the other: `[[think]]`, `[[shell]] COMMAND` asks
+and then runs it, `[[plan]]`, `[[slow]]` waits to be cancelled, `[[mode]]`, `[[ask]]` asks the
+person with a form, `[[file]]` wants a file of the client's. AGENT_LOG is a file for each line that
+it is told.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ class Peer:
         self._client = conn
 
     async def initialize(
-        self, protocol_version: int, client_capabilities: Any = None, client_info: Any = None, **more: Any
+        self,
+        protocol_version: int,
+        client_capabilities: Any = None,
+        client_info: Any = None,
+        **more: Any,
     ) -> said.InitializeResponse:
         able = client_capabilities.elicitation if client_capabilities else None
         self._form = able is not None and able.form is not None
@@ -73,7 +78,9 @@ class Peer:
         modes = said.SessionModeState(current_mode_id="build", available_modes=MODES)
         return said.NewSessionResponse(session_id="peer-1", modes=modes)
 
-    async def set_session_mode(self, mode_id: str, session_id: str, **more: Any) -> said.SetSessionModeResponse:
+    async def set_session_mode(
+        self, mode_id: str, session_id: str, **more: Any
+    ) -> said.SetSessionModeResponse:
         self._mode = mode_id
         return said.SetSessionModeResponse()
 
@@ -118,9 +125,14 @@ class Peer:
     async def _shell(self, session: str, command: str) -> None:
         name = f"call-{len(self._heard)}"
         given = {"command": command}
-        await self._say(session, start_tool_call(name, "bash", kind="execute", status="pending", raw_input=given))
+        await self._say(
+            session,
+            start_tool_call(name, "bash", kind="execute", status="pending", raw_input=given),
+        )
         call = said.ToolCallUpdate(tool_call_id=name, title="bash", kind="execute", raw_input=given)
-        answer = await self._client.request_permission(session_id=session, tool_call=call, options=OPTIONS)
+        answer = await self._client.request_permission(
+            session_id=session, tool_call=call, options=OPTIONS
+        )
         outcome = answer.outcome
         if outcome.outcome != "selected" or outcome.option_id != "yes":
             await self._say(session, update_tool_call(name, status="failed"))

@@ -40,7 +40,9 @@ def test_a_name_in_the_first_title_and_an_input_that_comes_later():
 
 def test_an_input_that_is_said_again_is_the_one_that_counts():
     call = {"title": "bash", "kind": "execute"}
-    assert told(call, {"rawInput": {"command": "l"}}, {"rawInput": {"command": "ls"}}, {"rawInput": {}}) == (
+    assert told(
+        call, {"rawInput": {"command": "l"}}, {"rawInput": {"command": "ls"}}, {"rawInput": {}}
+    ) == (
         "Bash",
         {"command": "ls"},
     )
@@ -50,7 +52,11 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
     ("own", "question", "words"),
     [
         ({"filePath": "/w/a", "content": "x"}, {"filepath": "/w/a", "diff": "…"}, {"content": "x"}),
-        ({"filePath": "/w/a", "content": "x"}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
+        (
+            {"filePath": "/w/a", "content": "x"},
+            {"filePath": "/w/a", "content": "y"},
+            {"content": "y"},
+        ),
         ({}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
     ],
 )
@@ -77,7 +83,11 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
         ("[in sub] (Make it) [background]", {"directory": "sub", "description": "Make it"}),
         *(
             (said, {"directory": f"/{said}", "description": said})
-            for said in ("[in a] b] (Make it)", "[in a] (/../../etc] (Make it)", "[in /etc and more")
+            for said in (
+                "[in a] b] (Make it)",
+                "[in a] (/../../etc] (Make it)",
+                "[in /etc and more",
+            )
         ),
         ("[in /etc] (Look)", {"directory": "/etc", "description": "Look"}),
         ("something else", {"description": "something else"}),
@@ -92,31 +102,45 @@ def test_a_command_without_an_input_is_its_title(notes, more):
 def test_a_change_without_an_input_is_its_diff():
     known = {"identity": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
-    assert told(edit, **known) == ("Edit", {"file_path": "/w/a", "old_string": "x", "new_string": "y"})
+    assert told(edit, **known) == (
+        "Edit",
+        {"file_path": "/w/a", "old_string": "x", "new_string": "y"},
+    )
     new = {"kind": "edit", "content": [diff("/w/a", "", "y")]}
     assert told(new, **known) == ("Write", {"file_path": "/w/a", "content": "y"})
 
 
 def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
-    said = told({"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID)
+    said = told(
+        {"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID
+    )
     assert said == ("Edit", {"files": ["/w/a", "/etc/b"]})
 
 
 def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
-    assert told({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == ("srv_find", {"q": 1})
+    assert told({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == (
+        "srv_find",
+        {"q": 1},
+    )
 
 
 def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
     call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
     asked = call.asked({"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})
+    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == (
+        "Bash",
+        {"command": "touch x"},
+    )
 
 
 def test_a_command_is_shown_whatever_the_call_is_named():
     call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})
+    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == (
+        "Bash",
+        {"command": "touch x"},
+    )
 
 
 IN_CONTENT = Form(content=True)
@@ -127,18 +151,28 @@ def test_an_input_in_the_content_is_known_once_it_is_whole():
     call = Call("c1", IN_CONTENT)
     call.hear({"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]})
     assert not call.told
-    call.hear({"title": "bash: a}b", "status": "in_progress", "content": [note('{"command": "a}b"}')]})
+    call.hear(
+        {"title": "bash: a}b", "status": "in_progress", "content": [note('{"command": "a}b"}')]}
+    )
     call.hear({"status": "completed", "content": [note('{"of": "the result"}')]})
     assert call.in_claudes_words(TOOLS) == ("Bash", {"command": "a}b"})
 
 
 def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_question_proves_it():
-    first = {"sessionUpdate": "tool_call", "title": "Look", "kind": "execute", "rawInput": {"command": "ls"}}
+    first = {
+        "sessionUpdate": "tool_call",
+        "title": "Look",
+        "kind": "execute",
+        "rawInput": {"command": "ls"},
+    }
     call = Call("c1", BY_KIND)
     call.hear(first)
     asked = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
     assert call.asked(asked).in_claudes_words(TOOLS) == ("Bash", {"command": "ls"})
-    assert call.asked(first).in_claudes_words(TOOLS) == ("unknown", {"title": "Look", "command": "ls"})
+    assert call.asked(first).in_claudes_words(TOOLS) == (
+        "unknown",
+        {"title": "Look", "command": "ls"},
+    )
     assert Call("c2", BY_KIND).asked(asked).in_claudes_words(TOOLS)[0] == "unknown"
 
 
@@ -167,7 +201,12 @@ SEARCHES = Form("kind", {"look": Sign("read", "Searching ", ("pattern",))}, {"re
 def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call(own, words):
     call = Call("c1", SEARCHES)
     call.hear(
-        {"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": {"pattern": "x"} | own}
+        {
+            "sessionUpdate": "tool_call",
+            "title": "Searching x",
+            "kind": "read",
+            "rawInput": {"pattern": "x"} | own,
+        }
     )
     asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
     tools = {"look": Tool("Grep", {"places": "path"})}
@@ -177,7 +216,9 @@ def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call
 def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
     call = Call("c1", SEARCHES)
     given = {"pattern": "x", "places": "a /out", "path": "a"}
-    call.hear({"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": given})
+    call.hear(
+        {"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": given}
+    )
     asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
     tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
     assert asked.in_claudes_words(tools)[1]["path"] == ["a /out", "/out"]

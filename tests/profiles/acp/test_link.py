@@ -9,7 +9,10 @@ from shim.core.claude.messages import Message
 from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
 from shim.profiles.acp.servers import servers, tool_of
 
-GREETED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True, "sessionCapabilities": {"resume": {}}}}
+GREETED = {
+    "protocolVersion": 1,
+    "agentCapabilities": {"loadSession": True, "sessionCapabilities": {"resume": {}}},
+}
 LOADS = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 OPTIONS = [{"id": "m", "category": "model", "currentValue": "small"}]
 
@@ -50,7 +53,11 @@ def test_a_prompt_waits_for_the_session():
 
 @pytest.mark.parametrize(
     ("fork", "agent", "method"),
-    [(False, GREETED, "session/resume"), (False, LOADS, "session/load"), (True, GREETED, "session/fork")],
+    [
+        (False, GREETED, "session/resume"),
+        (False, LOADS, "session/load"),
+        (True, GREETED, "session/fork"),
+    ],
 )
 def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
     link = Link()
@@ -111,7 +118,9 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(a
         told,
     )
     assert link.prompt(Message("hi")) == b"", "the prompt waits for it"
-    assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], "the turn goes on without"
+    assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], (
+        "the turn goes on without"
+    )
 
 
 def test_without_an_effort_the_session_has_the_one_that_it_began_with():
@@ -128,7 +137,10 @@ def test_the_model_that_a_session_began_with_is_not_set():
 def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
     link = opened({"modes": {"currentModeId": "default"}})
     (line,) = said(link.set("mode", "plan"))
-    assert (line["method"], line["params"]) == ("session/set_mode", {"sessionId": "s1", "modeId": "plan"})
+    assert (line["method"], line["params"]) == (
+        "session/set_mode",
+        {"sessionId": "s1", "modeId": "plan"},
+    )
     assert link.prompt(Message("hi")) == b""
     assert methods(answered(link, 3, {})) == ["session/prompt"]
 
@@ -163,7 +175,9 @@ def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
 def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
     link = opened()
     request = link.question("q", "c1", [{"optionId": "ever", "kind": "allow_always"}])
-    assert said(link.decide(request, allow=True, stop=False))[0]["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert said(link.decide(request, allow=True, stop=False))[0]["result"] == {
+        "outcome": {"outcome": "cancelled"}
+    }
 
 
 @pytest.mark.parametrize("allow", [True, False])
@@ -178,7 +192,9 @@ def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     link = opened()
-    link.decide(link.question(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]), allow=True, stop=False)
+    link.decide(
+        link.question(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]), allow=True, stop=False
+    )
     if waits:
         link.set("mode", "plan")
     assert (link.prompt(Message("next")) == b"") is waits
@@ -219,9 +235,15 @@ def test_another_child_knows_nothing_of_the_session_before():
 )
 def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
     link = Link()
-    named = {"a": {"command": "/a"}, "b": {"url": "http://b"}, "c": {"url": "http://c", "type": "sse"}}
+    named = {
+        "a": {"command": "/a"},
+        "b": {"url": "http://b"},
+        "c": {"url": "http://c", "type": "sse"},
+    }
     link.greet(Opening("/work", servers=servers(named)))
-    (new,) = said(answered(link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}))
+    (new,) = said(
+        answered(link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}})
+    )
     assert [server["name"] for server in new["params"]["mcpServers"]] == told
     assert sorted(told + link.left_out) == ["a", "b", "c"]
 

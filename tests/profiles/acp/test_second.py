@@ -1,4 +1,6 @@
-"""Version 2 of the Agent Client Protocol, which an agent chooses: the end is a state, and what is said has an id."""
+"""Version 2 of the Agent Client Protocol, which an agent chooses: the end is a state, and what is
+said has an id.
+"""
 
 import base64
 import json
@@ -34,7 +36,9 @@ def whole(*words, message="m1", kind="agent_message"):
 
 
 def call(status=None, **fields):
-    return update("tool_call_update", toolCallId="c1", **({"status": status} if status else {}), **fields)
+    return update(
+        "tool_call_update", toolCallId="c1", **({"status": status} if status else {}), **fields
+    )
 
 
 def begun():
@@ -49,11 +53,15 @@ def result_of(talk):
 def results(talk):
     """What the calls of a talk returned, and whether they failed."""
     said = [json.loads(line) for line in talk.lines.splitlines()]
-    blocks = [block for line in said if line["type"] == "user" for block in line["message"]["content"]]
-    return [(block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"]
+    blocks = [
+        block for line in said if line["type"] == "user" for block in line["message"]["content"]
+    ]
+    return [
+        (block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"
+    ]
 
 
-# -- the end of a turn ------------------------------------------------------------------------------------------------
+# -- the end of a turn -----------------------------------------------------------------------------
 
 
 def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
@@ -111,7 +119,9 @@ def test_a_turn_that_failed_says_why():
 
 def test_a_shortened_context_is_said():
     used = update("usage_update", used=1234, size=9999)
-    talk = begun().says(used, update("compaction_update", compactionId="k", status="completed"), ENDED)
+    talk = begun().says(
+        used, update("compaction_update", compactionId="k", status="completed"), ENDED
+    )
     result_of(talk)
     assert b'"compact_boundary"' in talk.lines
     assert b'"pre_tokens":1234' in talk.lines
@@ -133,7 +143,11 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
 
 @pytest.mark.parametrize(
     ("reason", "subtype"),
-    [("end_turn", "success"), ("max_turn_requests", "error_max_turns"), ("cancelled", "error_during_execution")],
+    [
+        ("end_turn", "success"),
+        ("max_turn_requests", "error_max_turns"),
+        ("cancelled", "error_during_execution"),
+    ],
 )
 def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
     assert result_of(begun().says(piece("x"), idle(stopReason=reason)))["subtype"] == subtype
@@ -144,22 +158,28 @@ def test_a_prompt_that_is_not_taken_fails_the_turn():
     assert "no room" in json.dumps(result_of(talk))
 
 
-# -- what has an id ---------------------------------------------------------------------------------------------------
+# -- what has an id --------------------------------------------------------------------------------
 
 
 def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
-    talk = begun().says(piece("Hel"), whole("Hello"), piece(" there"), whole("Hello", " there"), ENDED)
+    talk = begun().says(
+        piece("Hel"), whole("Hello"), piece(" there"), whole("Hello", " there"), ENDED
+    )
     assert result_of(talk)["result"] == "Hello there"
 
 
 def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
-    talk = begun().says(whole("Look"), call("completed", title="x"), whole("Look"), piece("Done", "m2"), ENDED)
+    talk = begun().says(
+        whole("Look"), call("completed", title="x"), whole("Look"), piece("Done", "m2"), ENDED
+    )
     result_of(talk)
     assert talk.lines.count(b"Look") == 1
 
 
 def test_what_was_said_is_not_taken_back():
-    talk = begun().says(whole("Hello"), whole("Bye"), whole(), update("agent_message", messageId="m1"), ENDED)
+    talk = begun().says(
+        whole("Hello"), whole("Bye"), whole(), update("agent_message", messageId="m1"), ENDED
+    )
     assert result_of(talk)["result"] == "Hello"
     assert talk.pump.translation.account.report()["repairs"]["contradicted_block"]["count"] == 2
 
@@ -171,9 +191,13 @@ def test_a_whole_thought_is_thinking():
 
 
 def test_the_content_of_a_call_comes_in_pieces():
-    content = [{"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")]
+    content = [
+        {"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")
+    ]
     pieces = (update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content)
-    talk = begun().says(call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED)
+    talk = begun().says(
+        call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED
+    )
     result_of(talk)
     assert results(talk) == [("a\nb", False)]
 
@@ -182,7 +206,9 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
     def printed(text):
         return {"terminalId": "t", "data": base64.b64encode(text).decode()}
 
-    shown = call("in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}])
+    shown = call(
+        "in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}]
+    )
     talk = begun().says(
         shown,
         update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
@@ -211,13 +237,17 @@ def test_a_cancelled_call_failed():
 
 
 def test_a_plan_has_an_id():
-    plan = {"type": "items", "planId": "p", "entries": [{"content": "look", "status": "pending", "priority": "high"}]}
+    plan = {
+        "type": "items",
+        "planId": "p",
+        "entries": [{"content": "look", "status": "pending", "priority": "high"}],
+    }
     talk = begun().says(update("plan_update", plan=plan), ENDED)
     result_of(talk)
     assert b'"todos":[{"content":"look"' in talk.lines
 
 
-# -- questions --------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def asked(subject, identity=7):
@@ -258,7 +288,10 @@ def test_a_change_of_a_file_names_the_file():
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
     shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
     talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
-    assert (talk.asked[0].tool, talk.asked[0].arguments) == ("Edit", {"file_path": "/w/a", "patch": "+x"})
+    assert (talk.asked[0].tool, talk.asked[0].arguments) == (
+        "Edit",
+        {"file_path": "/w/a", "patch": "+x"},
+    )
 
 
 def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
@@ -268,7 +301,7 @@ def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
     assert talk.asked[0].arguments == {"files": ["/w/a", "/etc/a"]}
 
 
-# -- what it is asked -------------------------------------------------------------------------------------------------
+# -- what it is asked ------------------------------------------------------------------------------
 
 
 def told(*answers, **opening):
@@ -287,7 +320,9 @@ def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
 
 
 def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
-    assert takes({"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}) == {"image"}
+    assert takes(
+        {"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}
+    ) == {"image"}
 
 
 def test_a_session_goes_on_without_its_history():
@@ -307,11 +342,18 @@ def test_the_mode_is_an_option():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
     line = told(GREETED, session, mode="plan")[-1]
     assert line["method"] == "session/set_config_option"
-    assert line["params"] == {"sessionId": "s1", "configId": "agent-mode", "value": "plan", "type": "id"}
+    assert line["params"] == {
+        "sessionId": "s1",
+        "configId": "agent-mode",
+        "value": "plan",
+        "type": "id",
+    }
 
 
 def test_lines_that_come_as_one_list_are_read_one_by_one():
     talk = begun()
-    data = json.dumps([{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)])
+    data = json.dumps(
+        [{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]
+    )
     talk.lines += talk.pump.feed(data.encode() + b"\n")[0]
     assert result_of(talk)["result"] == "Hello"

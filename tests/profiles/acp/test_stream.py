@@ -1,4 +1,6 @@
-"""The Agent Client Protocol as Claude's stream: a child's lines in, lines of ours and lines for the child out."""
+"""The Agent Client Protocol as Claude's stream: a child's lines in, lines of ours and lines for the
+child out.
+"""
 
 import json
 
@@ -41,7 +43,10 @@ def test_each_message_is_said_again_behind_the_init_of_its_turn():
     talk.pump.answer(read("two"), echo=True, hooks=False)
     talk.says(text("Hello"))
     lines = [json.loads(line) for line in talk.lines.splitlines()]
-    shown = [line["message"]["content"] if line["type"] == "user" else line.get("subtype") for line in lines]
+    shown = [
+        line["message"]["content"] if line["type"] == "user" else line.get("subtype")
+        for line in lines
+    ]
     assert [one for one in shown if one not in (None, "success")] == ["init", "one", "init", "two"]
 
 
@@ -52,15 +57,33 @@ def read(text):
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
     talk = begun().says(
-        update("tool_call", toolCallId="c1", title="bash", kind="execute", status="pending", rawInput={}),
-        update("tool_call_update", toolCallId="c1", status="in_progress", rawInput={"command": "ls"}),
+        update(
+            "tool_call",
+            toolCallId="c1",
+            title="bash",
+            kind="execute",
+            status="pending",
+            rawInput={},
+        ),
+        update(
+            "tool_call_update", toolCallId="c1", status="in_progress", rawInput={"command": "ls"}
+        ),
         question(),
     )
     (asked,) = talk.asked
     assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer(True)
-    assert talk.last() == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}}
-    talk.says(update("tool_call_update", toolCallId="c1", status="completed", rawOutput={"output": "a\n"}), DONE).end()
+    assert talk.last() == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "result": {"outcome": {"outcome": "selected", "optionId": "yes"}},
+    }
+    talk.says(
+        update(
+            "tool_call_update", toolCallId="c1", status="completed", rawOutput={"output": "a\n"}
+        ),
+        DONE,
+    ).end()
     check_turns(talk.lines, partial=False)
     assert talk.lines.count(b'"type":"tool_use"') == 1
     assert b'"content":"a"' in talk.lines
@@ -77,7 +100,11 @@ def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it
 def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
     talk = Talk(resume="s1").says({"id": 1, "result": {"protocolVersion": 1}}, text("old words"))
     talk.says({"id": 2, "result": {}}, text("more old words"), {"id": 3, "error": {"code": -32601}})
-    talk.says({"id": 4, "error": {"code": -32601}}, text("new"), {"id": 5, "result": {"stopReason": "end_turn"}}).end()
+    talk.says(
+        {"id": 4, "error": {"code": -32601}},
+        text("new"),
+        {"id": 5, "result": {"stopReason": "end_turn"}},
+    ).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "new"
 
@@ -93,22 +120,42 @@ def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
 
 
 def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
-    first = update("tool_call", toolCallId="c1", title="apply_patch", kind="edit", status="pending", rawInput={})
-    talk = begun().says(first, question(title="external_directory", kind="other", rawInput={"filepath": "/etc/x"}))
+    first = update(
+        "tool_call",
+        toolCallId="c1",
+        title="apply_patch",
+        kind="edit",
+        status="pending",
+        rawInput={},
+    )
+    talk = begun().says(
+        first, question(title="external_directory", kind="other", rawInput={"filepath": "/etc/x"})
+    )
     assert talk.asked[0].tool == "Edit"
-    talk.says(update("tool_call_update", toolCallId="c1", status="in_progress", rawInput={"patchText": "all of it"}))
+    talk.says(
+        update(
+            "tool_call_update",
+            toolCallId="c1",
+            status="in_progress",
+            rawInput={"patchText": "all of it"},
+        )
+    )
     assert talk.pump.translation.account.report()["repairs"] == {}
 
 
 def test_a_question_that_names_no_call_is_answered():
-    talk = begun().says({"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}})
+    talk = begun().says(
+        {"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}}
+    )
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers():
     """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
     call = update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
-    talk = begun("kimi-code").says(call, question(title="AskUserQuestion", kind=None, rawInput=None))
+    talk = begun("kimi-code").says(
+        call, question(title="AskUserQuestion", kind=None, rawInput=None)
+    )
     assert talk.asked == []
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
@@ -123,7 +170,9 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
 
 def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
-    talk = Talk(model="nobody's").says(ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}})
+    talk = Talk(model="nobody's").says(
+        ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}}
+    )
     assert not talk.speech.usable
     assert b"session/prompt" not in talk.told
 
@@ -154,7 +203,10 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     for able, told in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),
-        ({"image": True, "embeddedContext": True}, [image, text, {"type": "resource", "resource": file}]),
+        (
+            {"image": True, "embeddedContext": True},
+            [image, text, {"type": "resource", "resource": file}],
+        ),
     ):
         agent = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": able}}
         link = Link()
@@ -167,9 +219,12 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
 def test_an_image_that_a_call_returned_is_claudes_block():
     data = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     content = [
-        {"type": "content", "content": one} for one in ({"type": "text", "text": "read"}, data, {"type": "image"})
+        {"type": "content", "content": one}
+        for one in ({"type": "text", "text": "read"}, data, {"type": "image"})
     ]
-    call = update("tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"})
+    call = update(
+        "tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"}
+    )
     over = update("tool_call_update", toolCallId="c9", status="completed", content=content)
     talk = begun().says(call, over, DONE).end()
     (result,) = (json.loads(line) for line in talk.lines.splitlines() if b'"tool_result"' in line)
@@ -184,7 +239,10 @@ def test_two_questions_are_answered_in_any_order():
     talk.answer(False)
     talk.answer(True)
     answers = [json.loads(line) for line in talk.told.splitlines()[-2:]]
-    assert [(one["id"], one["result"]["outcome"]["optionId"]) for one in answers] == [("q", "no"), (7, "yes")]
+    assert [(one["id"], one["result"]["outcome"]["optionId"]) for one in answers] == [
+        ("q", "no"),
+        (7, "yes"),
+    ]
 
 
 def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
@@ -199,26 +257,41 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
 
 
 def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
-    talk = begun().says({"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}})
+    talk = begun().says(
+        {"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}}
+    )
     assert talk.last()["error"]["code"] == -32601
 
 
 def test_an_update_of_another_session_is_not_of_this_turn():
     talk = (
-        begun().says(update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}), DONE).end()
+        begun()
+        .says(
+            update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}),
+            DONE,
+        )
+        .end()
     )
     assert b"psst" not in talk.lines
 
 
 def test_a_plan_is_a_list_of_todos():
     entries = [{"content": "look", "status": "pending", "priority": "high"}]
-    talk = begun().says(update("plan", entries=entries), update("plan", entries=entries), DONE).end()
+    talk = (
+        begun().says(update("plan", entries=entries), update("plan", entries=entries), DONE).end()
+    )
     assert talk.lines.count(b'"TodoWrite"') == 1
     assert b'{"content":"look","status":"pending","activeForm":"look"}' in talk.lines
 
 
 def test_an_agent_that_is_not_logged_in_says_so():
-    talk = Talk().says(ANSWERS[0], {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}).end()
+    talk = (
+        Talk()
+        .says(
+            ANSWERS[0], {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
+        )
+        .end()
+    )
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["is_error"]
     assert "Authentication required" in json.dumps(turn[-2])
@@ -228,7 +301,11 @@ def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
     talk = begun().says(text("Hel"))
     talk.pump.interrupt()
     talk.told += talk.speech.interrupt()
-    assert talk.last() == {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s1"}}
+    assert talk.last() == {
+        "jsonrpc": "2.0",
+        "method": "session/cancel",
+        "params": {"sessionId": "s1"},
+    }
     talk.says({"id": 3, "result": {"stopReason": "cancelled"}}).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["subtype"] == "error_during_execution"
@@ -258,7 +335,9 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
     talk = begun().says(question())
     talk.answer(True)
     talk.says(DONE).end()
-    commands = talk.pump.skip(json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n")
+    commands = talk.pump.skip(
+        json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n"
+    )
     assert [command.permission.call for command in commands if isinstance(command, Ask)] == ["c1"]
 
 
@@ -276,9 +355,17 @@ def test_a_question_that_cannot_be_read_does_not_wait():
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-# -- whatever an agent says ------------------------------------------------------------------------------------------
+# -- whatever an agent says ------------------------------------------------------------------------
 
-KINDS = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan", "usage_update", "new")
+KINDS = (
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+    "usage_update",
+    "new",
+)
 VALUES = st.one_of(
     st.none(),
     st.integers(),
@@ -287,7 +374,17 @@ VALUES = st.one_of(
     st.just({"type": "text", "text": "x"}),
 )
 NAMES = (
-    *("content", "toolCallId", "title", "status", "rawInput", "rawOutput", "locations", "entries", "cost"),
+    *(
+        "content",
+        "toolCallId",
+        "title",
+        "status",
+        "rawInput",
+        "rawOutput",
+        "locations",
+        "entries",
+        "cost",
+    ),
     *("messageId", "_meta"),
 )
 FIELDS = st.dictionaries(st.sampled_from(NAMES), VALUES)
@@ -323,7 +420,10 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
     prompt = talk.last()
     assert prompt["method"] == "session/prompt"
-    assert prompt["params"]["prompt"][0]["text"] == "A call was not allowed: rather not\nGo on without it."
+    assert (
+        prompt["params"]["prompt"][0]["text"]
+        == "A call was not allowed: rather not\nGo on without it."
+    )
     talk.says(text("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "Then not."
@@ -331,14 +431,19 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
 
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
-    talk.told += talk.speech.decide(talk.asked.pop(), Decision(False, message="stop", interrupt=True))
+    talk.told += talk.speech.decide(
+        talk.asked.pop(), Decision(False, message="stop", interrupt=True)
+    )
     told = talk.told
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE).end()
     assert talk.told == told
 
 
 def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may_be_the_other_ones():
-    calls = [in_kimis_words("tool_call", '{"command": "rm x"}'), in_kimis_words("tool_call", '{"command": "ls"}')]
+    calls = [
+        in_kimis_words("tool_call", '{"command": "rm x"}'),
+        in_kimis_words("tool_call", '{"command": "ls"}'),
+    ]
     talk = begun("kimi").says(*calls, kimis_question())
     assert talk.asked == []
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
@@ -347,9 +452,18 @@ def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may
 def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_code_is_heard():
     call = {"toolCallId": "c1", "title": "Try", "kind": "execute", "rawInput": {"command": "false"}}
     output = {"content": "no", "contents": [{"type": "shell_exit", "exitCode": 1}]}
-    said = [{"type": "content", "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"}}]
+    said = [
+        {
+            "type": "content",
+            "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"},
+        }
+    ]
     talk = begun("copilot").says(update("tool_call", **call), text("Info: /w/new.txt"))
-    talk.says(update("tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output))
+    talk.says(
+        update(
+            "tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output
+        )
+    )
     talk.says(text("Info: so"), DONE).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "Info: so"
@@ -357,7 +471,7 @@ def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_co
     assert (returned["content"], returned["is_error"]) == ("no", True)
 
 
-# -- an agent that reports its failures as texts ----------------------------------------------------------------------
+# -- an agent that reports its failures as texts ---------------------------------------------------
 
 RETRYING = "Info: Request failed due to a transient API error. Retrying..."
 NO_KEY = "Error: Authentication failed with provider at http://127.0.0.1:1/v1 (HTTP 401).\n  Check your key."
@@ -368,23 +482,38 @@ def copilot(*updates, done=DONE):
     talk = Talk("copilot").says(*ANSWERS, *updates, done).end()
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     (result,) = (line for line in lines if line["type"] == "result")
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     return result, [block["text"] for block in blocks if block["type"] == "text"], lines
 
 
 def used(output):
-    return {"id": 3, "result": {"stopReason": "end_turn", "usage": {"inputTokens": 1, "outputTokens": output}}}
+    return {
+        "id": 3,
+        "result": {"stopReason": "end_turn", "usage": {"inputTokens": 1, "outputTokens": output}},
+    }
 
 
-@each(("words", "cause"), [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")])
+@each(
+    ("words", "cause"),
+    [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")],
+)
 @each("done", [DONE, used(0)])
 @each("before", [[], [text(RETRYING), text(RETRYING)]])
 def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
-    result, texts, lines = copilot(*before, text(words), update("usage_update", used=5, size=9), done=done)
+    result, texts, lines = copilot(
+        *before, text(words), update("usage_update", used=5, size=9), done=done
+    )
     assert result["is_error"] and result["shim"]["cause"] == cause
     assert words.removeprefix("Error: ")[:20] in json.dumps(result)
     assert not any("Retrying" in one for one in texts)
-    assert [line["attempt"] for line in lines if line.get("subtype") == "api_retry"] == [*range(1, len(before) + 1)]
+    assert [line["attempt"] for line in lines if line.get("subtype") == "api_retry"] == [
+        *range(1, len(before) + 1)
+    ]
 
 
 def test_a_request_that_was_repeated_with_success_is_a_good_turn():
@@ -409,10 +538,17 @@ def test_a_model_may_begin_with_the_word_error(updates):
 
 
 def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
-    call = update("tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"})
+    call = update(
+        "tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"}
+    )
     over = update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
     result, _, lines = copilot(text("Error: let me look"), call, over, text("Done."))
-    kinds = [block["type"] for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    kinds = [
+        block["type"]
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
     assert kinds == ["text", "tool_use", "text"] and result["result"] == "Done."
 
 
@@ -421,14 +557,22 @@ def test_the_history_that_a_forked_session_replays_is_not_written(session):
     """opencode sends the history of a session that it forks, as other agents do when they load one."""
     call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
     old = (
-        update("agent_message_chunk", session=session, content={"type": "text", "text": "old words"}),
+        update(
+            "agent_message_chunk", session=session, content={"type": "text", "text": "old words"}
+        ),
         update("tool_call", session=session, **call, status="completed"),
     )
-    talk = Talk(resume="s1", flags=("--fork-session",)).says({"id": 1, "result": {"protocolVersion": 1}}, *old)
+    talk = Talk(resume="s1", flags=("--fork-session",)).says(
+        {"id": 1, "result": {"protocolVersion": 1}}, *old
+    )
     talk.says({"id": 2, "result": {"sessionId": "s2"}}, *old, {"id": 3, "error": {"code": -32601}})
     talk.says({"id": 4, "error": {"code": -32601}})
     talk.says(update("agent_message_chunk", session="s2", content={"type": "text", "text": "new"}))
     talk.says({"id": 5, "result": {"stopReason": "end_turn"}}).end()
     (turn,) = check_turns(talk.lines, partial=False)
-    assert turn[-2]["result"] == "new" and b'"type":"tool_use"' not in talk.lines and b"old words" not in talk.lines
+    assert (
+        turn[-2]["result"] == "new"
+        and b'"type":"tool_use"' not in talk.lines
+        and b"old words" not in talk.lines
+    )
     assert b'"session/fork"' in talk.told

@@ -1,4 +1,6 @@
-"""What a call of an agent returned: only changed fields are sent, and every kind of content is shown or counted."""
+"""What a call of an agent returned: only changed fields are sent, and every kind of content is
+shown or counted.
+"""
 
 import json
 
@@ -12,7 +14,12 @@ TEXT = {"type": "text", "text": "line 1\nline 2\n"}
 
 def begin(vendor="opencode", **fields):
     """Return an agent with one call."""
-    call = {"title": "shot_take", "kind": "other", "status": "pending", "rawInput": {"n": 1}} | fields
+    call = {
+        "title": "shot_take",
+        "kind": "other",
+        "status": "pending",
+        "rawInput": {"n": 1},
+    } | fields
     return Talk(vendor).says(*ANSWERS, update("tool_call", toolCallId="k1", **call))
 
 
@@ -27,7 +34,12 @@ def content(*blocks):
 def results(talk):
     """Return the content of each result, whether its call failed, and the names of the calls."""
     lines = [json.loads(line) for line in talk.says(text("Done."), DONE).end().lines.splitlines()]
-    blocks = [one for line in lines if line["type"] in ("user", "assistant") for one in line["message"]["content"]]
+    blocks = [
+        one
+        for line in lines
+        if line["type"] in ("user", "assistant")
+        for one in line["message"]["content"]
+    ]
     found = [(one["content"], one["is_error"]) for one in blocks if one["type"] == "tool_result"]
     return found, [one["name"] for one in blocks if one["type"] == "tool_use"], lines[-2]["shim"]
 
@@ -36,18 +48,36 @@ def results(talk):
     ("updates", "expected"),
     [
         # content, or the raw output, of an earlier update
-        ([changed(status="in_progress", content=content(TEXT)), changed(status="completed")], TEXT["text"]),
+        (
+            [changed(status="in_progress", content=content(TEXT)), changed(status="completed")],
+            TEXT["text"],
+        ),
         ([changed(content=content(TEXT)), changed(status="completed", content=None)], TEXT["text"]),
         ([changed(rawOutput={"output": "raw"}), changed(status="completed")], "raw"),
         ([changed(rawOutput="raw"), changed(status="completed", rawOutput=None)], "raw"),
         # the last one counts
-        ([changed(content=content(TEXT)), changed(status="completed", content=content({**TEXT, "text": "x"}))], "x"),
+        (
+            [
+                changed(content=content(TEXT)),
+                changed(status="completed", content=content({**TEXT, "text": "x"})),
+            ],
+            "x",
+        ),
         ([changed(content=content(TEXT)), changed(status="completed", content=[])], ""),
         ([changed(rawOutput="a"), changed(status="completed", rawOutput="b")], "b"),
         # content goes before the raw output, unless that has more of the same
-        ([changed(content=content(TEXT)), changed(status="completed", rawOutput={"output": "other"})], TEXT["text"]),
         (
-            [changed(content=content(TEXT)), changed(status="completed", rawOutput=TEXT["text"] + "line 3")],
+            [
+                changed(content=content(TEXT)),
+                changed(status="completed", rawOutput={"output": "other"}),
+            ],
+            TEXT["text"],
+        ),
+        (
+            [
+                changed(content=content(TEXT)),
+                changed(status="completed", rawOutput=TEXT["text"] + "line 3"),
+            ],
             TEXT["text"] + "line 3",
         ),
     ],
@@ -57,12 +87,16 @@ def test_a_field_missing_from_an_update_keeps_its_value(updates, expected):
 
 
 def test_an_exit_code_of_an_earlier_update_counts():
-    talk = begin().says(changed(rawOutput={"output": "no", "metadata": {"exit": 7}}), changed(status="completed"))
+    talk = begin().says(
+        changed(rawOutput={"output": "no", "metadata": {"exit": 7}}), changed(status="completed")
+    )
     assert results(talk)[0] == [("no", True)]
 
 
 def test_the_content_of_the_call_itself_counts():
-    assert results(begin(content=content(TEXT)).says(changed(status="failed")))[0] == [(TEXT["text"], True)]
+    assert results(begin(content=content(TEXT)).says(changed(status="failed")))[0] == [
+        (TEXT["text"], True)
+    ]
 
 
 def image(data=PNG):
@@ -73,7 +107,10 @@ def image(data=PNG):
     ("block", "shown"),
     [
         ({"type": "image", "mimeType": "image/png", "data": PNG}, image()),
-        ({"type": "resource", "resource": {"uri": "file:///b", "text": "inner"}}, "[Resource at file:///b] inner"),
+        (
+            {"type": "resource", "resource": {"uri": "file:///b", "text": "inner"}},
+            "[Resource at file:///b] inner",
+        ),
         (
             {"type": "resource_link", "name": "b", "uri": "file:///b"},
             "[Resource link: b] file:///b",
@@ -83,7 +120,10 @@ def image(data=PNG):
             "[Audio] Binary content (audio/wav, 3 bytes), not saved",
         ),
         (
-            {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "application/pdf", "blob": "AAAA"}},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///b", "mimeType": "application/pdf", "blob": "AAAA"},
+            },
             "[Resource at file:///b] Binary content (application/pdf, 3 bytes), not saved",
         ),
     ],
@@ -91,7 +131,9 @@ def image(data=PNG):
 @each("beside", [False, True])
 def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
-    (((returned, failed),), _, shim) = results(begin().says(changed(status="completed", content=sent)))
+    (((returned, failed),), _, shim) = results(
+        begin().says(changed(status="completed", content=sent))
+    )
     shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
     assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), shown]
     assert not failed and shim["unknown_events"] == {}
@@ -99,10 +141,19 @@ def test_every_kind_of_content_is_written(block, shown, beside):
 
 @pytest.mark.parametrize("sent", [content({"type": "text", "text": "here"}), []])
 def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
-    """copilot sends the texts of a tool's result as content, and all of it only as `contents` of the raw output."""
-    whole = [{"type": "text", "text": "here"}, {"type": "image", "data": PNG, "mimeType": "image/png"}, "x", {}]
+    """copilot sends the texts of a tool's result as content, and all of it only as `contents` of
+    the raw output.
+    """
+    whole = [
+        {"type": "text", "text": "here"},
+        {"type": "image", "data": PNG, "mimeType": "image/png"},
+        "x",
+        {},
+    ]
     raw = {"content": "here", "contents": [*whole, {"type": "shell_exit", "exitCode": 0}]}
-    returned, _, shim = results(begin().says(changed(status="completed", content=sent, rawOutput=raw)))
+    returned, _, shim = results(
+        begin().says(changed(status="completed", content=sent, rawOutput=raw))
+    )
     assert returned == [([{"type": "text", "text": "here"}, image()], False)]
     assert shim["unknown_events"] == {}
 
@@ -123,16 +174,18 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
 )
 def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected):
     """Kimi Code sends the same list as JSON, in a text."""
-    said = changed(status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks)
+    said = changed(
+        status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks
+    )
     assert results(begin("kimi-code").says(said))[0] == [(expected, False)]
 
 
 def test_an_image_that_stands_in_both_is_shown_once():
     block = {"type": "image", "mimeType": "image/png", "data": PNG}
     raw = {"contents": [block]}
-    assert results(begin().says(changed(status="completed", content=content(block), rawOutput=raw)))[0] == [
-        ([image()], False)
-    ]
+    assert results(
+        begin().says(changed(status="completed", content=content(block), rawOutput=raw))
+    )[0] == [([image()], False)]
 
 
 @pytest.mark.parametrize(
@@ -153,19 +206,25 @@ def test_unknown_content_is_counted(item, name):
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 def test_a_second_end_of_a_call_is_ignored(status):
     first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
-    talk = begin().says(changed(status="completed", content=first), changed(status=status, content=second))
+    talk = begin().says(
+        changed(status="completed", content=first), changed(status=status, content=second)
+    )
     returned, names, shim = results(talk)
     assert (returned, names) == ([("one", False)], ["shot_take"])
     assert shim["repairs"] == {"second_tool_result": 1}
 
 
 def test_an_update_of_an_ended_call_does_not_start_another_call():
-    talk = begin().says(changed(status="completed"), changed(title="late"), changed(content=content(TEXT)))
+    talk = begin().says(
+        changed(status="completed"), changed(title="late"), changed(content=content(TEXT))
+    )
     assert results(talk)[:2] == ([("", False)], ["shot_take"])
 
 
 def test_a_new_call_may_have_the_id_of_an_ended_call():
-    again = update("tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"})
+    again = update(
+        "tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"}
+    )
     done = changed(status="completed", content=content({"type": "text", "text": "two"}))
     talk = begin().says(changed(status="completed", content=content(TEXT)), again, done)
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
@@ -176,5 +235,7 @@ def test_a_refused_gemini_call_has_the_path_from_its_error():
     over = {"status": "failed", "kind": "edit", "content": content({"type": "text", "text": error})}
     refused = update("tool_call_update", toolCallId="write_file__call_1_0", **over)
     lines = Talk("gemini").says(*ANSWERS, refused, text("Done."), DONE).end().lines.splitlines()
-    (use,) = (json.loads(line)["message"]["content"][0] for line in lines if b'"type":"tool_use"' in line)
+    (use,) = (
+        json.loads(line)["message"]["content"][0] for line in lines if b'"type":"tool_use"' in line
+    )
     assert (use["name"], use["input"]["file_path"]) == ("Write", "/opt/made.txt")

@@ -10,10 +10,43 @@ from shim.vendors import PROFILES
 @each(
     "pattern",
     [
-        *("", "abc", "a+", "a*b", "[a-z]+x", "^.*$", r"(\w+)", "(a|b)+", "(ab)*c+", "(?:ab|cd)*", "(a+)?", "a{2,3}(b)"),
-        *(r"\(a+\)+", "[(a+)]+", r"(?P<x>[0-9a-f-]{36})", r"^([^:]*): (.*)$", r"^(\d+)/(\d+)", r"\d+ of \d+"),
-        *(r"\[exit:(-?[1-9]\d*) \| \d+ms\]", "^<system>.*?</system>", r"^mcp_([^_]+)_(.+)$", "^a.*b.*c"),
-        *("(a|b)(c|d)", "^(?:x{3}){4}", r"^\s*\{", "(?:foo)+bar", "a{1,3}b{1,3}", r"(?i)error: \w+", r"\w+@\w+\.\w*"),
+        *(
+            "",
+            "abc",
+            "a+",
+            "a*b",
+            "[a-z]+x",
+            "^.*$",
+            r"(\w+)",
+            "(a|b)+",
+            "(ab)*c+",
+            "(?:ab|cd)*",
+            "(a+)?",
+            "a{2,3}(b)",
+        ),
+        *(
+            r"\(a+\)+",
+            "[(a+)]+",
+            r"(?P<x>[0-9a-f-]{36})",
+            r"^([^:]*): (.*)$",
+            r"^(\d+)/(\d+)",
+            r"\d+ of \d+",
+        ),
+        *(
+            r"\[exit:(-?[1-9]\d*) \| \d+ms\]",
+            "^<system>.*?</system>",
+            r"^mcp_([^_]+)_(.+)$",
+            "^a.*b.*c",
+        ),
+        *(
+            "(a|b)(c|d)",
+            "^(?:x{3}){4}",
+            r"^\s*\{",
+            "(?:foo)+bar",
+            "a{1,3}b{1,3}",
+            r"(?i)error: \w+",
+            r"\w+@\w+\.\w*",
+        ),
         *("(a+){1}", "a*A*b", "(?:a*)(?:b*)c", "(?:a*)b(?P<i>c*)C*"),
         # Python reads these as one set of characters, and as an `a` with a choice behind it
         *(r"(\w|a)+", "(?:ab|ac)*", "^(?:x|y)*[xy]*"),
@@ -26,9 +59,26 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
 @each(
     "pattern",
     [
-        *("(a+)+", "(a*)*", "(?:a|b*){2,}", "((a+)b?)*", "(a+|b)*", "(?:x+){3,}", r"(\w+\s?)*", "(a{1,3})+"),
+        *(
+            "(a+)+",
+            "(a*)*",
+            "(?:a|b*){2,}",
+            "((a+)b?)*",
+            "(a+|b)*",
+            "(?:x+){3,}",
+            r"(\w+\s?)*",
+            "(a{1,3})+",
+        ),
         # no repetition inside, and yet every turn can be cut differently
-        *("(a|a)+", "(a|ab)*", "(aa?)+", "(a||b)+", "((a|a)b)*", "(?:(x)|(x))+", "(a|a){60}(a|a){2,70}"),
+        *(
+            "(a|a)+",
+            "(a|ab)*",
+            "(aa?)+",
+            "(a||b)+",
+            "((a|a)b)*",
+            "(?:(x)|(x))+",
+            "(a|a){60}(a|a){2,70}",
+        ),
         # so many times and no more, which is as bad as without an end
         *("(?:a+){49}b", "(?:a{0,3}){40}b", "(a|a){60}", r"(a+){0,2}", r"(?i:[ab]+?){2}"),
     ],
@@ -66,7 +116,11 @@ def patterns(value):
 @each("name", PROFILES)
 def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
-    assert {pattern: fault(pattern) for pattern in patterns(packaged(f"{name}.toml").table) if fault(pattern)} == {}
+    assert {
+        pattern: fault(pattern)
+        for pattern in patterns(packaged(f"{name}.toml").table)
+        if fault(pattern)
+    } == {}
 
 
 def test_the_patterns_of_the_bundled_profiles_are_found():
@@ -74,5 +128,17 @@ def test_the_patterns_of_the_bundled_profiles_are_found():
 
 
 def test_a_broken_pattern_is_somebody_elses_affair():
-    for pattern in ("(", ")", "a)+b+", "[", "{", "a{", "*", "(?", "\\", "a{,}b{}", "(?P<x>a)(?P=x)+b+"):
+    for pattern in (
+        "(",
+        ")",
+        "a)+b+",
+        "[",
+        "{",
+        "a{",
+        "*",
+        "(?",
+        "\\",
+        "a{,}b{}",
+        "(?P<x>a)(?P=x)+b+",
+    ):
         fault(pattern)

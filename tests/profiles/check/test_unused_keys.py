@@ -1,4 +1,6 @@
-"""Keys of a profile that no bundled profile uses: their table is exact, and a person is warned once of each."""
+"""Keys of a profile that no bundled profile uses: their table is exact, and a person is warned once
+of each.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import files
 from shim.state import profile_files
 
-MODES = ("permission_args", "permission_env", "permission_tools")  # tables of [launch] whose keys are modes
+# tables of [launch] whose keys are modes
+MODES = ("permission_args", "permission_env", "permission_tools")
 SAY = {"type": "say", "words": "Hi."}
 PROFILE = f"""{HEAD}
 note = "mine"
@@ -85,7 +88,9 @@ def list_allowed_names(monkeypatch) -> set[str]:
             insert_keys(profile, keys, known, emit)
         listed = list(list_keys(profile))
         names |= {key.name for key in listed}
-        missing = {(*keys, key) for keys, known, _ in allowed for key in known} - {key.keys for key in listed}
+        missing = {(*keys, key) for keys, known, _ in allowed for key in known} - {
+            key.keys for key in listed
+        }
         assert not missing, "`list_keys` does not know these keys"
     return names
 
@@ -95,11 +100,15 @@ def list_allowed_operators() -> set[str]:
     beside = [key for keys in fields._BESIDE.values() for key in keys]
     field = dict.fromkeys((*fields._ALONE, *fields._OF_A_PATH, *beside), True)
     match = {"type": dict.fromkeys(conditions._OPERATORS, True)}
-    rules = [{"emit": kind, "match": match, **dict.fromkeys(own, field)} for kind, (_, own) in emits._EMITS.items()]
+    rules = [
+        {"emit": kind, "match": match, **dict.fromkeys(own, field)}
+        for kind, (_, own) in emits._EMITS.items()
+    ]
     return {key.name for key in list_keys({"event": rules})} - {f"usage.{key}" for key in field}
 
 
-# `protocol = "acp"` describes an agent by the Agent Client Protocol. It exists for agents that are not bundled.
+# `protocol = "acp"` describes an agent by the Agent Client Protocol. It exists for agents that are
+# not bundled.
 FOR_UNKNOWN_AGENTS = {"protocol"}
 
 
@@ -108,7 +117,9 @@ def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
     used = {key.name for table in tables for key in list_keys(table)}
     unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
     kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}
-    of_kinds = {name for name in unused if name.startswith("event.") and name.split(".")[1] in kinds}
+    of_kinds = {
+        name for name in unused if name.startswith("event.") and name.split(".")[1] in kinds
+    }
     assert set(UNUSED) == unused - of_kinds - FOR_UNKNOWN_AGENTS
 
 
@@ -130,13 +141,19 @@ def own(inside, monkeypatch):
 
 def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
     path, warned = own(PROFILE)
-    numbers = {line.strip(): number for number, line in reversed(list(enumerate(PROFILE.splitlines(), 1)))}
+    numbers = {
+        line.strip(): number for number, line in reversed(list(enumerate(PROFILE.splitlines(), 1)))
+    }
     later = "and a later version may remove it"
     assert sorted(warned) == sorted(
         f"{path}:{numbers[line]}: no bundled profile uses `{key}`, {later}{instead}"
         for line, key, instead in (
             ('note = "mine"', "note", "; write a comment (#) instead"),
-            ("tool = 5", "launch.timeouts.tool", "; write `[vendors.NAME.timeouts] tool` in config.toml instead"),
+            (
+                "tool = 5",
+                "launch.timeouts.tool",
+                "; write `[vendors.NAME.timeouts] tool` in config.toml instead",
+            ),
             (
                 'match = { type = { in = ["say"] } }',
                 "event[0].match.type.in",
@@ -150,9 +167,15 @@ def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
 
 
 def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
-    used = PROFILE.replace('note = "mine"\n', "").replace('note = "once"\n', "").replace('note = "twice"\n', "")
     used = (
-        used.replace('{ in = ["say"] }', '"say"').replace('{ in = ["cut"] }', '"cut"').replace("tool = 5", "idle = 5")
+        PROFILE.replace('note = "mine"\n', "")
+        .replace('note = "once"\n', "")
+        .replace('note = "twice"\n', "")
+    )
+    used = (
+        used.replace('{ in = ["say"] }', '"say"')
+        .replace('{ in = ["cut"] }', '"cut"')
+        .replace("tool = 5", "idle = 5")
     )
     assert own(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
 
@@ -161,7 +184,11 @@ def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, inside, monk
     monkeypatch.setattr(profile_files, "_warned", set())
     place, said = inside.path / "own.toml", inside.path / "run.ndjson"
     place.write_text(PROFILE, encoding="utf-8")
-    said.write_text("".join(f"{json.dumps(event)}\n" for event in (SAY, {"type": "bye"})), encoding="utf-8")
+    said.write_text(
+        "".join(f"{json.dumps(event)}\n" for event in (SAY, {"type": "bye"})), encoding="utf-8"
+    )
     _, output, complaint = shim("vendor", "check", str(place), str(said), "--json")
-    remarks = [note["name"] for note in json.loads(output)["notes"] if "no bundled profile" in note["name"]]
+    remarks = [
+        note["name"] for note in json.loads(output)["notes"] if "no bundled profile" in note["name"]
+    ]
     assert len(remarks) == 5 and sorted(complaint.splitlines()) == sorted(remarks)

@@ -23,7 +23,15 @@ BACK = rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"')
 USED = rule("usage", match='{ type = "usage" }', stop_reason='"why"')
 CUT = rule("retract", match='{ type = "cut" }')
 PIECES = (
-    rule("tool_input", match='{ type = "piece" }', id='"n"', name='"tool"', input='"part"', block='"at"', done='"over"')
+    rule(
+        "tool_input",
+        match='{ type = "piece" }',
+        id='"n"',
+        name='"tool"',
+        input='"part"',
+        block='"at"',
+        done='"over"',
+    )
     + USE
     + BACK
     + USED
@@ -40,8 +48,17 @@ def piece(at, part, **more):
 
 def calls(lines):
     """Id, name and input of every call, in their order."""
-    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
-    return [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    blocks = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    return [
+        (block["id"], block["name"], block["input"])
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
 
 
 FIRST = [piece(0, '{"cm', n="c", tool="sh"), piece(0, 'd":"l'), piece(0, 's"}')]
@@ -51,7 +68,8 @@ LS = ("c", "Bash", {"command": "ls"})
 @each(
     ("events", "expected"),
     [
-        # what shows that a call is whole: the end of its reply, its result, the end, and its own word
+        # what shows that a call is whole: the end of its reply, its result, the end, and its own
+        # word
         ([*FIRST, {"type": "usage"}], [LS]),
         ([*FIRST, {"type": "back", "n": "c", "out": "x"}], [LS]),
         ([*FIRST[:2], piece(0, 's"}', over=True)], [LS]),
@@ -67,7 +85,10 @@ LS = ("c", "Bash", {"command": "ls"})
         ),
         # arguments that are none
         ([piece(0, "", n="c", tool="T"), {"type": "usage"}], [("c", "T", {})]),
-        ([piece(0, '{"cmd', n="c", tool="sh"), {"type": "usage"}], [("c", "Bash", {"raw": '{"cmd'})]),
+        (
+            [piece(0, '{"cmd', n="c", tool="sh"), {"type": "usage"}],
+            [("c", "Bash", {"raw": '{"cmd'})],
+        ),
         ([piece(0, '{"cmd', n="c", tool="T"), {"type": "usage"}], [("c", "T", {"raw": '{"cmd'})]),
         # a reply that was cut, or failed: nobody made the call
         ([*FIRST, {"type": "cut"}], []),
@@ -80,13 +101,19 @@ def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
 
 def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
     lines = lines_of(profiled(PIECES), *FIRST, {"type": "usage"}, OVER, partial=True)
-    deltas = [line["event"]["delta"] for line in lines if line.get("event", {}).get("type") == "content_block_delta"]
+    deltas = [
+        line["event"]["delta"]
+        for line in lines
+        if line.get("event", {}).get("type") == "content_block_delta"
+    ]
     assert [delta["partial_json"] for delta in deltas] == ['{"command":"ls"}']
 
 
 @pytest.mark.parametrize("end", [OVER | {"bad": True, "why": "no"}, None])
 def test_a_call_whose_pieces_never_ended_was_not_made_and_is_counted(end):
-    lines = lines_of(profiled(PIECES), {"type": "say", "words": "a"}, *FIRST[:2], *([end] if end else []))
+    lines = lines_of(
+        profiled(PIECES), {"type": "say", "words": "a"}, *FIRST[:2], *([end] if end else [])
+    )
     assert calls(lines) == [] and result_line(lines)["shim"]["repairs"] == {"cut_call": 1}
     assert result_line(lines)["is_error"]
 
@@ -102,14 +129,20 @@ def test_a_stream_that_ends_in_the_middle_of_a_call_is_no_success():
 def test_pieces_without_end_are_bounded():
     vendor = profiled(PIECES)
     lines = lines_of(
-        vendor, *(piece(number, "{}", n=str(number), tool="T") for number in range(CALLS + 3)), {"type": "usage"}
+        vendor,
+        *(piece(number, "{}", n=str(number), tool="T") for number in range(CALLS + 3)),
+        {"type": "usage"},
     )
-    assert len(calls(lines)) == CALLS and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
+    assert (
+        len(calls(lines)) == CALLS and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
+    )
     half = "x" * (CHARACTERS // 2)
     hole = (piece(0, f'{{"a":"{half}', n="c", tool="T"), piece(0, half), piece(0, '"}'))
     lines = lines_of(vendor, *hole, OVER)
     assert result_line(lines)["shim"]["repairs"]["input_cut"] == 1
-    assert "a" not in calls(lines)[0][2], "what stood in the middle is missing: these are not its arguments"
+    assert "a" not in calls(lines)[0][2], (
+        "what stood in the middle is missing: these are not its arguments"
+    )
 
 
 def test_a_piece_that_is_no_text_is_counted():
@@ -133,7 +166,10 @@ def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, who
     found = case(name)
     table = packaged("copilot.toml").table
     rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
-    vendors = [find("copilot"), build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: ""))]
+    vendors = [
+        find("copilot"),
+        build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: "")),
+    ]
     expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)
     assert pieces == expected and expected
 
@@ -147,10 +183,17 @@ def _said(vendor, data):
     return translation.feed(data) + translation.close(Exit(code=0))
 
 
-# -- tools that nobody named ------------------------------------------------------------------------------------------
+# -- tools that nobody named -----------------------------------------------------------------------
 
 TOOLS = '[tools]\nsh = { name = "Bash" }\n'
-DID = rule("tool_result", match='{ type = "did" }', id='"n"', content='"out"', name='"tool"', input='"args"')
+DID = rule(
+    "tool_result",
+    match='{ type = "did" }',
+    id='"n"',
+    content='"out"',
+    name='"tool"',
+    input='"args"',
+)
 WHO = rule("session", match='{ type = "who" }', session_id='"id"', tools='"tools"')
 UNNAMED = [
     {"type": "who", "id": "s", "tools": ["sh", "own", "mcp__a__b"]},
@@ -197,7 +240,9 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
         "mcp__srv__x",
         "mcp__own__y",
     ]
-    assert [name for _, name, _ in calls(lines_of(named("hide", others), *events, OVER))] == ["mcp__srv__x"]
+    assert [name for _, name, _ in calls(lines_of(named("hide", others), *events, OVER))] == [
+        "mcp__srv__x"
+    ]
     lines = lines_of(named("", others), {"type": "who", "id": "s", "tools": ["srv_x"]}, OVER)
     assert lines[0]["tools"] == ["mcp__srv__x"], "a list of tools has the names of the calls"
 
@@ -206,10 +251,15 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = named("hide")
     terms = terms_of("own", judge=judge(deny=["own"]))
-    translation = Translation(vendor.translator, terms, open_pen("claude", STABLE_IDENTITY, partial=False))
+    translation = Translation(
+        vendor.translator, terms, open_pen("claude", STABLE_IDENTITY, partial=False)
+    )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
     result = result_line(parse(translation.feed(data)))
-    assert result["shim"]["cause"] == "denied" and result["permission_denials"][0]["tool_name"] == "own"
+    assert (
+        result["shim"]["cause"] == "denied"
+        and result["permission_denials"][0]["tool_name"] == "own"
+    )
 
 
 def test_a_hidden_call_is_no_reply_of_its_own():
@@ -221,13 +271,17 @@ def test_a_hidden_call_is_no_reply_of_its_own():
     assert stage.finish()[1:3] == ["text:a", "end:success a"]
 
 
-# -- events of any type ------------------------------------------------------------------------------------------------
+# -- events of any type ----------------------------------------------------------------------------
 
 MIXED = say('{ type = "say" }') + say('{ role = "assistant" }', "content") + END
 
 
 @pytest.mark.parametrize(
-    "event", [{"role": "assistant", "content": "Hi."}, {"role": "assistant", "content": "Hi.", "type": "new"}]
+    "event",
+    [
+        {"role": "assistant", "content": "Hi."},
+        {"role": "assistant", "content": "Hi.", "type": "new"},
+    ],
 )
 def test_rules_for_any_event_see_those_without_a_type_beside_rules_for_types(event):
     assert said(MIXED, event, {"type": "say", "words": "a"}, OVER)[1:3] == ["text:Hi.", "text:a"]
@@ -235,10 +289,15 @@ def test_rules_for_any_event_see_those_without_a_type_beside_rules_for_types(eve
 
 def test_rules_for_any_event_see_those_of_a_line_that_was_repaired():
     lines = lines_of(profiled(MIXED), 'banner {"role":"assistant","content":"Hi."}', OVER)
-    assert result_line(lines)["result"] == "Hi." and result_line(lines)["shim"]["repairs"] == {"glued_line": 1}
+    assert result_line(lines)["result"] == "Hi." and result_line(lines)["shim"]["repairs"] == {
+        "glued_line": 1
+    }
 
 
-OWN_PATH = rule("session", match="{ sid = { exists = true } }", session_id='"sid"', continue_="true") + MIXED
+OWN_PATH = (
+    rule("session", match="{ sid = { exists = true } }", session_id='"sid"', continue_="true")
+    + MIXED
+)
 
 
 @pytest.mark.parametrize(
@@ -262,5 +321,9 @@ def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands
 
 
 def test_a_denial_of_what_has_no_name_is_named_so():
-    lines = lines_of(profiled(rule("denied", match='{ type = "no" }', id='"n"') + END), {"type": "no", "n": "c"}, OVER)
+    lines = lines_of(
+        profiled(rule("denied", match='{ type = "no" }', id='"n"') + END),
+        {"type": "no", "n": "c"},
+        OVER,
+    )
     assert result_line(lines)["permission_denials"][0]["tool_name"] == "unknown"

@@ -1,4 +1,6 @@
-"""A profile with anything in it: it is a vendor or it is refused with its place, and nothing else ever happens."""
+"""A profile with anything in it: it is a vendor or it is refused with its place, and nothing else
+ever happens.
+"""
 
 import copy
 import json
@@ -21,8 +23,11 @@ from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
 from shim.vendors import PROFILES
 
-NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]  # these say only what is different
-TEXTS = {name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES}
+# these say only what is different
+NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]
+TEXTS = {
+    name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES
+}
 ADDED = ("match", "emit", "x", "args", "path", "when", "usage")
 JUNK: list[Any] = [
     *(
@@ -98,7 +103,9 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     try:
         vendor = build(name, table, Source("own.toml", lambda: TEXTS[name]))
     except FrontendError as error:
-        assert "own.toml" in str(error) and ("it must be" in str(error) or "unknown key" in str(error))
+        assert "own.toml" in str(error) and (
+            "it must be" in str(error) or "unknown key" in str(error)
+        )
         return
     events: list[Any] = []
     for path in sorted(FIXTURES.glob(f"{name}/*/vendor.ndjson"))[:6]:
@@ -113,7 +120,9 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
 
 
-@pytest.mark.parametrize("table", [{}, {"schema": 1}, {"event": 1}, {"schema": 1, "id": "own", "event": [1]}])
+@pytest.mark.parametrize(
+    "table", [{}, {"schema": 1}, {"event": 1}, {"schema": 1, "id": "own", "event": [1]}]
+)
 def test_a_table_that_is_hardly_one_is_refused(table):
     with pytest.raises(FrontendError, match=r"^own\.toml:1: "):
         build("own", table, Source("own.toml", lambda: ""))

@@ -31,7 +31,9 @@ ENGINE = SimpleNamespace(turn=SimpleNamespace(account=Account()))
 
 
 def value(spec, event=EVENT, items=()):
-    """The value of a field: in a rule without `foreach`, or the values in one that goes over `items`."""
+    """The value of a field: in a rule without `foreach`, or the values in one that goes over
+    `items`.
+    """
     spot = Spot(Source("own.toml", lambda: ""), spec, ("event", 0, "text"))
     here = Function("engine, event, items")
     if not items:
@@ -88,7 +90,10 @@ def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
     assert value(path) is None
 
 
-@each("path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400])
+@each(
+    "path",
+    ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400],
+)
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text is "):
         value(path)
@@ -182,7 +187,10 @@ def test_an_operator(spec, found):
     ],
 )
 def test_what_is_no_field_is_refused(spec):
-    with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text.* is .*, it must be |unknown key `event"):
+    with pytest.raises(
+        FrontendError,
+        match=r"own\.toml:1: event\[0\]\.text.* is .*, it must be |unknown key `event",
+    ):
         value(spec)
 
 
@@ -194,7 +202,10 @@ def test_operators_inside_each_other_have_an_end():
         value(spec)
 
 
-@each("pattern", ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"])
+@each(
+    "pattern",
+    ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"],
+)
 def test_a_pattern_that_ends_is_taken(pattern):
     assert value({"path": "type", "regex": pattern}) in (True, False)
 
@@ -213,13 +224,19 @@ def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
     framed = {"text": f"<s>{long}</s>"}
     assert value({"path": "text", "strip": "^<s>|</s>$"}, framed) == long
     assert value({"path": "text", "strip": "^<s>"}, {"text": "<s>a<s>"}) == "a<s>"
-    assert value({"path": "text", "strip": "^<s>"}, {"text": "a\n<s>"}) == "a\n<s>", "a line's start is not the text's"
+    assert value({"path": "text", "strip": "^<s>"}, {"text": "a\n<s>"}) == "a\n<s>", (
+        "a line's start is not the text's"
+    )
     assert value({"path": "text", "strip": r"\n?<id: \d+>$"}, {"text": f"{long}\n<id: 7>"}) == long
     for before in range(SEARCHED_CHARACTERS - 4, SEARCHED_CHARACTERS + 5):
         middle = {"text": "." * before + "</s>" + long}
-        assert value({"path": "text", "strip": "^<s>|</s>$"}, middle) == middle["text"], "that is not its end"
+        assert value({"path": "text", "strip": "^<s>|</s>$"}, middle) == middle["text"], (
+            "that is not its end"
+        )
     just = {"text": "." * (SEARCHED_CHARACTERS - 2) + "</s>"}
-    assert value({"path": "text", "strip": "</s>$"}, just) == just["text"][:-4], "longer than what is looked at at once"
+    assert value({"path": "text", "strip": "</s>$"}, just) == just["text"][:-4], (
+        "longer than what is looked at at once"
+    )
 
 
 def test_the_last_line_of_a_long_text_is_found():

@@ -67,7 +67,9 @@ def test_the_first_rule_that_matches_is_the_last_one():
 
 
 def test_a_rule_that_continues_leaves_the_event_to_the_next():
-    profile = say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
+    profile = (
+        say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
+    )
     found = said(profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"})
     assert found[1:3] == ["text:1", "text:2"]
 
@@ -75,18 +77,27 @@ def test_a_rule_that_continues_leaves_the_event_to_the_next():
 def test_rules_for_any_type_keep_their_place_among_the_others():
     profile = say("{ loud = true }", "upper") + say('{ type = "say" }') + END
     event = {"type": "say", "words": "a", "upper": "A"}
-    assert said(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == ["text:A", "text:a"]
+    assert said(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == [
+        "text:A",
+        "text:a",
+    ]
 
 
 def test_an_event_that_no_rule_takes_is_counted_as_unknown():
     lines = lines_of(
-        profiled(say('{ type = "say", loud = true }') + END), {"type": "say"}, {"type": "x"}, {"type": "end"}
+        profiled(say('{ type = "say", loud = true }') + END),
+        {"type": "say"},
+        {"type": "x"},
+        {"type": "end"},
     )
     assert result_line(lines)["shim"]["unknown_events"] == {"say": 1, "x": 1}
 
 
 def test_an_event_of_which_only_the_session_was_read_is_unknown():
-    profile = rule("session", match="{ id = { exists = true } }", session_id='"id"', continue_="true") + END
+    profile = (
+        rule("session", match="{ id = { exists = true } }", session_id='"id"', continue_="true")
+        + END
+    )
     lines = lines_of(profiled(profile), {"type": "new", "id": "s1"}, {"type": "end", "id": "s1"})
     assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
     assert result_line(lines)["subtype"] == "success"
@@ -103,15 +114,23 @@ def test_a_vendor_without_types_is_read_by_what_it_has():
 
 
 def test_foreach_says_each_item_that_matches():
-    profile = say('{ type = "many" }', "$.t", foreach='"parts"', item_match='{ kind = "text" }') + END
+    profile = (
+        say('{ type = "many" }', "$.t", foreach='"parts"', item_match='{ kind = "text" }') + END
+    )
     parts = [{"kind": "text", "t": "a"}, {"kind": "image"}, {"kind": "text", "t": "b"}, 7]
-    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == ["text:a", "text:b"]
+    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == [
+        "text:a",
+        "text:b",
+    ]
 
 
 @each("parts", [None, {}, "text", 3, []])
 def test_foreach_over_what_is_no_list_says_nothing(parts):
     profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
-    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"}) == ["init", "end:success"]
+    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"}) == [
+        "init",
+        "end:success",
+    ]
 
 
 def test_the_place_of_an_item_may_be_part_of_its_id():
@@ -123,7 +142,11 @@ def test_the_place_of_an_item_may_be_part_of_its_id():
         name='"$.tool"',
         input='"$.args"',
     )
-    event = {"type": "many", "id": "i", "calls": [{"tool": "A", "args": {}}, {"tool": "B", "args": {}}]}
+    event = {
+        "type": "many",
+        "id": "i",
+        "calls": [{"tool": "A", "args": {}}, {"tool": "B", "args": {}}],
+    }
     assert said(use + END, event, {"type": "end"})[1:3] == ["call:i:0 A", "call:i:1 B"]
 
 
@@ -146,14 +169,21 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
 
 def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
     profile = say('{ type = "say" }') + END
-    lines = lines_of(profiled(profile), {"type": "say", "words": 7}, {"type": "say", "words": "ok"}, {"type": "end"})
+    lines = lines_of(
+        profiled(profile),
+        {"type": "say", "words": 7},
+        {"type": "say", "words": "ok"},
+        {"type": "end"},
+    )
     assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
     assert result_line(lines)["result"] == "ok"
 
 
 def test_an_id_that_is_a_number_pairs_all_the_same():
     use = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
-    back = rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"')
+    back = rule(
+        "tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"'
+    )
     found = said(
         use + back + END,
         {"type": "call", "n": 3, "tool": "A", "args": {}},
@@ -164,36 +194,59 @@ def test_an_id_that_is_a_number_pairs_all_the_same():
 
 
 def test_a_result_may_bring_its_call_with_it():
-    back = rule("tool_result", match='{ type = "did" }', id='"n"', content='"out"', name='"tool"', input='"args"')
+    back = rule(
+        "tool_result",
+        match='{ type = "did" }',
+        id='"n"',
+        content='"out"',
+        name='"tool"',
+        input='"args"',
+    )
     event = {"type": "did", "n": "c", "out": "x", "tool": "A", "args": {"k": 1}}
-    assert said(back + END, event, {"type": "end"}) == ["init", "call:c A", "result:c x", "end:success"]
+    assert said(back + END, event, {"type": "end"}) == [
+        "init",
+        "call:c A",
+        "result:c x",
+        "end:success",
+    ]
 
 
-@pytest.mark.parametrize(("content", "expected"), [(0, "0"), (False, "false"), ("", ""), (None, "")])
+@pytest.mark.parametrize(
+    ("content", "expected"), [(0, "0"), (False, "false"), ("", ""), (None, "")]
+)
 def test_a_call_may_return_something_that_is_no_text(content, expected):
     use = rule("tool_use", match='{ type = "use" }', id='"id"', name='"tool"', input='"args"')
     returned = rule("tool_result", match='{ type = "returned" }', id='"id"', content='"value"')
-    events = {"type": "use", "id": "c", "tool": "Own"}, {"type": "returned", "id": "c", "value": content}
+    events = (
+        {"type": "use", "id": "c", "tool": "Own"},
+        {"type": "returned", "id": "c", "value": content},
+    )
     assert f"result:c {expected}".rstrip() in said(use + returned + END, *events, {"type": "end"})
 
 
 def test_a_call_that_was_refused_is_a_denial():
     profile = rule("denied", match='{ type = "no" }', id='"n"', name='"tool"', input='"args"') + END
     profile += '[tools]\nsh = { name = "Bash", args = { command = "cmd" } }\n'
-    lines = lines_of(profiled(profile), {"type": "no", "n": "c", "tool": "sh", "args": {"cmd": "ls"}}, {"type": "end"})
+    lines = lines_of(
+        profiled(profile),
+        {"type": "no", "n": "c", "tool": "sh", "args": {"cmd": "ls"}},
+        {"type": "end"},
+    )
     assert result_line(lines)["permission_denials"] == [
         {"tool_name": "Bash", "tool_use_id": "c", "tool_input": {"command": "ls"}}
     ]
 
 
-# -- tools ------------------------------------------------------------------------------------------------------------
+# -- tools -----------------------------------------------------------------------------------------
 
 USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
 
 
 def called(tools, name, arguments):
     """Claude's name and arguments for a call."""
-    lines = lines_of(profiled(USE + END + tools), {"type": "call", "n": "c", "tool": name, "args": arguments})
+    lines = lines_of(
+        profiled(USE + END + tools), {"type": "call", "n": "c", "tool": name, "args": arguments}
+    )
     (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
     return block["name"], block["input"]
 
@@ -207,7 +260,10 @@ ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
         ("", ("look", ARGS)),
         ('[tools]\nlook = { name = "Read" }\n', ("Read", ARGS)),
         ('[tools]\nlook = { name = "Read", args = {} }\n', ("Read", {})),
-        ('[tools]\nlook = { name = "Read", args = { file_path = "path" } }\n', ("Read", {"file_path": "/a"})),
+        (
+            '[tools]\nlook = { name = "Read", args = { file_path = "path" } }\n',
+            ("Read", {"file_path": "/a"}),
+        ),
         (
             '[tools]\nlook = { name = "Read", args = { file_path = "path" }, keep = true }\n',
             ("Read", {"file_path": "/a", "from": 3, "to": 9, "more": True}),
@@ -247,16 +303,23 @@ def test_a_tool_in_claudes_words(tools, expected):
         # what a field was made of does not stay beside it, however it was made
         ('{ b = { path = "x", capture = "(.)$" } }', {"x": "12", "c": 3}, {"b": "2", "c": 3}),
         ('{ n = { minus = ["x", "y"] } }', {"x": 5, "c": 0, "y": 2}, {"n": 3, "c": 0}),
-        ('{ l = { foreach = "x.items", item = { k = "$.v" } } }', {"x": {"items": [{"v": 1}]}}, {"l": [{"k": 1}]}),
+        (
+            '{ l = { foreach = "x.items", item = { k = "$.v" } } }',
+            {"x": {"items": [{"v": 1}]}},
+            {"l": [{"k": 1}]},
+        ),
         ('{ b = "x.y || z" }', {"z": 1, "x": {}}, {"b": 1}),
         ("{ b = \"'a b'.c\" }", {"a b": {"c": 1}, "d": 2}, {"b": 1, "d": 2}),
-        # an argument that has the name of a field already gives way to it, and stays where there is none
+        # an argument that has the name of a field already gives way to it, and stays where there is
+        # none
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1, "x": "12"}, {"b": "2"}),
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1}, {"b": 1}),
     ],
 )
 def test_what_is_kept_keeps_its_place(args, given, expected):
-    found = called(f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", given)[1]
+    found = called(
+        f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", given
+    )[1]
     assert list(found.items()) == list(expected.items())
 
 
@@ -271,7 +334,9 @@ def test_tools_that_nobody_named_get_a_name_by_a_pattern():
 
 def test_a_pattern_without_the_groups_of_its_name_is_refused():
     with pytest.raises(FrontendError, match=r"other_tools\.name"):
-        profiled("schema = 1\nid = \"own\"\nother_tools = { regex = '^(a)$', name = 'x\\2' }\n" + USE)
+        profiled(
+            "schema = 1\nid = \"own\"\nother_tools = { regex = '^(a)$', name = 'x\\2' }\n" + USE
+        )
 
 
 @pytest.mark.parametrize("arguments", [None, 7, "text", [1]])
@@ -281,15 +346,21 @@ def test_arguments_that_are_no_object_are_kept_raw(arguments):
 
 
 @pytest.mark.parametrize(
-    "line", ['{"role":"assistant","content":"Hi \\\\ud99c."}', 'banner {"role":"assistant","content":"Hi."}']
+    "line",
+    [
+        '{"role":"assistant","content":"Hi \\\\ud99c."}',
+        'banner {"role":"assistant","content":"Hi."}',
+    ],
 )
 def test_a_line_that_had_to_be_repaired_is_read_of_a_vendor_without_types_too(line):
-    profile = say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
+    profile = (
+        say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
+    )
     lines = lines_of(profiled(profile), line.replace("\\\\u", "\\u"))
     assert result_line(lines)["result"].startswith("Hi") and result_line(lines)["shim"]["repairs"]
 
 
-# -- results that come late --------------------------------------------------------------------------------------------
+# -- results that come late ------------------------------------------------------------------------
 
 LATE = (
     '[stream]\nresults = "late"\n'
@@ -311,16 +382,28 @@ SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"
     [
         # a text in front of the result stands behind it
         ([CALL_A, SAY, BACK_A], ["call:a T", "result:a a", "text:t"]),
-        ([CALL_A, CALL_B, SAY, BACK_A, BACK_B], ["call:a T", "call:b T", "result:a a", "result:b b", "text:t"]),
+        (
+            [CALL_A, CALL_B, SAY, BACK_A, BACK_B],
+            ["call:a T", "call:b T", "result:a a", "result:b b", "text:t"],
+        ),
         # no result: nothing is known of what it returned
         ([CALL_A, SAY, SAY], ["call:a T", "result:a", "text:t", "text:t"]),
         ([CALL_A, SAY, {"type": "user"}], ["call:a T", "result:a", "text:t"]),
         ([CALL_A, SAY, {"type": "beat"}, BACK_A], ["call:a T", "result:a a", "text:t"]),
-        ([CALL_A, SAY, CALL_B, SAY], ["call:a T", "result:a", "text:t", "call:b T", "result:b", "text:t"]),
+        (
+            [CALL_A, SAY, CALL_B, SAY],
+            ["call:a T", "result:a", "text:t", "call:b T", "result:b", "text:t"],
+        ),
         # thinking between two calls of a batch does not end it
-        ([CALL_A, THINK, CALL_B, BACK_A, BACK_B], ["call:a T", "think:m", "call:b T", "result:a a", "result:b b"]),
+        (
+            [CALL_A, THINK, CALL_B, BACK_A, BACK_B],
+            ["call:a T", "think:m", "call:b T", "result:a a", "result:b b"],
+        ),
         # a result without an id is that of the call which is open longest
-        ([CALL_A, CALL_B, {"type": "back", "out": "x"}, BACK_B], ["call:a T", "call:b T", "result:a x", "result:b b"]),
+        (
+            [CALL_A, CALL_B, {"type": "back", "out": "x"}, BACK_B],
+            ["call:a T", "call:b T", "result:a x", "result:b b"],
+        ),
         ([SAY, {"type": "user"}], ["text:t"]),
     ],
 )

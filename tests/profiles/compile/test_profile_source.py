@@ -28,7 +28,9 @@ HOSTILE = [
     "k0",
     "event",
 ]
-WORDS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+WORDS = st.one_of(
+    st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+)
 KEYS = WORDS.filter(lambda text: text and "'" not in text and "|" not in text and "\0" not in text)
 
 
@@ -113,7 +115,14 @@ DEEP = [
     (lambda inner: {"plus": [inner, "b", {"minus": ["b", "a"]}]}, 7 * 33),
     (
         lambda inner: {
-            **{"path": inner, "default": 1, "map": {"1": "x"}, "times": 2, "capture": "x(.)", "strip": "a"},
+            **{
+                "path": inner,
+                "default": 1,
+                "map": {"1": "x"},
+                "times": 2,
+                "capture": "x(.)",
+                "strip": "a",
+            },
             **{"unquote_shell": True, "parse": "json", "in": ["a"], "regex": "c", "ending": "d"},
         },
         False,
@@ -175,6 +184,8 @@ def test_a_rule_for_any_second_key_keeps_its_place_among_the_sorted():
     first = profiled(loud + RULES + end)
     last = profiled(RULES + loud + end)
     event = {"type": "t", "loud": True, "upper": "LOUD", "of": {"kind": "a", "a": "soft"}}
-    assert [result_line(lines_of(one, event, {"type": "end"}))["result"] for one in (first, last)] == ["LOUD", "soft"]
+    assert [
+        result_line(lines_of(one, event, {"type": "end"}))["result"] for one in (first, last)
+    ] == ["LOUD", "soft"]
     event["of"] = {"kind": "z"}
     assert result_line(lines_of(last, event, {"type": "end"}))["result"] == "LOUD"

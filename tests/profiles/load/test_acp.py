@@ -40,7 +40,13 @@ def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
 
 
 def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
-    call = {"toolCallId": "c1", "title": "`ls`", "kind": "execute", "status": "pending", "rawInput": {"command": "ls"}}
+    call = {
+        "toolCallId": "c1",
+        "title": "`ls`",
+        "kind": "execute",
+        "status": "pending",
+        "rawInput": {"command": "ls"},
+    }
     talk = Talk(made=made(AGENT)).says(*ANSWERS, update("tool_call", **call))
     assert b'"name":"Bash","input":{"command":"ls"}' in talk.lines
     assert "Bash" in talk.vendor.listed
@@ -67,9 +73,15 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
     ("profile", "said"),
     [
         (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),
-        (AGENT + '[stream]\ntext = "delta"\n', "stream is there, it must be left out of a profile with `protocol"),
+        (
+            AGENT + '[stream]\ntext = "delta"\n',
+            "stream is there, it must be left out of a profile with `protocol",
+        ),
         (AGENT + '[acp]\nask = ["Bash"]\n', "unknown key `acp.ask`"),
-        (AGENT + '[acp]\ntool_name = "colour"\n', 'acp.tool_name is "colour", it must be one of title, id, kind'),
+        (
+            AGENT + '[acp]\ntool_name = "colour"\n',
+            'acp.tool_name is "colour", it must be one of title, id, kind',
+        ),
         (AGENT + "[acp]\nasks = 7\n", "acp.asks is 7"),
         (BOTH + '[acp]\ncommands = ["own", "--acp"]\n', "unknown key `acp.commands`"),
         (BOTH + '[acp]\nnotices = "("\n', 'acp.notices is "("'),

@@ -61,7 +61,11 @@ def test_a_rule_that_asks_takes_its_tool_away():
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
-    [("mcp__srv", ("srv", "*")), ("mcp__srv__*", ("srv", "*")), ("mcp__srv__a_tool", ("srv", "a_tool"))],
+    [
+        ("mcp__srv", ("srv", "*")),
+        ("mcp__srv__*", ("srv", "*")),
+        ("mcp__srv__a_tool", ("srv", "a_tool")),
+    ],
 )
 def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
     assert gemini_rules(deny=[rule]) == {expected}
@@ -86,7 +90,9 @@ def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
     assert (("", "write_file") in denied) is (mode != "acceptEdits")
 
 
-@pytest.mark.parametrize(("mode", "named"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")])
+@pytest.mark.parametrize(
+    ("mode", "named"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")]
+)
 def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
     launch, kept = told("gemini", mode)
     path = launch.arguments[-1].removeprefix("--admin-policy=")
@@ -132,7 +138,9 @@ def test_a_rule_that_allows_a_tool_adds_to_a_mode_but_not_to_a_plan():
 def test_ours_stands_behind_what_the_user_has_set():
     before = {"OPENCODE_PERMISSION": '{"bash*": "allow", "read": "deny", "*": "allow"}'}
     said = opencode_permission(deny=["Bash"], environment=before)
-    assert said["read"] == "deny" and list(said)[-2:] == ["bash*", "task*"] and said["bash*"] == "deny"
+    assert (
+        said["read"] == "deny" and list(said)[-2:] == ["bash*", "task*"] and said["bash*"] == "deny"
+    )
 
 
 @pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
@@ -150,7 +158,9 @@ def test_a_program_that_might_not_hear_is_not_started(name):
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():
     rules = policy(deny=["Bash"])
-    request = Request(parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules)
+    request = Request(
+        parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules
+    )
     with pytest.raises(FrontendError, match="could not be written"):
         find("gemini").launch(request)
 
@@ -167,7 +177,10 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
         told("kilo", deny=["Bash"])
 
 
-@each(("rule", "heard"), [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)])
+@each(
+    ("rule", "heard"),
+    [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
+)
 def test_only_a_rule_about_a_whole_tool_is_heard(rule, heard):
     assert find("gemini").enforcement.told(read_rule(rule)) is heard
 

@@ -63,7 +63,11 @@ def started(profile, *words, prompt="say hi", **facts):
         (("--model", "m1"), {}, ("--ask", "-m", "m1", "say hi")),
         ((), {"trust": True}, ("--ask", "--trust", "say hi")),
         ((), {"resume": "s:1"}, ("--ask", "--again", "--session=s:1", "say hi")),
-        (("--fork-session",), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "--fork", "say hi")),
+        (
+            ("--fork-session",),
+            {"resume": "s1"},
+            ("--ask", "--again", "--session=s1", "--fork", "say hi"),
+        ),
         (("--add-dir", "/a", "/b"), {}, ("--ask", "--dir", "/a", "--dir", "/b", "say hi")),
         ((), {"removed": ("Bash", "Read", "Grep")}, ("--ask", "--not", "sh,look", "say hi")),
         (("--max-turns", "3"), {}, ("--ask", "--turns", "3", "say hi")),
@@ -90,7 +94,9 @@ def test_a_tool_that_can_do_what_is_denied_is_denied():
 def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
     launch = started(ARGV, "--append-system-prompt", "Be brief.")
     assert launch.arguments[-1] == "Be brief.\n\nsay hi"
-    flagged = ARGV.replace('"--json",', '"--json", { when = "system_prompt", args = ["--system={system_prompt}"] },')
+    flagged = ARGV.replace(
+        '"--json",', '"--json", { when = "system_prompt", args = ["--system={system_prompt}"] },'
+    )
     launch = started(flagged, "--append-system-prompt", "Be brief.")
     assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
 
@@ -119,7 +125,9 @@ def test_a_dash_is_guarded(profile, arguments):
     assert started(profile, prompt="-x y").arguments == arguments
 
 
-@pytest.mark.parametrize(("prompt", "argument"), [("auth", " auth"), ("-x y", " -x y"), ("say hi", "say hi")])
+@pytest.mark.parametrize(
+    ("prompt", "argument"), [("auth", " auth"), ("-x y", " -x y"), ("say hi", "say hi")]
+)
 def test_a_single_word_is_no_subcommand(prompt, argument):
     """Threats: prompt. Where it is a flag's value it stays as it is."""
     assert started(guarded("word"), prompt=prompt).arguments == (argument,)
@@ -132,7 +140,9 @@ def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
 
 
 def test_a_long_prompt_may_go_to_a_file():
-    profile = guarded("--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file")
+    profile = guarded(
+        "--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file"
+    )
     long = "x" * (ARGUMENT_BYTES + 1)
     assert started(profile, prompt="short").arguments == ("--", "short")
     assert started(profile, prompt=long, keep=lambda text: "/kept").arguments == ("-f", "/kept")
@@ -155,13 +165,20 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
     vendor = profiled(MODES)
     default, plan = (Request(parse([]), "x", permission_mode=mode) for mode in ("default", "plan"))
     assert (vendor.launch(default).environment, vendor.available(default)) == ({}, ("Bash", "Read"))
-    assert (vendor.launch(plan).environment, vendor.available(plan)) == ({"OWN_RULES": "no shell"}, ("Read",))
+    assert (vendor.launch(plan).environment, vendor.available(plan)) == (
+        {"OWN_RULES": "no shell"},
+        ("Read",),
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('plan = { OWN_RULES = "no shell" }', 'auto = { A = "b" }', "the keys here are: default, plan"),
+        (
+            'plan = { OWN_RULES = "no shell" }',
+            'auto = { A = "b" }',
+            "the keys here are: default, plan",
+        ),
         ('plan = ["Read"]', 'auto = ["Read"]', "the keys here are: default, plan"),
         ("OWN_RULES", "LD_PRELOAD", "it must be a variable of the program's own"),
     ],
@@ -182,7 +199,12 @@ def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
     )
     with pytest.raises(FrontendError, match="keeps 'default' narrow: behind a launcher"):
         started(profile, unheard="behind a launcher")
-    assert "--yolo" in started(profile, "--permission-mode", "bypassPermissions", unheard="behind one").arguments
+    assert (
+        "--yolo"
+        in started(
+            profile, "--permission-mode", "bypassPermissions", unheard="behind one"
+        ).arguments
+    )
     assert started(ARGV, unheard="behind a launcher").arguments, "it has no such file"
 
 
@@ -218,10 +240,17 @@ def test_what_it_cannot_do_is_refused():
 def test_what_it_can_do_is_read_off_its_arguments():
     for profile, can in ((ARGV, True), (guarded("--"), False)):
         abilities = profiled(profile).abilities
-        assert (abilities.resumes, abilities.limits_tools, abilities.limits_turns) == (can, can, can)
+        assert (abilities.resumes, abilities.limits_tools, abilities.limits_turns) == (
+            can,
+            can,
+            can,
+        )
 
 
-@each("name", ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"])
+@each(
+    "name",
+    ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"],
+)
 def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
     with pytest.raises(FrontendError, match="a variable of the program's own"):
         profiled(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
@@ -238,11 +267,14 @@ def test_the_rest_of_a_launch():
     )
     assert vendor.exit.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
     assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
-    assert (vendor.surroundings.keys, vendor.surroundings.gate) == (("ANTHROPIC_API_KEY",), "not trusted")
+    assert (vendor.surroundings.keys, vendor.surroundings.gate) == (
+        ("ANTHROPIC_API_KEY",),
+        "not trusted",
+    )
     assert vendor.login == "run `own login`"
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 LAUNCH = '[launch]\ncommand = ["own"]\n'
 
@@ -256,19 +288,33 @@ def test_how_its_version_is_asked_is_data_of_a_profile():
 
 def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
     assert profiled(LAUNCH).version == VersionProbe()
-    assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version == VersionProbe(tested="<2")
+    assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version == VersionProbe(
+        tested="<2"
+    )
 
 
 @each(
     ("said", "key", "allowed"),
     [
         ('"--version"', "launch.version_probe is", "a table"),
-        ("{ flags = 1 }", "unknown key `launch.version_probe.flags` in own.toml line 5", "did you mean `args`?"),
+        (
+            "{ flags = 1 }",
+            "unknown key `launch.version_probe.flags` in own.toml line 5",
+            "did you mean `args`?",
+        ),
         ('{ args = "--version" }', "launch.version_probe.args is", "a list"),
         ("{ regex = '(' }", "launch.version_probe.regex is", "a regular expression"),
         ("{ regex = '(a+)+' }", "launch.version_probe.regex is", "inside a repeated group"),
-        ('{ tested = "0.169" }', 'launch.version_probe.tested is "0.169"', "conditions with commas"),
-        ('{ tested = ">=1, new" }', 'launch.version_probe.tested is "new"', "conditions with commas"),
+        (
+            '{ tested = "0.169" }',
+            'launch.version_probe.tested is "0.169"',
+            "conditions with commas",
+        ),
+        (
+            '{ tested = ">=1, new" }',
+            'launch.version_probe.tested is "new"',
+            "conditions with commas",
+        ),
         ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),
     ],
 )
@@ -279,7 +325,7 @@ def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
     assert allowed in str(refused.value)
 
 
-# -- conditions, variants, values -------------------------------------------------------------------------------------
+# -- conditions, variants, values ------------------------------------------------------------------
 
 SEVERAL = """
 [launch]
@@ -323,12 +369,22 @@ new = {}
 
 @each(
     ("text", "variant"),
-    [("usage: run it", "old"), ("run --json", "new"), ("run --stream", "new"), ("", "new"), ("usage", "new")],
+    [
+        ("usage: run it", "old"),
+        ("run --json", "new"),
+        ("run --stream", "new"),
+        ("", "new"),
+        ("usage", "new"),
+    ],
 )
 def test_a_variant_is_read_out_of_the_help(text, variant):
     vendor = profiled(VARIANTS)
     program = vendor.program
-    assert program.variants == ("old", "new") and program.probe is not None and program.probe(text) == variant
+    assert (
+        program.variants == ("old", "new")
+        and program.probe is not None
+        and program.probe(text) == variant
+    )
 
 
 def test_words_may_be_a_variants():
@@ -349,7 +405,12 @@ def test_a_variant_has_no_name_that_a_condition_has(name):
 
 
 @pytest.mark.parametrize(
-    "argv", ['["--json"]', '[{ when = "permission_args", args = ["-a"] }]', '[{ when = ["permission_args", "trust"] }]']
+    "argv",
+    [
+        '["--json"]',
+        '[{ when = "permission_args", args = ["-a"] }]',
+        '[{ when = ["permission_args", "trust"] }]',
+    ],
 )
 def test_a_mode_whose_words_never_come_is_no_mode(argv):
     """Surface page: a mode that a vendor has no way to honour is refused, never passed over."""
@@ -389,7 +450,11 @@ def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
 
 def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
     narrow = CHOSEN.replace("[tools]", '[launch.permission_tools]\ndefault = ["Read"]\n[tools]')
-    for allowed, argument in (((), "--only=look"), (("Bash",), "--only=sh,look"), (("Bash(ls:*)",), "--only=look")):
+    for allowed, argument in (
+        ((), "--only=look"),
+        (("Bash",), "--only=sh,look"),
+        (("Bash(ls:*)",), "--only=look"),
+    ):
         rules = Policy(place=Place("/w", "/h"), allow=read_rules(allowed))
         assert started(narrow, policy=rules).arguments == (argument,)
 
@@ -397,11 +462,15 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
 DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 
 
-@pytest.mark.parametrize(("own", "able"), [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)])
+@pytest.mark.parametrize(
+    ("own", "able"), [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)]
+)
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
     vendor, only = profiled(own), Policy(place=Place("/w", "/h"), only=("Read",))
-    request = Request(parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only)
+    request = Request(
+        parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
+    )
     with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
         binding.check(vendor, only, request, late=False)
 
@@ -423,7 +492,10 @@ def test_a_system_prompt_that_begins_with_a_dash_is_no_flag():
 
 
 def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
-    both = SYSTEM + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
+    both = (
+        SYSTEM
+        + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
+    )
     given = ("--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
     assert started(both, *given).arguments == ("--system", "You are X.", "--more", "Be brief.")
     assert started(SYSTEM + "]\n", *given).arguments == ("--system", "You are X.\n\nBe brief.")
@@ -445,7 +517,7 @@ def test_a_value_that_begins_with_a_dash_is_no_word():
         started(profile, "--mcp-config=--yolo")
 
 
-# -- prompts, environment, stdin ---------------------------------------------------------------------------------------
+# -- prompts, environment, stdin -------------------------------------------------------------------
 
 
 def test_an_argument_may_have_a_limit_of_its_own():
@@ -457,28 +529,42 @@ def test_an_argument_may_have_a_limit_of_its_own():
 def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
     with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
         started(guarded("--", long="refuse"), prompt="")
-    assert started(guarded("stdin", long="refuse"), prompt="-x").stdin == b"-x", "whose guard is stdin reads it"
+    assert started(guarded("stdin", long="refuse"), prompt="-x").stdin == b"-x", (
+        "whose guard is stdin reads it"
+    )
 
 
 def test_a_prompts_file_is_named_for_removal():
-    profile = '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
+    profile = (
+        '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
+    )
     launch = started(profile, keep=lambda text: f"/kept/{text}")
-    assert (launch.arguments, launch.files, launch.stdin) == (("-f", "/kept/say hi"), ("/kept/say hi",), b"")
+    assert (launch.arguments, launch.files, launch.stdin) == (
+        ("-f", "/kept/say hi"),
+        ("/kept/say hi",),
+        b"",
+    )
 
 
 def test_variables_that_a_program_must_not_see():
-    launch = started(f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n')
+    launch = started(
+        f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n'
+    )
     assert (launch.unset, launch.pipe) == (("NODE_OPTIONS", "CI"), True)
 
 
 @each("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
 def test_a_variable_that_every_program_needs_stays(name):
-    with pytest.raises(FrontendError, match=r"env_unset\[0\] is .* that the program can do without"):
+    with pytest.raises(
+        FrontendError, match=r"env_unset\[0\] is .* that the program can do without"
+    ):
         profiled(f'{LAUNCH}env_unset = ["{name}"]\n')
 
 
 def test_an_interrupt_has_a_grace_of_its_own():
     assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').exit.grace == 3.0
     assert profiled(LAUNCH).exit.grace == 0.0
-    with pytest.raises(FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"):
+    with pytest.raises(
+        FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"
+    ):
         profiled(LAUNCH + "interrupt = { grace = 60 }\n")

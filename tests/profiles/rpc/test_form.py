@@ -25,7 +25,11 @@ SIZE = {
     "title": "Size?",
     "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}],
 }
-SEVERAL = {"type": "array", "title": "What with?", "items": {"type": "string", "enum": ["salt", "oil"]}}
+SEVERAL = {
+    "type": "array",
+    "title": "What with?",
+    "items": {"type": "string", "enum": ["salt", "oil"]},
+}
 
 
 def test_a_list_of_values_is_a_question_with_options():
@@ -36,13 +40,19 @@ def test_a_list_of_values_is_a_question_with_options():
                 "question": "How?\nWhich colour?",
                 "header": "colour",
                 "multiSelect": False,
-                "options": [{"label": "red", "description": ""}, {"label": "blue", "description": ""}],
+                "options": [
+                    {"label": "red", "description": ""},
+                    {"label": "blue", "description": ""},
+                ],
             },
             {
                 "question": "Size?",
                 "header": "size",
                 "multiSelect": False,
-                "options": [{"label": "Small", "description": ""}, {"label": "Large", "description": ""}],
+                "options": [
+                    {"label": "Small", "description": ""},
+                    {"label": "Large", "description": ""},
+                ],
             },
         ]
     }
@@ -65,11 +75,15 @@ def test_a_list_of_values_is_a_question_with_options():
 def test_an_answer_is_what_the_field_takes(field, said, value):
     asked = form(it=field)
     text = questions(asked)["questions"][0]["question"]
-    assert answer(asked, {"answers": {text: said}}) == {"action": "accept", "content": {"it": value}}
+    assert answer(asked, {"answers": {text: said}}) == {
+        "action": "accept",
+        "content": {"it": value},
+    }
 
 
 @pytest.mark.parametrize(
-    ("field", "said"), [(COLOUR, "green"), (SEVERAL, "salt, sand"), ({"type": "integer"}, "many"), (COLOUR, None)]
+    ("field", "said"),
+    [(COLOUR, "green"), (SEVERAL, "salt, sand"), ({"type": "integer"}, "many"), (COLOUR, None)],
 )
 def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, said):
     asked = form(it=field)
@@ -79,18 +93,30 @@ def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, said):
 
 def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required():
     asked = form(["colour"], colour=COLOUR, size=SIZE)
-    assert answer(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {"colour": "red"}
+    assert answer(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {
+        "colour": "red"
+    }
     assert answer(asked, {"answers": {"Size?": "Small"}}) == DISMISSED
     assert answer(asked, None) == DISMISSED
 
 
 def test_two_fields_of_one_title_are_two_questions():
-    asked = questions(form(a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR))
+    asked = questions(
+        form(
+            a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
+        )
+    )
     assert len({one["question"] for one in asked["questions"]}) == 3
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"mode": "url", "url": "http://a"}, form(), form(**{f"f{number}": COLOUR for number in range(21)})]
+    "params",
+    [
+        {},
+        {"mode": "url", "url": "http://a"},
+        form(),
+        form(**{f"f{number}": COLOUR for number in range(21)}),
+    ],
 )
 def test_what_is_no_form_is_not_asked(params):
     assert questions(params) is None
@@ -105,7 +131,7 @@ def test_the_call_returns_what_was_answered():
     assert '"Size?"="Small"' in told({"answers": {"Size?": "Small"}})
 
 
-# -- in a turn --------------------------------------------------------------------------------------------------------
+# -- in a turn -------------------------------------------------------------------------------------
 
 ASKING = ("--permission-prompt-tool", "stdio")
 
@@ -128,7 +154,9 @@ def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
 
 def test_no_form_is_offered_where_questions_are_denied():
     policy = Policy(place=Place("/w", "/h"), deny=read_rules(["AskUserQuestion"]))
-    greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"]["clientCapabilities"]
+    greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"][
+        "clientCapabilities"
+    ]
     assert "elicitation" not in greeting
 
 
@@ -148,7 +176,11 @@ def test_the_person_answers_a_form():
 
 @pytest.mark.parametrize(
     ("decision", "action"),
-    [(Decision(False), "decline"), (Decision(False, interrupt=True), "cancel"), (Decision(True), "cancel")],
+    [
+        (Decision(False), "decline"),
+        (Decision(False, interrupt=True), "cancel"),
+        (Decision(True), "cancel"),
+    ],
 )
 def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
     talk = begun(*ASKING).says(asks())
@@ -156,7 +188,9 @@ def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
     assert talk.last()["result"] == {"action": action}
 
 
-@pytest.mark.parametrize("params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}])
+@pytest.mark.parametrize(
+    "params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}]
+)
 def test_what_the_frontend_cannot_be_asked_is_refused(params):
     talk = begun(*ASKING).says(asks(**params))
     assert not talk.asked

@@ -1,4 +1,6 @@
-"""Whatever stands in a recording: every export is well-formed or says that it is no cast, and a list has its row."""
+"""Whatever stands in a recording: every export is well-formed or says that it is no cast, and a
+list has its row.
+"""
 
 import json
 from pathlib import Path
@@ -22,11 +24,27 @@ from shim.vendors import VENDORS
 from tests.story.export.test_export_otel import spans_of
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))
-CASES = ("pi/1.5.2-bash", "claude/2.1.327-tool-agent", "qwen/0.24.4-in-two-turns", "cake/2026-07-parallel")
+CASES = (
+    "pi/1.5.2-bash",
+    "claude/2.1.327-tool-agent",
+    "qwen/0.24.4-in-two-turns",
+    "cake/2026-07-parallel",
+)
 CASTS = [cast_of_case(case(name)) for name in CASES]
 SEEDS = [
     data.encode()
-    for data in ('"', "null", "{}", "[]", "-1", "1e400", '"\\ud800"', "\x1b[31m", "\n", '"parent_tool_use_id":"x"')
+    for data in (
+        '"',
+        "null",
+        "{}",
+        "[]",
+        "-1",
+        "1e400",
+        '"\\ud800"',
+        "\x1b[31m",
+        "\n",
+        '"parent_tool_use_id":"x"',
+    )
 ]
 
 
@@ -67,7 +85,9 @@ def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
     cast = bytearray(data.draw(st.sampled_from(CASTS)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(cast) - 1))
-        cast[at : at + data.draw(st.integers(0, 60))] = data.draw(st.sampled_from(SEEDS) | st.binary(max_size=4))
+        cast[at : at + data.draw(st.integers(0, 60))] = data.draw(
+            st.sampled_from(SEEDS) | st.binary(max_size=4)
+        )
     check(tmp_path, bytes(cast[: data.draw(st.just(len(cast)) | st.integers(0, len(cast)))]))
 
 
@@ -77,7 +97,10 @@ VALUES = st.recursive(
     | st.integers(-5, 5)
     | st.floats(allow_nan=False)
     | st.sampled_from(["", "x", "\u202e", "a" * 99]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "id", "text", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "id", "text", "x"]), inner)
+    ),
     max_leaves=5,
 )
 
@@ -85,7 +108,9 @@ VALUES = st.recursive(
 @examples(30, full_count=200)
 @given(data=st.data())
 def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
-    """A value somewhere in a line that the frontend saw is another one: of a real claude nobody knows them all."""
+    """A value somewhere in a line that the frontend saw is another one: of a real claude nobody
+    knows them all.
+    """
     lines = data.draw(st.sampled_from(CASTS)).split(b"\n")
     said = [number for number, line in enumerate(lines) if b'"O"' in line[:20]]
     for _ in range(data.draw(st.integers(1, 3))):

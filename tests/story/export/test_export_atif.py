@@ -52,10 +52,25 @@ def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
 def test_a_session_is_told_in_steps(tmp_path):
     cast = session(
         (0.5, init(model="m-1")),
-        (1.5, assistant("m1", thinking("hm"), text("I look."), call("c1", command="ls"), usage={"input_tokens": 3})),
+        (
+            1.5,
+            assistant(
+                "m1",
+                thinking("hm"),
+                text("I look."),
+                call("c1", command="ls"),
+                usage={"input_tokens": 3},
+            ),
+        ),
         (2.0, answer("c1", [{"type": "text", "text": "a\nb"}])),
         (3.0, assistant("m2", text("Two files."), model="m-2")),
-        (3.5, result(total_cost_usd=0.25, usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5})),
+        (
+            3.5,
+            result(
+                total_cost_usd=0.25,
+                usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
+            ),
+        ),
         vendor_version="1.2",
     )
     found = trajectory(tmp_path, cast)
@@ -70,14 +85,24 @@ def test_a_session_is_told_in_steps(tmp_path):
     assert (prompt["source"], prompt["message"]) == ("user", "say hello")
     assert first["timestamp"] == "2026-11-20T10:00:01.500Z"
     assert (first["message"], first["reasoning_content"]) == ("I look.", "hm")
-    assert first["tool_calls"] == [{"tool_call_id": "c1", "function_name": "Bash", "arguments": {"command": "ls"}}]
+    assert first["tool_calls"] == [
+        {"tool_call_id": "c1", "function_name": "Bash", "arguments": {"command": "ls"}}
+    ]
     (output,) = first["observation"]["results"]
-    assert (output["source_call_id"], output["content"], output["extra"]["outcome"]) == ("c1", "a\nb", "ok")
+    assert (output["source_call_id"], output["content"], output["extra"]["outcome"]) == (
+        "c1",
+        "a\nb",
+        "ok",
+    )
     assert output["extra"]["duration_s"] == 0.5
     assert first["metrics"] == {"prompt_tokens": 3}
     assert second["model_name"] == "m-2" and "model_name" not in first
     totals = found["final_metrics"]
-    assert (totals["total_prompt_tokens"], totals["total_completion_tokens"], totals["total_cached_tokens"]) == (
+    assert (
+        totals["total_prompt_tokens"],
+        totals["total_completion_tokens"],
+        totals["total_cached_tokens"],
+    ) == (
         7,
         5,
         4,
@@ -90,7 +115,9 @@ def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
     metrics = [step["metrics"] for step in found["steps"] if step["source"] == "agent"]
     totals = found["final_metrics"]
     assert sum(each["prompt_tokens"] for each in metrics) == totals["total_prompt_tokens"] > 0
-    assert sum(each["completion_tokens"] for each in metrics) == totals["total_completion_tokens"] > 0
+    assert (
+        sum(each["completion_tokens"] for each in metrics) == totals["total_completion_tokens"] > 0
+    )
 
 
 def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
@@ -119,7 +146,10 @@ def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_
 
 
 def test_ids_that_go_in_circles_lose_no_step(tmp_path):
-    events = [assistant(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}") for number in range(DEPTH + 5)]
+    events = [
+        assistant(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}")
+        for number in range(DEPTH + 5)
+    ]
     events += [assistant("x", call("x"), parent="x"), assistant("y", call("z"), parent="y")]
     events += [assistant("w", call("y"), parent="z")]
     found = trajectory(tmp_path, session(*((0.1, event) for event in [init(), *events, result()])))
@@ -133,8 +163,12 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
 
 
 def test_a_failure_is_told(tmp_path):
-    error = assistant("m1", text("no key"), model="<synthetic>") | {"error": "authentication_failed"}
-    ended = result(is_error=True, subtype="error_during_execution", errors=["no key"], shim={"cause": "auth"})
+    error = assistant("m1", text("no key"), model="<synthetic>") | {
+        "error": "authentication_failed"
+    }
+    ended = result(
+        is_error=True, subtype="error_during_execution", errors=["no key"], shim={"cause": "auth"}
+    )
     found = trajectory(tmp_path, session((0.0, init()), (1.0, error), (2.0, ended)))
     first, second = found["steps"][1:]
     assert (first["source"], first["message"]) == ("system", "no key")
@@ -144,13 +178,23 @@ def test_a_failure_is_told(tmp_path):
 
 def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
-    moments = [(0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, assistant("m2", text("b"))), (3.0, result())]
+    moments = [
+        (0.0, init()),
+        (1.0, assistant("m1", text("a"))),
+        (2.0, assistant("m2", text("b"))),
+        (3.0, result()),
+    ]
     found = trajectory(tmp_path, session(*moments, argv=argv))
     assert [step["message"] for step in found["steps"]] == ["a", "b"]
 
 
 def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
-    events = (init(), assistant("m1", text("so")), spoken("[Request interrupted by user]"), result())
+    events = (
+        init(),
+        assistant("m1", text("so")),
+        spoken("[Request interrupted by user]"),
+        result(),
+    )
     found = trajectory(tmp_path, session(*((float(at), event) for at, event in enumerate(events))))
     assert [(step["source"], step["message"]) for step in found["steps"]] == [
         ("user", "say hello"),
@@ -160,7 +204,13 @@ def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
 
 
 def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
-    retry = {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": "overloaded"}
+    retry = {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 2,
+        "max_retries": 10,
+        "error": "overloaded",
+    }
     hook = {"type": "system", "subtype": "hook_response", "exit_code": 1}
     found = trajectory(tmp_path, session((0.0, init()), (1.0, retry), (1.0, hook), (2.0, result())))
     (step,) = found["steps"][1:]
@@ -175,7 +225,11 @@ def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):
 
 
 def test_a_context_that_was_shortened_is_a_step(tmp_path):
-    shortened = {"type": "system", "subtype": "compact_boundary", "compact_metadata": {"trigger": "auto"}}
+    shortened = {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "compact_metadata": {"trigger": "auto"},
+    }
     found = trajectory(tmp_path, session((0.5, init()), (1.0, shortened), (2.0, result())))
     (extra,) = [step["extra"] for step in found["steps"] if step["source"] == "system"]
     assert extra == {"compact_metadata": {"trigger": "auto"}}
@@ -184,7 +238,9 @@ def test_a_context_that_was_shortened_is_a_step(tmp_path):
 def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_success(tmp_path):
     ended = result(is_error=True, subtype="success", result="no key", shim={"cause": "auth"})
     steps = trajectory(tmp_path, session((0.5, init()), (1.0, ended)))["steps"]
-    assert [step["message"] for step in steps if step["source"] == "system"] == ["the turn failed: auth"]
+    assert [step["message"] for step in steps if step["source"] == "system"] == [
+        "the turn failed: auth"
+    ]
 
 
 def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
@@ -194,7 +250,9 @@ def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
 
 def test_times_are_in_utc_and_go_on(tmp_path):
     events = enumerate((init(), assistant("m1", text("a")), result()))
-    cast = session(*((float(at), event) for at, event in events), started="2026-12-31T23:59:59.500+01:00")
+    cast = session(
+        *((float(at), event) for at, event in events), started="2026-12-31T23:59:59.500+01:00"
+    )
     times = [step["timestamp"] for step in trajectory(tmp_path, cast)["steps"]]
     assert times[1] == "2026-12-31T23:00:00.500Z"
     assert all(before <= after for before, after in pairwise(times))

@@ -30,19 +30,25 @@ def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for():
         assert callable(importlib.import_module(module).export), name
     heavy = {*FORMATS.values(), "jinja2", "markdown_it"}
     code = f"import sys, shim.commands.cli; print(sorted({heavy!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
 
 def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast):
     code = "import sys; sys.modules['jinja2'] = None; from shim.__main__ import main; main()"
     words = [sys.executable, "-c", code, "export", cast, "--to", "html"]
-    done = subprocess.run(words, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        words, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 1 and "--to html needs jinja2, which is not installed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")])
+@pytest.mark.parametrize(
+    ("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
+)
 def test_a_pipe_gets_the_export(box, cast, to, begin):
     done = box.shim("export", cast, "--to", to)
     assert (done.status, done.stderr) == (0, "")
@@ -115,7 +121,9 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
     for to, status in (("html", 2), ("markdown", 0)):
         primary, secondary = pty.openpty()
         words = ["export", cast, "--to", to]
-        process = start_shim(words, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.environment())
+        process = start_shim(
+            words, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.environment()
+        )
         os.close(secondary)
         said = b""
         try:
@@ -132,7 +140,9 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
 
 def test_a_reader_that_goes_away_is_no_failure(box, cast):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = start_shim(["export", cast, "--to", "html"], cwd=box.cwd, env=box.environment(), **pipes)
+    process = start_shim(
+        ["export", cast, "--to", "html"], cwd=box.cwd, env=box.environment(), **pipes
+    )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.wait(timeout=PATIENCE) == 0

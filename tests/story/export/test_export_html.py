@@ -97,12 +97,12 @@ def hostile(words: str) -> bytes:
         message={"id": "e", "model": "<synthetic>", "content": [{"type": "text", "text": words}]},
     )
     script.note(words, sample=words).says("system", subtype=words, text=words)
-    return script.result(words, is_error=True, errors=[words], shim={"repairs": {words: 1}, "vendor": words}).cast(
-        vendor=words, vendor_version=words, cwd=words, shim=words, started=words
-    )
+    return script.result(
+        words, is_error=True, errors=[words], shim={"repairs": {words: 1}, "vendor": words}
+    ).cast(vendor=words, vendor_version=words, cwd=words, shim=words, started=words)
 
 
-# -- one file that runs nothing but its own script ------------------------------------------------------------------
+# -- one file that runs nothing but its own script -------------------------------------------------
 
 
 def digest(text: str) -> str:
@@ -134,7 +134,10 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(exported):
         assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
         for name in ("src", "href", "action", "data"):
             assert str(found.get(name, "#")).startswith(("#", "data:,")), (tag, found)
-        assert not [name for name in found if name.startswith("on") or name == "style"], (tag, found)
+        assert not [name for name in found if name.startswith("on") or name == "style"], (
+            tag,
+            found,
+        )
     style, script = page.inside["style"][0], page.inside["script"][1]
     assert "url(" not in style and "@import" not in style
     for word in (
@@ -157,7 +160,7 @@ def test_no_asset_ends_the_element_that_it_stands_in():
         assert "</" not in content and "<!--" not in content and "\r" not in content, name
 
 
-# -- what a vendor says is data -------------------------------------------------------------------------------------
+# -- what a vendor says is data --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", HOSTILE)
@@ -187,7 +190,9 @@ def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(e
     )
 
 
-@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"])
+@pytest.mark.parametrize(
+    "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
+)
 def test_a_character_that_is_obeyed_is_nowhere_in_the_page(exported, character):
     page = exported(hostile(f"a{character}b"))
     assert character not in page.data.decode()
@@ -201,11 +206,13 @@ def test_markup_in_the_prompt_is_text_in_the_title(exported):
     assert [tag for tag, _ in page.elements].count("script") == 2
 
 
-# -- secrets --------------------------------------------------------------------------------------------------------
+# -- secrets ---------------------------------------------------------------------------------------
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
-def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(exported, kind, before, secret, behind):
+def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
+    exported, kind, before, secret, behind
+):
     cast = hostile(f"x {before}{secret}{behind} y")
     said = exported(cast).data.decode()
     for form in (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]):
@@ -220,14 +227,16 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
     script = Script().prompt("x").init()
     script._event(type="message_start", message={"id": "m"})
     for at in range(0, len(secret), 7):
-        script._event(type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]})
+        script._event(
+            type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]}
+        )
     script._event(type="content_block_stop")
     page = exported(script.result("x").cast())
     assert page.steps("text")[0]["trees"] == [["p", "[REDACTED:api-key]"]]
     assert "1 secret was redacted: 1 api-key." in page.session["notes"]
 
 
-# -- what is shown --------------------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------------------
 
 
 @over(fixture_cases(), quick=fewest)
@@ -241,7 +250,18 @@ def test_every_fixture_has_its_page(exported, case):
 def test_one_of_everything_is_told(exported):
     page = exported(everything().cast())
     kinds = {step["kind"] for step in page.session["steps"]}
-    assert kinds == {"prompt", "start", "thinking", "text", "call", "question", "answer", "note", "error", "result"}
+    assert kinds == {
+        "prompt",
+        "start",
+        "thinking",
+        "text",
+        "call",
+        "question",
+        "answer",
+        "note",
+        "error",
+        "result",
+    }
     outcomes = {(call["name"], call["outcome"]) for call in page.steps("call")}
     assert {("Read", "ok"), ("Bash", "failed"), ("Bash", "denied"), ("Write", "ok")} <= outcomes
     (edit,) = [call for call in page.steps("call") if call["name"] == "Edit"]
@@ -281,7 +301,7 @@ def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(exported
     assert exported(whole).session["notes"] == []
 
 
-# -- limits ---------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exported):
@@ -293,7 +313,9 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exporte
     head, left, tail = step["output"]
     assert head.startswith("begin") and tail.endswith("end")
     assert (len(head) + len(tail), left) == (TEXT_CHARACTERS, 100_008 - TEXT_CHARACTERS)
-    assert page.session["notes"] == ["Texts are cut to 20,000 characters; each says how many were left out."]
+    assert page.session["notes"] == [
+        "Texts are cut to 20,000 characters; each says how many were left out."
+    ]
 
 
 def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(exported, monkeypatch):
@@ -319,14 +341,18 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
     assert len(page.data) < 5_500_000
     outputs = [step["output"] for step in page.steps("call")]
     assert len(outputs) == 3000
-    assert all(SHORTEST_CHARACTERS <= len(head) + len(tail) <= TEXT_CHARACTERS for head, _, tail in outputs)
+    assert all(
+        SHORTEST_CHARACTERS <= len(head) + len(tail) <= TEXT_CHARACTERS for head, _, tail in outputs
+    )
     assert all(
         len(head) + left + len(tail) == 1000 * (len(str(number)) + 1)
         for number, (head, left, tail) in enumerate(outputs)
     )
 
 
-def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(exported, monkeypatch):
+def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(
+    exported, monkeypatch
+):
     small = partial(Exported, room=20_000)
     monkeypatch.setattr("shim.story.export.gathered.Exported", small)
     script = Script()

@@ -1,4 +1,6 @@
-"""A session as Markdown: one golden that a person has read, and what hostile words cannot do to a page of others'."""
+"""A session as Markdown: one golden that a person has read, and what hostile words cannot do to a
+page of others'.
+"""
 
 import json
 import re
@@ -86,7 +88,16 @@ OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
 
 
 @pytest.mark.parametrize(
-    "words", [*UNWANTED, "```", "~~~~\n```\n</details>", "- a\n  ```\n b", "> ```\n", "a\n\n</details>\n\n", ESCAPES]
+    "words",
+    [
+        *UNWANTED,
+        "```",
+        "~~~~\n```\n</details>",
+        "- a\n  ```\n b",
+        "> ```\n",
+        "a\n\n</details>\n\n",
+        ESCAPES,
+    ],
 )
 def test_hostile_words_leave_no_html_no_image_and_no_open_fence(exported, words):
     said = exported(hostile(words))
@@ -100,11 +111,15 @@ def test_hostile_words_leave_no_html_no_image_and_no_open_fence(exported, words)
     assert blocks[-1].type == "table_close", "the end stands inside of something"
 
 
-@pytest.mark.parametrize("words", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"])
+@pytest.mark.parametrize(
+    "words", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"]
+)
 def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
     for token in parsed(exported(hostile(words)))[1]:
         if token.type == "text":
-            assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), token.content
+            assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), (
+                token.content
+            )
 
 
 @each("text", ["```", "````\n```", "a", "~~~", "``````` x"])
@@ -122,7 +137,9 @@ def test_a_plain_text_is_one_line_that_shows_itself(text):
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
-def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(exported, kind, before, secret, behind):
+def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
+    exported, kind, before, secret, behind
+):
     cast = hostile(f"x {before}{secret}{behind} y")
     said = exported(cast)
     for form in (secret, json.dumps(secret)[1:-1]):
@@ -131,7 +148,9 @@ def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(export
     assert (secret if "\n" not in secret else secret.split("\n")[1]) in exported(cast, redact=False)
 
 
-@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"])
+@pytest.mark.parametrize(
+    "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
+)
 def test_a_character_that_is_obeyed_is_nowhere(exported, character):
     assert character not in exported(hostile(f"a{character}b"))
 

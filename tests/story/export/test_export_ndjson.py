@@ -26,14 +26,16 @@ def test_bytes_that_are_no_text_and_lines_in_pieces_are_exact(tmp_path):
 
 def test_no_line_changes_that_has_no_secret(tmp_path):
     line = b'{ "type": "assistant",  "message": {"id": "m", "content": []} }\n'
-    assert exported(export, tmp_path, cast_of([(0.0, "O", line + b"\nnot JSON\n")]), redact=True) == (
-        line + b"\nnot JSON\n"
-    )
+    assert exported(
+        export, tmp_path, cast_of([(0.0, "O", line + b"\nnot JSON\n")]), redact=True
+    ) == (line + b"\nnot JSON\n")
 
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
     moments = [moment for moment in moments_of(case("pi/1.5.2-bash")) if moment[1] != "O"]
-    told = exported(export, tmp_path, cast_of([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT))
+    told = exported(
+        export, tmp_path, cast_of([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
+    )
     types = [line["type"] for line in parse(told)]
     assert types[0] == "system" and types[-1] == "result" and "assistant" in types
     assert b"Done with bash." in told

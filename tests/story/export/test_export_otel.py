@@ -1,4 +1,6 @@
-"""`shim export --to otel`: OTLP JSON that is well-formed, and spans that say what happened, not what was said."""
+"""`shim export --to otel`: OTLP JSON that is well-formed, and spans that say what happened, not
+what was said.
+"""
 
 import json
 import re
@@ -31,11 +33,19 @@ from shim.story.export.otel import export
 from shim.story.export.otel_send import send
 from shim.story.export.spans import EVENTS
 
-KINDS = {"stringValue": str, "boolValue": bool, "intValue": str, "doubleValue": float, "arrayValue": dict}
+KINDS = {
+    "stringValue": str,
+    "boolValue": bool,
+    "intValue": str,
+    "doubleValue": float,
+    "arrayValue": dict,
+}
 
 
 def spans_of(folder, cast, **options):
-    """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them, parents are there."""
+    """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them,
+    parents are there.
+    """
     document = json.loads(exported(export, folder, cast, **options))
     (resource,) = document["resourceSpans"]
     (scope,) = resource["scopeSpans"]
@@ -44,9 +54,13 @@ def spans_of(folder, cast, **options):
     traces = {span["spanId"]: span["traceId"] for span in spans}
     assert len(traces) == len(spans), "a span's id is its own"
     for span in spans:
-        assert re.fullmatch("[0-9a-f]{32}", span["traceId"]) and re.fullmatch("[0-9a-f]{16}", span["spanId"])
+        assert re.fullmatch("[0-9a-f]{32}", span["traceId"]) and re.fullmatch(
+            "[0-9a-f]{16}", span["spanId"]
+        )
         if "parentSpanId" in span:
-            assert traces[span["parentSpanId"]] == span["traceId"], "a parent is there, in the same trace"
+            assert traces[span["parentSpanId"]] == span["traceId"], (
+                "a parent is there, in the same trace"
+            )
         assert span["name"] and span["kind"] in (1, 3)
         assert re.fullmatch("[0-9]+", span["startTimeUnixNano"])
         assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
@@ -99,10 +113,29 @@ def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
 
 TURN = (
     (0.5, init(model="claude-opus-5-5")),
-    (1.5, assistant("m1", thinking("hm"), text("I look."), call("c1", command="ls"), model="claude-opus-5-5")),
+    (
+        1.5,
+        assistant(
+            "m1", thinking("hm"), text("I look."), call("c1", command="ls"), model="claude-opus-5-5"
+        ),
+    ),
     (2.0, answer("c1", "a b", failed=True)),
-    (3.0, assistant("m2", text("Two files."), stop_reason="end_turn", usage={"input_tokens": 3, "output_tokens": 9})),
-    (3.5, result(total_cost_usd=0.25, usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5})),
+    (
+        3.0,
+        assistant(
+            "m2",
+            text("Two files."),
+            stop_reason="end_turn",
+            usage={"input_tokens": 3, "output_tokens": 9},
+        ),
+    ),
+    (
+        3.5,
+        result(
+            total_cost_usd=0.25,
+            usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
+        ),
+    ),
 )
 
 
@@ -122,7 +155,10 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
     assert (facts["gen_ai.usage.input_tokens"], facts["gen_ai.usage.output_tokens"]) == (7, 5)
     assert facts["gen_ai.usage.cache_read.input_tokens"] == 4
     assert facts["shim.session.cost_usd"] == 0.25
-    assert first["name"] == "chat claude-opus-5-5" and facts_of(first)["gen_ai.provider.name"] == "anthropic"
+    assert (
+        first["name"] == "chat claude-opus-5-5"
+        and facts_of(first)["gen_ai.provider.name"] == "anthropic"
+    )
     assert int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) == 1_500_000_000
     answered = facts_of(second)
     assert answered["gen_ai.response.finish_reasons"] == {"values": [{"stringValue": "stop"}]}
@@ -138,7 +174,10 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
 def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
     error = assistant("m3", text("It broke: a b."), model="<synthetic>") | {"error": "unknown"}
     cast = session(
-        *TURN[:-1], (3.1, spoken("hm hm")), (3.2, error), (3.5, result(is_error=True, errors=["It broke: a b."]))
+        *TURN[:-1],
+        (3.1, spoken("hm hm")),
+        (3.2, error),
+        (3.5, result(is_error=True, errors=["It broke: a b."])),
     )
     plain = json.dumps(spans_of(tmp_path, cast))
     for words in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
@@ -207,21 +246,37 @@ def test_a_turn_that_failed_has_its_cause(tmp_path):
 
 
 def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
-    start = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
+    start = {
+        "type": "stream_event",
+        "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}},
+    }
     events = [(0.0, init()), (1.0, start), (2.0, delta("a")), (5.0, delta("b")), (6.0, result())]
-    (chat,) = (span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat"))
+    (chat,) = (
+        span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat")
+    )
     assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
 def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
-    events = [(0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, assistant("m1", text("b"))), (6.0, result())]
-    (chat,) = (span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat"))
+    events = [
+        (0.0, init()),
+        (1.0, assistant("m1", text("a"))),
+        (2.0, assistant("m1", text("b"))),
+        (6.0, result()),
+    ]
+    (chat,) = (
+        span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat")
+    )
     assert "gen_ai.response.time_to_first_chunk" not in facts_of(chat)
 
 
 def test_what_happened_beside_is_bounded(tmp_path):
     notes = [(1.0, "n", {"kind": "repair"})] * (EVENTS + 7)
-    turn = [(0.5, "O", said(init(), assistant("m1", text("a")))), *notes, (2.0, "O", said(result()))]
+    turn = [
+        (0.5, "O", said(init(), assistant("m1", text("a")))),
+        *notes,
+        (2.0, "O", said(result())),
+    ]
     agent = named(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
     assert len(agent["events"]) == EVENTS and agent["droppedEventsCount"] == 7
 
@@ -253,7 +308,9 @@ def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     file = inside.path / "one.cast"
     file.write_bytes(session(*TURN))
-    status, said, complaint = shim("export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9")
+    status, said, complaint = shim(
+        "export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9"
+    )
     assert (status, said) == (1, b"") and "extra `otel`" in complaint
 
 

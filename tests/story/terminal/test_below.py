@@ -1,4 +1,6 @@
-"""What is drawn below a session: it is erased, whatever was said above it, and whatever became of the width."""
+"""What is drawn below a session: it is erased, whatever was said above it, and whatever became of
+the width.
+"""
 
 import io
 
@@ -16,7 +18,9 @@ class Window:
 
     def __init__(self, columns: int = 20, lines: int = 6) -> None:
         self.screen = Screen(columns, lines)
-        self.console = Console(file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False)
+        self.console = Console(
+            file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False
+        )
 
     def shown(self) -> list[str]:
         """The rows, once what was written arrived."""
@@ -53,7 +57,10 @@ def test_the_cursor_stands_where_a_person_types():
         below.say(Text(f"line {number}"))
         below.draw(Text("> ab\nkeys"), Cursor(1, 3))
         window.shown()
-        assert (window.screen.row, window.screen.column) == (number + 1, 3) and window.screen.cursor_shown
+        assert (window.screen.row, window.screen.column) == (
+            number + 1,
+            3,
+        ) and window.screen.cursor_shown
     assert window.shown() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
 
 
@@ -86,7 +93,7 @@ def test_the_same_is_not_written_twice():
     assert window.console.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
-# -- on paper ------------------------------------------------------------------------------------------------------
+# -- on paper --------------------------------------------------------------------------------------
 
 
 def test_a_line_of_a_session_stands_above_what_is_awaited():
@@ -117,7 +124,9 @@ def test_what_a_person_types_stays_when_nothing_is_awaited():
 
 def test_a_terminal_that_can_do_nothing_gets_lines_only():
     file = io.StringIO()
-    paper = Paper(Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True)
+    paper = Paper(
+        Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True
+    )
     paper.wait("waiting")
     paper.preview("some")
     paper.line(Text("a line"))
@@ -127,9 +136,13 @@ def test_a_terminal_that_can_do_nothing_gets_lines_only():
 
 
 def test_a_line_on_a_terminal_ends_where_its_text_ends():
-    """What is filled up with spaces breaks where the terminal becomes narrower, and is copied with the text."""
+    """What is filled up with spaces breaks where the terminal becomes narrower, and is copied with
+    the text.
+    """
     file = io.StringIO()
-    paper = Paper(Console(file=file, force_terminal=True, width=40, highlight=False, color_system=None))
+    paper = Paper(
+        Console(file=file, force_terminal=True, width=40, highlight=False, color_system=None)
+    )
     paper.line(Text("a line\n\nand another one that is too long for forty columns"), indent=2)
     paper.markdown("# Title\n\n- an item\n\n```\ncode\n```")
     assert [line for line in file.getvalue().split("\n") if line.endswith(" ")] == []

@@ -13,7 +13,11 @@ from shim.story.story import Story
 from shim.story.terminal.arguments import ARGUMENT_CHARACTERS, shown
 from shim.story.terminal.draw import ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing
 
-COLOUR = {"question": "Which colour?", "header": "Colour", "options": [{"label": "red"}, {"label": "blue"}]}
+COLOUR = {
+    "question": "Which colour?",
+    "header": "Colour",
+    "options": [{"label": "red"}, {"label": "blue"}],
+}
 
 
 def drawn(*events: Event, **options: Any) -> str:
@@ -48,7 +52,10 @@ def test_a_text_in_fragments_is_one_text():
 
 
 def test_words_in_brackets_are_no_markup():
-    shown = drawn(INIT | {"model": "[blink]m"}, said(text("[bold]x[/bold]"), call("t", "[red]T", command="[/]")))
+    shown = drawn(
+        INIT | {"model": "[blink]m"},
+        said(text("[bold]x[/bold]"), call("t", "[red]T", command="[/]")),
+    )
     for word in ("[bold]x[/bold]", "[red]T", "[/]", "[blink]m"):
         assert word in shown
 
@@ -67,9 +74,14 @@ def test_a_failure_says_why_once():
     wrong = said(text("API Error: no key"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
     ended = result(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
-    assert rows(wrong, ended)[:2] == ["API Error: no key", "✗ failed: auth · 1.0 s · 10 tokens in, 5 out"]
+    assert rows(wrong, ended)[:2] == [
+        "API Error: no key",
+        "✗ failed: auth · 1.0 s · 10 tokens in, 5 out",
+    ]
     assert rows(result(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0] == "no key"
-    assert rows(result(is_error=True, result="refused", subtype="success", terminal_reason="api_error"))[:2] == [
+    assert rows(
+        result(is_error=True, result="refused", subtype="success", terminal_reason="api_error")
+    )[:2] == [
         "refused",
         "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out",
     ]
@@ -104,7 +116,9 @@ def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
 
 def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
     shown = drawn(said(call("a")), returned("a", "x" * 500))
-    assert f"    {'x' * ARGUMENT_CHARACTERS}… ({500 - ARGUMENT_CHARACTERS} more characters)\n" in shown
+    assert (
+        f"    {'x' * ARGUMENT_CHARACTERS}… ({500 - ARGUMENT_CHARACTERS} more characters)\n" in shown
+    )
 
 
 def test_a_command_of_many_lines_is_cut_like_its_output():
@@ -116,13 +130,25 @@ def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
     thought = said({"type": "thinking", "thinking": "One.\nTwo.\n\nThree."})
     assert rows(thought)[0] == "∴ One.  (2 more lines)"
     assert rows(thought, thinking=True)[:3] == ["∴ One.", "Two.", "Three."]
-    assert rows(said({"type": "redacted_thinking", "data": "x"}))[0] == "∴ (thinking that is not shown)"
+    assert (
+        rows(said({"type": "redacted_thinking", "data": "x"}))[0]
+        == "∴ (thinking that is not shown)"
+    )
 
 
 def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_asked_for():
     edit = {"file_path": "/a", "old_string": "x", "new_string": "y"}
-    patch = {"oldStart": 7, "oldLines": 2, "newStart": 7, "newLines": 2, "lines": [" a", "-x", "+y"]}
-    made = rows(said(call("a", "Edit", **edit)), returned("a", "updated", extra={"structuredPatch": [patch]}))
+    patch = {
+        "oldStart": 7,
+        "oldLines": 2,
+        "newStart": 7,
+        "newLines": 2,
+        "lines": [" a", "-x", "+y"],
+    }
+    made = rows(
+        said(call("a", "Edit", **edit)),
+        returned("a", "updated", extra={"structuredPatch": [patch]}),
+    )
     assert made[2:6] == ["    @@ -7,2 +7,2 @@", "      a", "    - x", "    + y"]
     asked = rows(said(call("a", "Edit", **edit)), returned("a", "updated"))
     assert asked[2:4] == ["    - x", "    + y"] and "updated" not in "".join(asked)
@@ -137,14 +163,25 @@ def test_a_long_diff_is_cut_and_counted():
 
 
 def test_a_list_of_things_to_do_is_a_list():
-    todos = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "3"}]
-    assert rows(said(call("a", "TodoWrite", todos=todos)))[:4] == ["● TodoWrite", "    ☑ one", "    ▸ two", "    ☐ 3"]
+    todos = [
+        {"content": "one", "status": "completed"},
+        {"content": "two", "status": "in_progress"},
+        {"content": "3"},
+    ]
+    assert rows(said(call("a", "TodoWrite", todos=todos)))[:4] == [
+        "● TodoWrite",
+        "    ☑ one",
+        "    ▸ two",
+        "    ☐ 3",
+    ]
 
 
 def test_a_nested_agent_stands_under_the_call_that_it_serves():
     nested = said(text("I look."), call("b", "Grep", pattern="x"), parent="t")
     deeper = said(call("c", "Read", file_path="/a"), parent="b")
-    shown = rows(said(call("t", "Task", description="count")), nested, deeper, returned("b"), returned("t"))
+    shown = rows(
+        said(call("t", "Task", description="count")), nested, deeper, returned("b"), returned("t")
+    )
     assert shown[:7] == [
         "● Task  count",
         "    I look.",
@@ -157,7 +194,11 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves():
 
 
 def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
-    shown = rows(said(call("a", command="one"), call("b", command="two")), returned("b"), returned("a", failed=True))
+    shown = rows(
+        said(call("a", command="one"), call("b", command="two")),
+        returned("b"),
+        returned("a", failed=True),
+    )
     assert shown == [
         "● Bash  one",
         "● Bash  two",
@@ -171,7 +212,13 @@ def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
 
 def test_what_happens_beside_the_conversation_is_a_line():
     shown = rows(
-        {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 3, "error": "overloaded"},
+        {
+            "type": "system",
+            "subtype": "api_retry",
+            "attempt": 2,
+            "max_retries": 3,
+            "error": "overloaded",
+        },
         {"type": "system", "subtype": "compact_boundary"},
         {"type": "system", "subtype": "any_thing", "color": "blue", "uuid": "u"},
         {"type": "nobody knows"},
@@ -194,8 +241,17 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     for change in story.event(0, result(shim=shim)):
         drawing.change(change)
     assert isinstance(console.file, io.StringIO)
-    said = [row for row in console.file.getvalue().split("\n") if "not json" in row or "understood" in row]
-    assert said == ["· repaired: not json 2", "not understood: x 1", "repaired: not json 2", "not understood: x 1"]
+    said = [
+        row
+        for row in console.file.getvalue().split("\n")
+        if "not json" in row or "understood" in row
+    ]
+    assert said == [
+        "· repaired: not json 2",
+        "not understood: x 1",
+        "repaired: not json 2",
+        "not understood: x 1",
+    ]
 
 
 def test_a_session_that_does_nothing_is_drawn_as_nothing():
@@ -212,7 +268,10 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
         ({"a": {"b": None, "c": [True, "ü"]}}, 'a={"b":null,"c":[true,"ü"]}'),
         ({"questions": [COLOUR, {"question": "Sure?"}]}, "Which colour? (red · blue) Sure?"),
         ({}, ""),
-        ({"command": "x" * 500}, "x" * ARGUMENT_CHARACTERS + f"… ({500 - ARGUMENT_CHARACTERS} more characters)"),
+        (
+            {"command": "x" * 500},
+            "x" * ARGUMENT_CHARACTERS + f"… ({500 - ARGUMENT_CHARACTERS} more characters)",
+        ),
     ],
 )
 def test_arguments_are_one_line(arguments, expected):
@@ -221,17 +280,26 @@ def test_arguments_are_one_line(arguments, expected):
 
 def test_what_a_call_asks_a_person_is_drawn_in_its_words():
     came = rows(
-        said(call("c", "AskUserQuestion", questions=[COLOUR])), asked("q", "c", "AskUserQuestion", questions=[COLOUR])
+        said(call("c", "AskUserQuestion", questions=[COLOUR])),
+        asked("q", "c", "AskUserQuestion", questions=[COLOUR]),
     )
-    assert came[:2] == ["● AskUserQuestion  Which colour? (red · blue)", "? Which colour? (red · blue)"]
-    assert "? may it run AskUserQuestion" in drawn(asked("q", "c", "AskUserQuestion", questions=[COLOUR], more=1))
+    assert came[:2] == [
+        "● AskUserQuestion  Which colour? (red · blue)",
+        "? Which colour? (red · blue)",
+    ]
+    assert "? may it run AskUserQuestion" in drawn(
+        asked("q", "c", "AskUserQuestion", questions=[COLOUR], more=1)
+    )
 
 
 EDIT = {"old_string": "a", "new_string": "b"}
 HIDDEN_IN_A_CHANGE = [
     ("Edit", {"file_path": "a", "old_string": "x", "new_string": "EVIL", "edits": [EDIT]}),
     ("Edit", {"file_path": "a", "old_string": 1, "new_string": ["EVIL"]}),
-    ("MultiEdit", {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]}),
+    (
+        "MultiEdit",
+        {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]},
+    ),
     ("MultiEdit", {"file_path": "a", "edits": [EDIT, {"old_string": ["x"], "new_string": "EVIL"}]}),
     ("MultiEdit", {"file_path": "a", "edits": [EDIT, EDIT | {"replace": "EVIL"}]}),
     ("MultiEdit", {"file_path": "a", "edits": [EDIT, "EVIL"]}),
@@ -242,12 +310,15 @@ HIDDEN_IN_A_CHANGE = [
     ("Write", {"file_path": "EVIL", "path": "EVIL", "content": "b"}),
     ("AskUserQuestion", {"questions": [{"question": "?"}, {"said": "EVIL"}]}),
     ("AskUserQuestion", {"questions": [{"question": "?"}], "other": "EVIL"}),
-    ("AskUserQuestion", {"questions": [{"question": "?", "options": [{"label": "a", "preview": "EVIL"}]}]}),
+    (
+        "AskUserQuestion",
+        {"questions": [{"question": "?", "options": [{"label": "a", "preview": "EVIL"}]}]},
+    ),
     ("AskUserQuestion", {"questions": [{"question": "?"}] * 20 + [{"question": "EVIL"}]}),
 ]
 
 
-# -- what a person is asked ------------------------------------------------------------------------------------------
+# -- what a person is asked ------------------------------------------------------------------------
 
 
 def question(name: str, **arguments: Any) -> list[str]:
@@ -272,7 +343,9 @@ def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
     content = "".join(f"line {number}\n" for number in range(200))
     shown = question("Write", file_path="a.py", content=content)
     assert shown[0] == "? may it run Write a.py" and "    + line 199" in shown
-    shown = question("Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~")
+    shown = question(
+        "Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~"
+    )
     assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
 
 
@@ -291,7 +364,10 @@ def test_what_stays_between_two_changes_is_shown_where_a_person_answers():
 def test_neither_a_name_nor_a_key_is_cut_where_a_person_answers(key):
     assert key in question(f"mcp__files__{key}", command="ls")[0]
     assert any(key in row for row in question("Bash", **{"command": "ls", key: "1"}))
-    assert any(key in row for row in question("AskUserQuestion", questions=[{"question": "?", "options": [key]}]))
+    assert any(
+        key in row
+        for row in question("AskUserQuestion", questions=[{"question": "?", "options": [key]}])
+    )
 
 
 def test_what_is_too_long_to_be_shown_is_said_to_be():
@@ -301,7 +377,10 @@ def test_what_is_too_long_to_be_shown_is_said_to_be():
 
 
 def test_a_question_to_the_person_is_shown_with_its_options():
-    asks = {"question": "Which\ncolour?", "options": [{"label": "red", "description": "warm"}, {"label": "blue"}]}
+    asks = {
+        "question": "Which\ncolour?",
+        "options": [{"label": "red", "description": "warm"}, {"label": "blue"}],
+    }
     assert question("AskUserQuestion", questions=[asks | {"multiSelect": True}]) == [
         "? it asks you",
         "    Which",
@@ -321,4 +400,7 @@ def test_who_settled_a_question_is_said():
             drawing.change(change)
     assert isinstance(console.file, io.StringIO)
     answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]
-    assert answers == ["→ allowed by the page after 2.0 s", "→ nobody answered in time: denied after 0.0 s"]
+    assert answers == [
+        "→ allowed by the page after 2.0 s",
+        "→ nobody answered in time: denied after 0.0 s",
+    ]

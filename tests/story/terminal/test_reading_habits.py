@@ -1,4 +1,6 @@
-"""`shim show` as a person calls it: of a folder, in a pager; and what a long command shows while it works."""
+"""`shim show` as a person calls it: of a folder, in a pager; and what a long command shows while it
+works.
+"""
 
 import os
 import pty
@@ -20,7 +22,9 @@ from shim.story.terminal.progress import progress
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for age, (name, cast) in enumerate([("new", conversation()), ("old", cast_of_case(case("pi/1.5.2-bash")))]):
+    for age, (name, cast) in enumerate(
+        [("new", conversation()), ("old", cast_of_case(case("pi/1.5.2-bash")))]
+    ):
         (tmp_path / f"{name}.cast").write_bytes(cast)
         os.utime(tmp_path / f"{name}.cast", (1e9 - age, 1e9 - age))
     return tmp_path
@@ -28,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_of_a_folder_the_newest_recording_is_drawn(shim, folder):
     assert shim("show", str(folder)) == shim("show", str(folder / "new.cast"))
-    assert shim("export", str(folder), "--to", "ndjson") == shim("export", str(folder / "new.cast"), "--to", "ndjson")
+    assert shim("export", str(folder), "--to", "ndjson") == shim(
+        "export", str(folder / "new.cast"), "--to", "ndjson"
+    )
 
 
 def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, monkeypatch):
@@ -38,7 +44,8 @@ def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, 
 
 
 @pytest.mark.parametrize(
-    "words", [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")]
+    "words",
+    [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")],
 )
 def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
     status, said, complaint = shim(*words, str(inside.path / "nowhere"))
@@ -48,7 +55,13 @@ def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
 
 @each(
     ("wanted", "expected"),
-    [("", []), ("cat", []), ("no-such-program", []), ("'", []), (f"{sys.executable} -u", [sys.executable, "-u"])],
+    [
+        ("", []),
+        ("cat", []),
+        ("no-such-program", []),
+        ("'", []),
+        (f"{sys.executable} -u", [sys.executable, "-u"]),
+    ],
 )
 def test_the_pager_is_the_readers(wanted, expected):
     assert pager({"PAGER": wanted}) == expected
@@ -57,7 +70,9 @@ def test_the_pager_is_the_readers(wanted, expected):
 def on_a_terminal(words: list[str], variables: dict[str, str]) -> tuple[int, str]:
     """Run `shim WORDS` on a terminal; its exit status and what it wrote."""
     main, other = pty.openpty()
-    with start_shim(words, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}) as process:
+    with start_shim(
+        words, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
+    ) as process:
         os.close(other)
         said = b""
         try:

@@ -54,7 +54,11 @@ def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> N
     lines = unstyled(drawn(WHOLE, terminal=True, width=60)).split("\n")
     assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
     assert max(map(len, lines)) <= 60
-    long = said(call("a", command="ls"), call("b", "Task", description="d"), call("c", command="word " * 30, x="y"))
+    long = said(
+        call("a", command="ls"),
+        call("b", "Task", description="d"),
+        call("c", command="word " * 30, x="y"),
+    )
     nested = long | {"parent_tool_use_id": None}
     lines = unstyled(drawn(cast_of([(1, "O", line(nested))]), terminal=True, width=60)).split("\n")
     assert max(map(len, lines)) <= 60
@@ -65,7 +69,7 @@ def test_edits_are_coloured() -> None:
     assert "\x1b[32m+ b = 3\x1b[0m" in drawn(WHOLE, terminal=True)
 
 
-# -- recordings that are not whole ------------------------------------------------------------------------------
+# -- recordings that are not whole -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
@@ -73,7 +77,9 @@ def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) 
     data = WHOLE if name == "conversation" else cast_of_case(case(name))
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
-    middles = [(one + other) // 2 for one, other in zip([header, *ends], [*ends, len(data)], strict=True)]
+    middles = [
+        (one + other) // 2 for one, other in zip([header, *ends], [*ends, len(data)], strict=True)
+    ]
     whole = drawn(data).split("\n")
     for end in [header, *ends, *middles]:
         lines = drawn(data[:end]).split("\n")
@@ -101,7 +107,7 @@ def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> N
     assert "… Bash ls · unanswered · 2.0 s" in drawn(cut)
 
 
-# -- one that is still being written ----------------------------------------------------------------------------
+# -- one that is still being written ---------------------------------------------------------------
 
 
 class Writer:
@@ -126,7 +132,9 @@ class Writer:
             step()
 
 
-def follow(path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | Callable[[], Any], **options: Any) -> Writer:
+def follow(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | Callable[[], Any], **options: Any
+) -> Writer:
     from shim.story.terminal.show import show
 
     writer = Writer(path, *steps)
@@ -145,7 +153,9 @@ def begun(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_recording_is_followed_until_its_last_checkpoint(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_is_followed_until_its_last_checkpoint(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     third = len(WHOLE) // 3
     writer = follow(begun, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :])
     assert writer.seen[-1] == drawn(WHOLE)
@@ -154,13 +164,17 @@ def test_a_recording_is_followed_until_its_last_checkpoint(begun: Path, monkeypa
     assert writer.waits == 4
 
 
-def test_a_recording_that_is_whole_is_not_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_that_is_whole_is_not_waited_for(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun.write_bytes(WHOLE)
     assert follow(begun, monkeypatch).waits == 0
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_an_interrupt_ends_following(begun: Path, monkeypatch: pytest.MonkeyPatch, raw: bool) -> None:
+def test_an_interrupt_ends_following(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, raw: bool
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -169,7 +183,9 @@ def test_an_interrupt_ends_following(begun: Path, monkeypatch: pytest.MonkeyPatc
     assert raw or "░ model" in writer.seen[-1]
 
 
-def test_a_recording_that_goes_away_is_not_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_that_goes_away_is_not_waited_for(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = follow(begun, monkeypatch, begun.unlink)
     assert "the file is gone" in writer.seen[-1]
 
@@ -188,7 +204,7 @@ def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
     assert follow(begun, monkeypatch, replace).seen[-1] == drawn(WHOLE)
 
 
-# -- both wires -------------------------------------------------------------------------------------------------
+# -- both wires ------------------------------------------------------------------------------------
 
 
 def test_each_record_has_its_time_and_its_direction() -> None:
@@ -209,10 +225,12 @@ def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
     assert "x" * 5000 in drawn(cast, raw=True, full=True)
 
 
-# -- a run ------------------------------------------------------------------------------------------------------
+# -- a run -----------------------------------------------------------------------------------------
 
 
-def run_of(*lines: bytes, terminal: bool = False, width: int = 100, prompt: str = "hi") -> tuple[int, str]:
+def run_of(
+    *lines: bytes, terminal: bool = False, width: int = 100, prompt: str = "hi"
+) -> tuple[int, str]:
     """What is drawn of a run whose drop-in prints these lines, and its status."""
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
@@ -225,27 +243,43 @@ def run_of(*lines: bytes, terminal: bool = False, width: int = 100, prompt: str 
 
 
 def test_a_run_is_drawn_like_its_recording() -> None:
-    stream = [INIT, start(), delta("He"), delta("llo"), said(text("Hello")), said(call("a", command="ls"))]
+    stream = [
+        INIT,
+        start(),
+        delta("He"),
+        delta("llo"),
+        said(text("Hello")),
+        said(call("a", command="ls")),
+    ]
     lines = [line(event) for event in (*stream, returned("a", "x"), result(0.1))]
     status, shown = run_of(*lines, b"no event\n", prompt="say hello")
     assert status == 3
     recorded = drawn(cast_of((0.01, "O", part) for part in lines))
     keep = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
-    assert [row for row in shown.split("\n") if row in keep] == [row for row in recorded.split("\n") if row in keep]
+    assert [row for row in shown.split("\n") if row in keep] == [
+        row for row in recorded.split("\n") if row in keep
+    ]
     assert "Hello" in shown and "✓ done" in shown
 
 
 def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
-    _, shown = run_of(line(INIT), line(start()), *(line(delta(word)) for word in ("One ", "**two**")), terminal=True)
+    _, shown = run_of(
+        line(INIT),
+        line(start()),
+        *(line(delta(word)) for word in ("One ", "**two**")),
+        terminal=True,
+    )
     assert "waiting for the agent" in shown
 
 
-# -- what a vendor may try on a terminal ------------------------------------------------------------------------
+# -- what a vendor may try on a terminal -----------------------------------------------------------
 
 
 @each("terminal", [False, True])
 @each("options", [{}, {"full": True, "thinking": True}, {"raw": True}])
-def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(options: dict[str, Any], terminal: bool) -> None:
+def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
+    options: dict[str, Any], terminal: bool
+) -> None:
     shown = drawn(planted(), terminal=terminal, width=4000, **options)
     assert obeyed(shown) == []
     assert terminal or "\x1b" not in shown
@@ -276,7 +310,9 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) ->
 
 
 def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
-    shown = unstyled(drawn(cast_of([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000))
+    shown = unstyled(
+        drawn(cast_of([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000)
+    )
     for word in (
         "https://good.example (https://evil.example)",
         "https://track.example/p.png",
@@ -303,12 +339,14 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
     from shim.story.terminal.markdown import Shown
 
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
-    console.print(Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example")))
+    console.print(
+        Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example"))
+    )
     assert isinstance(console.file, io.StringIO)
     assert obeyed(console.file.getvalue()) == [] and "evil" not in console.file.getvalue()
 
 
-# -- the command ------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def shim_show(*words: str, **options: Any) -> Done:
@@ -321,7 +359,9 @@ def test_the_command_shows_a_cast(tmp_path: Path) -> None:
     assert (done.status, done.stdout.decode(), done.stderr) == (0, drawn(WHOLE), "")
 
 
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")])
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")]
+)
 def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
     if content is not None:
         (tmp_path / "a.cast").write_bytes(content)
@@ -331,7 +371,9 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
 
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
-    (tmp_path / "a.cast").write_bytes(cast_of((n, "O", line(said(text("word " * 50)))) for n in range(20_000)))
+    (tmp_path / "a.cast").write_bytes(
+        cast_of((n, "O", line(said(text("word " * 50)))) for n in range(20_000))
+    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(["show", str(tmp_path / "a.cast")], **pipes)
     assert process.stdout is not None and process.stderr is not None
@@ -343,10 +385,12 @@ def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
 
 
 def test_the_header_of_a_cast_is_its_title() -> None:
-    assert drawn(cast_of([], end=True)).startswith(f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0")
+    assert drawn(cast_of([], end=True)).startswith(
+        f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0"
+    )
 
 
-# -- whatever is recorded ---------------------------------------------------------------------------------------
+# -- whatever is recorded --------------------------------------------------------------------------
 
 
 @over(fixture_cases(), quick=fewest)

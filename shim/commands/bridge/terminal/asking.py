@@ -1,4 +1,6 @@
-"""The open questions of a session, as one person at a keyboard answers them: the oldest first. Pure."""
+"""The open questions of a session, as one person at a keyboard answers them: the oldest first.
+Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +12,8 @@ from shim.profiles.rpc.form import answer, questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
 
 KEYS = {"y": YES, "n": NO, "a": ALWAYS}
-# What a line may say where no key can be pressed; the numbers are those of the real one's list (background page, B46).
+# What a line may say where no key can be pressed; the numbers are those of the real one's list
+# (background page, B46).
 LINES = {**WORDS, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
 ALWAYS_CHARACTERS = 60  # of a key's words
 
@@ -84,17 +87,25 @@ class Asking:
 
     def _begin(self) -> None:
         asked = [] if self._question is None else asked_of(form_of(self._question.request))
-        self.form = Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
+        self.form = (
+            Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
+        )
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     def key(self, character: str) -> Decision | None:
         """The decision of a key; None if it decides nothing."""
         word = KEYS.get(character)
-        return None if self._question is None or self.form is not None or not self._may(word) else self._decided(word)
+        return (
+            None
+            if self._question is None or self.form is not None or not self._may(word)
+            else self._decided(word)
+        )
 
     def line(self, text: str) -> tuple[Decision | None, str]:
-        """What a line decides, and what is wrong with it. It decides nothing where there is more to be asked."""
+        """What a line decides, and what is wrong with it. It decides nothing where there is more to
+        be asked.
+        """
         if self._question is None:
             return None, ""
         if self.form is not None:
@@ -124,7 +135,7 @@ class Asking:
             return answer(_parameters(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
-    # -- what a person is told ---------------------------------------------------------------------------------------
+    # -- what a person is told ---------------------------------------------------------------------
 
     def about(self) -> str:
         """The question in one line: a model cannot put words between it and the keys."""
@@ -132,7 +143,11 @@ class Asking:
             return ""
         request = self._question.request
         if self.form is not None and self.form.now is not None:
-            place = f" ({len(self.form.answers) + 1} of {len(self.form.asked)})" if len(self.form.asked) > 1 else ""
+            place = (
+                f" ({len(self.form.answers) + 1} of {len(self.form.asked)})"
+                if len(self.form.asked) > 1
+                else ""
+            )
             return _cut(self.form.now.text) + place
         if request.get("subtype") == ELICITATION:
             return _cut(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
@@ -148,15 +163,23 @@ class Asking:
         return ["y yes", "n no", *always]
 
     def _always(self, question: Question) -> str:
-        """What the key for "always" does. A long command that is allowed as it stands was shown already."""
+        """What the key for "always" does. A long command that is allowed as it stands was shown
+        already.
+        """
         given, allowed = question.request.get("input"), question.allowed("session")
         command = given.get("command") if isinstance(given, Mapping) else None
         exact = question.rules == (f"{question.request.get('tool_name')}({command})",)
-        return "always allow exactly this in this session" if exact and len(allowed) > ALWAYS_CHARACTERS else allowed
+        return (
+            "always allow exactly this in this session"
+            if exact and len(allowed) > ALWAYS_CHARACTERS
+            else allowed
+        )
 
 
 def form_of(request: Request) -> Mapping[str, Any]:
-    """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP server."""
+    """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP
+    server.
+    """
     if request.get("subtype") == ELICITATION:
         return questions(_parameters(request)) or {}
     given = request.get("input")

@@ -19,9 +19,11 @@ from shim.core.reading.account import printable
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
 AGAIN = 5  # connections that break in a row before we give up
-AGAIN_SECONDS = 0.2  # between two of them: a host that was killed seems to live for a moment, until its lock is gone
+# between two of them: a host that was killed seems to live for a moment, until its lock is gone
+AGAIN_SECONDS = 0.2
 EXITED = "Session {id} has exited — run {back} to resume it."  # background page, B34
-WENT = ("stopped", "ended", "idle")  # a host's words for an end that nobody has to be told more about
+# a host's words for an end that nobody has to be told more about
+WENT = ("stopped", "ended", "idle")
 
 
 def attach(one: Registered, environment: Mapping[str, str], again: str = "claude attach") -> int:
@@ -54,15 +56,24 @@ def _check_stdin(session: Registered, command: str) -> None:
         ) from None
 
 
-def watch(one: Registered, environment: Mapping[str, str], *, thinking: bool = False, full: bool = False) -> int:
-    """Draw all of a living session, as `shim show --follow` draws a recording, until it ends or Ctrl-C comes."""
+def watch(
+    one: Registered, environment: Mapping[str, str], *, thinking: bool = False, full: bool = False
+) -> int:
+    """Draw all of a living session, as `shim show --follow` draws a recording, until it ends or
+    Ctrl-C comes.
+    """
     console = open_console()
     view = View(console, whole=True, thinking=thinking, full=full)
     return _served(one, environment, Seat(console, view, None, keyed=False), "watcher", WATCH)
 
 
 def _served(
-    one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str = "claude attach"
+    one: Registered,
+    environment: Mapping[str, str],
+    seat: Seat,
+    client: str,
+    role: str,
+    again: str = "claude attach",
 ) -> int:
     """Serve to the end, and say what end it is. Returns the exit status."""
     with ReaderMayLeave():
@@ -75,7 +86,9 @@ def _served(
 def _to_its_end(
     one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str
 ) -> tuple[End, bool]:
-    """Serve over as many connections as it takes. Returns how it ended, and whether the session's host lives."""
+    """Serve over as many connections as it takes. Returns how it ended, and whether the session's
+    host lives.
+    """
     view, talk, tries = seat.view, seat.talk, 0
     end: End
     while True:

@@ -1,4 +1,6 @@
-"""The lines below a session: the question that waits, the message that is typed, and which keys do what."""
+"""The lines below a session: the question that waits, the message that is typed, and which keys do
+what.
+"""
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -36,7 +38,8 @@ def composer(talk: Talk, width: int) -> Typed:
 
 
 def near_cursor(text: str, place: int, width: int) -> tuple[str, int, bool]:
-    """Return the part of a text whose rows may be shown, the cursor's place in it, and whether it is the beginning.
+    """Return the part of a text whose rows may be shown, the cursor's place in it, and whether it
+    is the beginning.
 
     The part is the same while the cursor moves a little, so that the rows stay where they are.
     """

@@ -1,4 +1,6 @@
-"""What a person types on a terminal that hands over every key: the keys, and one line that they edit. Pure."""
+"""What a person types on a terminal that hands over every key: the keys, and one line that they
+edit. Pure.
+"""
 
 import codecs
 import re
@@ -6,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 PASTE_CHARACTERS = 1_000_000  # of a paste; the rest of it is left out
-PASTE_SECONDS = 1.0  # of silence end a paste without an end mark, because a terminal sends a paste without pauses
+# of silence end a paste without an end mark, because a terminal sends a paste without pauses
+PASTE_SECONDS = 1.0
 LINE_CHARACTERS = 1_000_000  # of a message that is typed
 ORDER_CHARACTERS = 64  # of an escape sequence; what goes on for longer is none
 KEPT_LINES = 100  # that the arrow up brings back
@@ -18,8 +21,10 @@ CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "t
 NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
 _PASTED = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
-_BURST = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}  # keys that are text if several lines come in one read
-PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
+# keys that are text if several lines come in one read
+_BURST = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}
+# a terminal then says where a paste begins and ends
+PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
 _ORDER = re.compile(r"\x1b(?:\[([0-9;?<>]*)([@-~])|O(.)|([\r\n])|([^\[O]))")
@@ -69,8 +74,9 @@ class Keys:
     def feed(self, data: bytes) -> list[str]:
         """The keys: the names above, and `Text`. Characters that came at once are one text.
 
-        Several lines that came at once are one paste: a terminal without paste marks sends them as if they were typed.
-        Ctrl-C that comes alone, also several times, ends a paste without its end mark.
+        Several lines that came at once are one paste: a terminal without paste marks sends them as
+        if they were typed. Ctrl-C that comes alone, also several times, ends a paste without its
+        end mark.
         """
         if self.is_pasting and not data.strip(CTRL_C_BYTE):
             return [*self.end_paste(), *[CTRL_C] * len(data)]
@@ -78,9 +84,11 @@ class Keys:
 
     def _read_keys(self, data: bytes) -> list[str]:
         begun, text = self._rest, self._decoder.decode(data)
-        # The key Esc is a sequence that has only begun; a key that follows it in another read is a key of its own.
+        # The key Esc is a sequence that has only begun; a key that follows it in another read is a
+        # key of its own.
         text, self._rest = text if begun == "\x1b" and text[:1] not in "[O" else begun + text, ""
-        keys, place = list[str](), 0  # a place, because a copy of the rest for each line takes minutes for a megabyte
+        # a place, because a copy of the rest for each line takes minutes for a megabyte
+        keys, place = list[str](), 0
         while place < len(text):
             if self._paste is not None:
                 place = self._read_paste(text, place, keys)
@@ -129,13 +137,19 @@ class Keys:
 def _clean_paste(text: str) -> Pasted:
     """Return a paste as text: bounded, with line feeds, without control characters."""
     text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
-    return Pasted("".join(letter for letter in text if letter in "\n\t" or (letter >= " " and letter != "\x7f")))
+    return Pasted(
+        "".join(
+            letter for letter in text if letter in "\n\t" or (letter >= " " and letter != "\x7f")
+        )
+    )
 
 
 def _join_burst(keys: list[str]) -> list[str]:
-    """Join the lines of one read to one paste, and return the keys. An Enter at the end stays a key.
+    """Join the lines of one read to one paste, and return the keys. An Enter at the end stays a
+    key.
 
-    If the read contains an editing key, such as an arrow, the keys are returned unchanged: they were typed ahead.
+    If the read contains an editing key, such as an arrow, the keys are returned unchanged: they
+    were typed ahead.
     """
     last_text = max((place for place, key in enumerate(keys) if isinstance(key, Text)), default=-1)
     burst = keys[: last_text + 1]
@@ -146,7 +160,9 @@ def _join_burst(keys: list[str]) -> list[str]:
 
 
 class Editor:
-    """One message while it is typed; it may have several lines. `place` is the cursor's, in characters."""
+    """One message while it is typed; it may have several lines. `place` is the cursor's, in
+    characters.
+    """
 
     def __init__(self) -> None:
         self.text = ""

@@ -1,4 +1,6 @@
-"""The loop of a terminal, or of a script, at a session that lives on its own: its host, the keys, the signals."""
+"""The loop of a terminal, or of a script, at a session that lives on its own: its host, the keys,
+the signals.
+"""
 
 import errno
 import os
@@ -26,22 +28,35 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 64 * 1024
-BURST_SECONDS = 0.05  # the wait after a line that came in one read; a person is slower with the next key
-PASTE_BURST_SECONDS = 0.25  # the wait for the next piece of a paste without marks, on a busy machine or network
+# the wait after a line that came in one read; a person is slower with the next key
+BURST_SECONDS = 0.05
+# the wait for the next piece of a paste without marks, on a busy machine or network
+PASTE_BURST_SECONDS = 0.25
 PASTE_BURST_BYTES = 256  # so many bytes in one read are a paste, whatever they contain
 MAX_BURST_SECONDS = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
-BURST_BYTES = 4 * 1024 * 1024  # so much of a paste is read before it is handled; a message is shorter
+# so much of a paste is read before it is handled; a message is shorter
+BURST_BYTES = 4 * 1024 * 1024
 LINES = 1000  # of a script that wait; the rest waits in its pipe
 PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+    signal.SIGWINCH,
+)
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
-# How it ended: the person left, the host said goodbye, the connection broke, a signal came, the host did not answer.
+# How it ended: the person left, the host said goodbye, the connection broke, a signal came, the
+# host did not answer.
 End = Literal["left", "bye", "lost", "signal", "silent"]
 
 
 class Seat:
-    """`talk`: what is typed goes to it; without one nothing is read. `keyed`: the terminal hands over every key."""
+    """`talk`: what is typed goes to it; without one nothing is read. `keyed`: the terminal hands
+    over every key.
+    """
 
     def __init__(self, console: Console, view: View, talk: Talk | None, *, keyed: bool) -> None:
         self.signal = 0  # the one that ended us
@@ -79,7 +94,8 @@ class Seat:
                         return end
                     ready = self._wait(selector)
                     frames, going = link.taken() if link in ready else ([], True)
-                    if self._reader in ready:  # all that a pipe's writing end tells: nobody reads any more
+                    # all that a pipe's writing end tells: nobody reads any more
+                    if self._reader in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
                         os.read(signals, CHUNK_BYTES)
@@ -129,7 +145,9 @@ class Seat:
         return ready
 
     def _find_timeout(self) -> float | None:
-        """Return the seconds until something that moves has to be drawn, or a wait is over; None for no limit."""
+        """Return the seconds until something that moves has to be drawn, or a wait is over; None
+        for no limit.
+        """
         moves = self._live and (self.view.busy or (self.talk is not None and self.talk.waits))
         if moves:
             return REFRESH_SECONDS
@@ -177,12 +195,16 @@ class Seat:
 def _read_burst(chunk: bytes) -> bytes:
     """Return a chunk of keys, and the rest of a paste that it starts.
 
-    A terminal without paste marks sends a long paste in pieces. A person types one key at a time, so a single key is
-    returned at once.
+    A terminal without paste marks sends a long paste in pieces. A person types one key at a time,
+    so a single key is returned at once.
     """
     pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_SECONDS
     is_paste = _is_paste(chunk)
-    while size < BURST_BYTES and time.monotonic() < until and (is_paste or (size > 1 and b"\r" in chunk)):
+    while (
+        size < BURST_BYTES
+        and time.monotonic() < until
+        and (is_paste or (size > 1 and b"\r" in chunk))
+    ):
         if not select.select([0], [], [], PASTE_BURST_SECONDS if is_paste else BURST_SECONDS)[0]:
             break
         try:
@@ -198,7 +220,9 @@ def _read_burst(chunk: bytes) -> bytes:
 
 
 def _is_paste(chunk: bytes) -> bool:
-    """Return whether keys that came at once were pasted without paste marks: several lines, or many characters."""
+    """Return whether keys that came at once were pasted without paste marks: several lines, or many
+    characters.
+    """
     text = chunk.strip(b"\r")
     return b"\x1b" not in chunk and (len(text) > PASTE_BURST_BYTES or b"\r" in text)
 
@@ -206,8 +230,8 @@ def _is_paste(chunk: bytes) -> bool:
 def set_terminal(descriptor: int, settings: list[Any]) -> None:
     """Set a terminal's attributes.
 
-    The system stops a background process here until it is in the foreground again. The signal that continues the
-    process interrupts the call, and Python does not repeat it.
+    The system stops a background process here until it is in the foreground again. The signal that
+    continues the process interrupts the call, and Python does not repeat it.
     """
     while True:
         try:
@@ -220,7 +244,9 @@ def set_terminal(descriptor: int, settings: list[Any]) -> None:
 
 @contextmanager
 def every_key(descriptor: int) -> Iterator[list[Any]]:
-    """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings come back behind."""
+    """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings
+    come back behind.
+    """
     settings = termios.tcgetattr(descriptor)
     try:
         _hand_over_keys(descriptor, settings)

@@ -1,4 +1,6 @@
-"""One person, or one script, in a session that lives on its own: what they type, and what becomes of it. Sans-IO."""
+"""One person, or one script, in a session that lives on its own: what they type, and what becomes
+of it. Sans-IO.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +13,8 @@ from shim.commands.bridge.terminal.view import View
 from shim.core.reading.bounded import Bounded
 from shim.story.terminal.arguments import one_line
 
-GRACE_SECONDS = 0.5  # from when a question is shown until a key answers it: what is typed just then was no answer
+# from when a question is shown until a key answers it: what is typed just then was no answer
+GRACE_SECONDS = 0.5
 WORD_SECONDS = 5.0  # from the key of an answer to Enter, if a person types the whole word
 TWICE_SECONDS = 2.0  # between two Ctrl-C that leave
 SAID = 1000  # frames whose answer is waited for
@@ -22,7 +25,9 @@ Frame = Mapping[str, Any]
 
 
 class Talk:
-    """`send` says a frame to the host that is connected. `left`: the person has left, and the session goes on."""
+    """`send` says a frame to the host that is connected. `left`: the person has left, and the
+    session goes on.
+    """
 
     def __init__(self, view: View, clock: Callable[[], float]) -> None:
         self.view = view
@@ -31,7 +36,8 @@ class Talk:
         self.left = False
         self.refused = False  # something was not done
         self.composing = False  # a message is begun while a question could be answered with a key
-        self.messages = Bounded[str, str](SAID)  # that were said, and did not come back yet: id → text
+        # that were said, and did not come back yet: id → text
+        self.messages = Bounded[str, str](SAID)
         self._unanswered = Bounded[str, Frame](SAID)  # frames that were said, by their ids
         self.send: Callable[[Frame], None] = lambda said: None
         self._clock = clock
@@ -63,7 +69,8 @@ class Talk:
         kind = said["kind"]
         if kind == "welcome":
             self.asking = Asking(str(said.get("cwd") or ""))
-            for unanswered in list(self._unanswered.values()):  # said to a connection that broke; twice does no harm
+            # said to a connection that broke; twice does no harm
+            for unanswered in list(self._unanswered.values()):
                 self.send(unanswered)
         elif kind == "question" and isinstance(said.get("request"), Mapping):
             self.asking.asked(str(said.get("question")), said["request"])
@@ -102,13 +109,15 @@ class Talk:
     def _done(self, ours: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
         if ours.get("kind") == "model":
-            self.view.said(f"· the model is {one_line(ours['model'] or 'the default one')} from the next turn on")
+            self.view.said(
+                f"· the model is {one_line(ours['model'] or 'the default one')} from the next turn on"
+            )
         elif ours.get("kind") == "mode" and ours["mode"] == self.view.mode:
             self.view.said(f"· the permission mode is {one_line(ours['mode'])} already")
         elif ours.get("kind") == "release":
             self.view.said("· nobody drives now; whoever speaks next does", "dim")
 
-    # -- what is typed -------------------------------------------------------------------------------------------------
+    # -- what is typed -----------------------------------------------------------------------------
 
     def press(self, pressed: list[str]) -> None:
         """Keys that came at once."""
@@ -126,25 +135,33 @@ class Talk:
 
     @property
     def _can_answer(self) -> bool:
-        """Return whether a key would answer an open question. It does not while a message is typed after Tab."""
+        """Return whether a key would answer an open question. It does not while a message is typed
+        after Tab.
+        """
         is_open = bool(self.asking.keys()) and self.asking.identity != self._answered
         return is_open and not self.composing
 
     def _is_answer_line(self, pressed: list[str]) -> bool:
-        """Return whether these keys of one read are words of answers with Enter, while a question is open.
+        """Return whether these keys of one read are words of answers with Enter, while a question
+        is open.
 
-        The person cannot have seen a question between them, so they are neither an answer nor a message.
+        The person cannot have seen a question between them, so they are neither an answer nor a
+        message.
         """
         if not self._can_answer or self.editor.text:
             return False
         if not all(isinstance(key, Text) or key in _LINE_ENDS for key in pressed):
             return False
-        lines = "".join(key if isinstance(key, Text) else "\n" for key in pressed).lower().split("\n")
+        lines = (
+            "".join(key if isinstance(key, Text) else "\n" for key in pressed).lower().split("\n")
+        )
         words = [line.strip() for line in lines if line.strip()]
         return len(lines) > 1 and bool(words) and all(word in LINES for word in words)
 
     def _refuse_answer_line(self) -> None:
-        self.view.said("✗ nothing was answered: press the key of the answer alone, without Enter. Tab types a message")
+        self.view.said(
+            "✗ nothing was answered: press the key of the answer alone, without Enter. Tab types a message"
+        )
 
     def _key(self, key: str) -> None:
         composing = self.composing
@@ -165,13 +182,17 @@ class Talk:
                 self._entered(text)
 
     def _ends_answer(self, text: str) -> bool:
-        """Return whether a line is the rest of an answer whose first key was already used, such as "es" of "yes"."""
+        """Return whether a line is the rest of an answer whose first key was already used, such as
+        "es" of "yes".
+        """
         key, self._answer_key = self._answer_key, ""
         is_recent = self._clock() - self._answered_at < WORD_SECONDS
         return bool(key) and is_recent and (key + text.strip()).lower() in LINES
 
     def _entered(self, text: str) -> None:
-        """A line that a person has ended: an order of ours, the answer to a form, or the next message."""
+        """A line that a person has ended: an order of ours, the answer to a form, or the next
+        message.
+        """
         if self._ordered(text):
             return
         if self.asking.form is not None:
@@ -206,14 +227,16 @@ class Talk:
             order.does(self, rest.strip())
         return True
 
-    # -- what is done --------------------------------------------------------------------------------------------------
+    # -- what is done ------------------------------------------------------------------------------
 
     def message(self, text: str) -> None:
         """Say a message; while a turn runs it waits, or steers the turn."""
         if not self.view.drives:
             self.refused = True
             self.editor.put(text)
-            self.view.said(f"✗ {one_line(str(self.view.driver))} drives: Ctrl-T, or the line /take, takes over")
+            self.view.said(
+                f"✗ {one_line(str(self.view.driver))} drives: Ctrl-T, or the line /take, takes over"
+            )
             return
         mark = fresh_uuid()
         self.messages[mark] = text
@@ -278,9 +301,17 @@ class Order(NamedTuple):
 
 _ORDERS: Mapping[str, Order] = {
     "/help": Order(lambda talk, _: talk.help(), "", "lists these"),
-    "/take": Order(lambda talk, _: talk.say({"kind": "take"}), "", "drives, where somebody else does; Ctrl-T too"),
+    "/take": Order(
+        lambda talk, _: talk.say({"kind": "take"}),
+        "",
+        "drives, where somebody else does; Ctrl-T too",
+    ),
     "/release": Order(lambda talk, _: talk.say({"kind": "release"}), "", "lets another one drive"),
-    "/mode": Order(lambda talk, rest: talk.say({"kind": "mode", "mode": rest}), NEEDED, "sets the permission mode"),
+    "/mode": Order(
+        lambda talk, rest: talk.say({"kind": "mode", "mode": rest}),
+        NEEDED,
+        "sets the permission mode",
+    ),
     "/model": Order(
         lambda talk, rest: talk.say({"kind": "model", "model": rest or None}),
         "[NAME]",

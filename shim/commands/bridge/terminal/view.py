@@ -1,6 +1,8 @@
-"""A session that lives on its own, drawn from the frames of its host: what was said before, and what is said now.
+"""A session that lives on its own, drawn from the frames of its host: what was said before, and
+what is said now.
 
-Nothing of it is obeyed by a terminal: all words of models, vendors, clients and names are drawn as `printable` text.
+Nothing of it is obeyed by a terminal: all words of models, vendors, clients and names are drawn as
+`printable` text.
 """
 
 import io
@@ -29,8 +31,8 @@ Frame = Mapping[str, Any]
 
 
 class View:
-    """Draws frames on a console. `whole`: all that was said before, as a recording is shown, and the sums at the end;
-    else its last screens. `asks`: a person answers the questions here.
+    """Draws frames on a console. `whole`: all that was said before, as a recording is shown, and
+    the sums at the end; else its last screens. `asks`: a person answers the questions here.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class View:
         self.synced = False
         self.bye: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._drawing = Drawing(console, self.story, live=True, thinking=thinking, full=full, asks=asks)
+        self._drawing = Drawing(
+            console, self.story, live=True, thinking=thinking, full=full, asks=asks
+        )
         self._whole = whole
         self._before = deque[Sequence[Change]](maxlen=STEPS_KEPT)
         self._steps = 0  # of what was said before
@@ -109,7 +113,9 @@ class View:
         self._drawing.rest()
 
     def close(self, *, goes_on: bool) -> None:
-        """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the session lives."""
+        """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the
+        session lives.
+        """
         self._drawing.unended = goes_on and self.bye is None
         self._draw(self.story.close(self._at({})))
         if self._whole:
@@ -117,7 +123,7 @@ class View:
         self._drawing.rest()
         self._drawing.flush()
 
-    # -- frames ------------------------------------------------------------------------------------------------------
+    # -- frames ------------------------------------------------------------------------------------
 
     def _on_welcome(self, said: Frame) -> None:
         again, self.welcome, self.synced, self.bye = bool(self.welcome), said, False, None
@@ -125,7 +131,13 @@ class View:
         self._on_mode(said.get("mode"))
         if again:
             return
-        parts = (said.get("id"), said.get("name"), said.get("vendor"), said.get("model"), said.get("cwd"))
+        parts = (
+            said.get("id"),
+            said.get("name"),
+            said.get("vendor"),
+            said.get("model"),
+            said.get("cwd"),
+        )
         self._drawing.said(one_line(" · ".join(str(part) for part in parts if part)))
         if said.get("differs"):
             self._drawing.said(one_line(str(said["differs"])), "yellow")
@@ -141,7 +153,9 @@ class View:
         at = self._at(said)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
-            changes = self.story.prompt(at, message.get("content") if isinstance(message, Mapping) else message)
+            changes = self.story.prompt(
+                at, message.get("content") if isinstance(message, Mapping) else message
+            )
         else:
             changes = self.story.event(at, event)
         self._draw(changes)
@@ -164,7 +178,9 @@ class View:
 
     def _on_gap(self, said: Frame) -> None:
         if said.get("reason") == "lost":
-            self.said(f"· the lines {said.get('from')} to {said.get('to')} of the session are not kept any more")
+            self.said(
+                f"· the lines {said.get('from')} to {said.get('to')} of the session are not kept any more"
+            )
 
     def _on_question(self, said: Frame) -> None:
         request = said.get("request")
@@ -181,7 +197,9 @@ class View:
     def _on_settled(self, said: Frame) -> None:
         by = str(said.get("by") or "")
         by = "" if by == self.me else by
-        self._draw(self.story.settled(self._at(said), str(said.get("question")), str(said.get("how")), by))
+        self._draw(
+            self.story.settled(self._at(said), str(said.get("question")), str(said.get("how")), by)
+        )
 
     def _on_state(self, said: Frame) -> None:
         self.state = said
@@ -192,15 +210,20 @@ class View:
         if self.driver == before or not self.synced:
             return
         if self.driver is not None:
-            self.said(f"· {'you drive' if self.driver == self.me else one_line(self.driver) + ' drives'} now", "dim")
+            self.said(
+                f"· {'you drive' if self.driver == self.me else one_line(self.driver) + ' drives'} now",
+                "dim",
+            )
 
     def _on_bye(self, said: Frame) -> None:
         self.bye = str(said.get("reason") or "")
 
-    # -- drawing -----------------------------------------------------------------------------------------------------
+    # -- drawing -----------------------------------------------------------------------------------
 
     def _at(self, said: Frame) -> float:
-        """Seconds since the first frame; the story lets no time go back. What has no time of its own is new."""
+        """Seconds since the first frame; the story lets no time go back. What has no time of its
+        own is new.
+        """
         at = said.get("at")
         if not isinstance(at, int | float):
             at = self._wall() * MILLISECONDS

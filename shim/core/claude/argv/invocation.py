@@ -1,6 +1,7 @@
 """What one command line asks for. A flag that was not given leaves None, False or ().
 
-The fields have the names of the table of flags (`parse.FLAGS`); those that belong together stand in a group.
+The fields have the names of the table of flags (`parse.FLAGS`); those that belong together stand in
+a group.
 """
 
 from shim.core.reading.typed import Any, NamedTuple
@@ -19,10 +20,12 @@ class Streams(NamedTuple):
 
 
 class SessionFlags(NamedTuple):
-    """Which session the turn belongs to. `resume` is "" without a value, and canonical if it is a UUID.
+    """Which session the turn belongs to. `resume` is "" without a value, and canonical if it is a
+    UUID.
 
-    `background` lets the session live on its own; then `session_id` is any text, which is ignored. `name` is what
-    people call the session. `resume_session_at` and `resume_drops_turn` name the message up to which it goes on.
+    `background` lets the session live on its own; then `session_id` is any text, which is ignored.
+    `name` is what people call the session. `resume_session_at` and `resume_drops_turn` name the
+    message up to which it goes on.
     """
 
     session_id: str | None = None
@@ -37,7 +40,9 @@ class SessionFlags(NamedTuple):
 
 
 class SystemPrompts(NamedTuple):
-    """What the model is told before the conversation: in place of the vendor's own text, or behind it."""
+    """What the model is told before the conversation: in place of the vendor's own text, or behind
+    it.
+    """
 
     system_prompt: str | None = None
     system_prompt_file: str | None = None
@@ -46,7 +51,9 @@ class SystemPrompts(NamedTuple):
 
 
 class ToolRules(NamedTuple):
-    """Which tools there are, and which of their calls run unasked or never. `tools` is None for all, () for none."""
+    """Which tools there are, and which of their calls run unasked or never. `tools` is None for
+    all, () for none.
+    """
 
     tools: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] = ()
@@ -98,10 +105,12 @@ class OwnFlags(NamedTuple):
 class Leftovers(NamedTuple):
     """What no field has a place for.
 
-    swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have taken it (P6)
+    swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have
+                taken it (P6)
     other       Claude's flags without a field, as (flag, value) in their order
     unknown     all other flags, likewise
-    glued       arguments with a known flag, a space and more text, such as "--tools Read"; they are treated as text
+    glued       arguments with a known flag, a space and more text, such as "--tools Read"; they are
+                treated as text
     """
 
     swallowed: tuple[str, str] | None = None
@@ -113,7 +122,8 @@ class Leftovers(NamedTuple):
 class Invocation(NamedTuple):
     """One command line.
 
-    prompt            the first word that belongs to no flag; None and "" are both no prompt, and with stream-json
+    prompt            the first word that belongs to no flag; None and "" are both no prompt, and
+                      with stream-json
                       input it has no meaning (contract P7)
     print_mode        `-p` was given; without it we print all the same, the SDKs never pass it (P3)
     subcommand_args   the words behind the subcommand, as they came
@@ -145,7 +155,9 @@ class Invocation(NamedTuple):
         return getattr(self if group is None else getattr(self, group), field)
 
     def with_flags(self, **flags: Any) -> "Invocation":
-        """The same command line with other values of these fields. ValueError for a name that no field has."""
+        """The same command line with other values of these fields. ValueError for a name that no
+        field has.
+        """
         fields: dict[str, Any] = {}
         for field, value in flags.items():
             group = _GROUPS.get(field)
@@ -156,4 +168,8 @@ class Invocation(NamedTuple):
         return self._replace(**fields)
 
 
-_GROUPS = {field: name for name, group in Invocation()._asdict().items() for field in getattr(group, "_fields", ())}
+_GROUPS = {
+    field: name
+    for name, group in Invocation()._asdict().items()
+    for field in getattr(group, "_fields", ())
+}

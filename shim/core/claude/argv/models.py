@@ -1,12 +1,15 @@
-"""Claude's names of models, which no other vendor is told, and the names that stand for a vendor's own.
+"""Claude's names of models, which no other vendor is told, and the names that stand for a vendor's
+own.
 
-Frontends pass Claude's names whatever the vendor is. `[models]` in the settings maps them (surface page, Models).
+Frontends pass Claude's names whatever the vendor is. `[models]` in the settings maps them (surface
+page, Models).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 DEFAULT = "default"  # the model that a vendor uses by itself
-# Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context, as in `sonnet[1m]`.
+# Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context,
+# as in `sonnet[1m]`.
 FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT = frozenset((DEFAULT, "best", "opusplan", *FAMILIES))
 LONG = "claude-"
@@ -21,10 +24,11 @@ def claudes(name: str) -> bool:
 
 
 def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
-    """What a vendor that is not claude is told for a model's name; None is the vendor's own default.
+    """What a vendor that is not claude is told for a model's name; None is the vendor's own
+    default.
 
-    The first of `maps` that has the name counts: as it was said, without the size of its context, or, of a name of
-    Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929` too).
+    The first of `maps` that has the name counts: as it was said, without the size of its context,
+    or, of a name of Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929` too).
     """
     if not name:
         return None
@@ -36,7 +40,9 @@ def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
 
 
 def told_all(names: str | None, told: Callable[[str], str | None]) -> str | None:
-    """The same for a list with commas, such as that of `--fallback-model`; None where nothing is left of it."""
+    """The same for a list with commas, such as that of `--fallback-model`; None where nothing is
+    left of it.
+    """
     return ",".join(name for one in (names or "").split(",") if (name := told(one.strip()))) or None
 
 
@@ -47,8 +53,12 @@ def level(said: object) -> str | None:
 
 
 def nearest(level: str, able: Collection[object]) -> str | None:
-    """The level of those that a vendor has: the asked one or the next below it; None where there is none."""
-    return next((name for name in reversed(LEVELS[: LEVELS.index(level) + 1]) if name in able), None)
+    """The level of those that a vendor has: the asked one or the next below it; None where there is
+    none.
+    """
+    return next(
+        (name for name in reversed(LEVELS[: LEVELS.index(level) + 1]) if name in able), None
+    )
 
 
 def _plain(name: str) -> str:

@@ -11,12 +11,15 @@ from shim.core.errors import FrontendError, meant
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import Any
 
-# Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The spelling is the grammar:
-#   no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a dash ·
+# Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The
+# spelling is the grammar:
+# no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a
+# dash ·
 #   <value...> takes one like <value>, then goes on until the next flag or `--`.
-# It is also what an argument error has to quote, so names, arities and texts cannot drift apart. Arities that
-# contract 10 does not give were read in help texts and option tables that others published (2.1.26x to 2.1.29x).
-# Our own flags stand in the same table: what Claude's parser would take as a value or as text can never be ours.
+# It is also what an argument error has to quote, so names, arities and texts cannot drift apart.
+# Arities that contract 10 does not give were read in help texts and option tables that others
+# published (2.1.26x to 2.1.29x). Our own flags stand in the same table: what Claude's parser would
+# take as a value or as text can never be ours.
 FLAGS = {
     "print_mode": "-p, --print",
     "output_format": "--output-format <format>",
@@ -92,7 +95,8 @@ FLAGS = {
 }
 
 OURS = "--shim-"  # how the flags of the shim itself begin
-# In the order Claude's errors name them. `default` is accepted too, though its error does not say so (contract 10).
+# In the order Claude's errors name them. `default` is accepted too, though its error does not say
+# so (contract 10).
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
@@ -101,8 +105,10 @@ CHOICES = {
     "shim_terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
-# Words that are no prompts without `-p`: taken for one, they would start a vendor (contract F11b). Measured with
-# 2.1.329 and 2.1.330: the first are known behind other options too, the second only as the first word.
+# Words that are no prompts without `-p`: taken for one, they would start a vendor (contract F11b).
+# Measured with
+# 2.1.329 and 2.1.330: the first are known behind other options too, the second only as the first
+# word.
 COMMANDS = frozenset((
     *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
     *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),
@@ -116,10 +122,12 @@ KNOWN_SUBCOMMANDS = COMMANDS | FIRST_WORDS | {CONFIG}
 
 
 def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
-    """The words after the program's name as an Invocation; `dialect` is the one that is meant where none is named.
+    """The words after the program's name as an Invocation; `dialect` is the one that is meant where
+    none is named.
 
-    Raises FrontendError with the text of contract 11 for what the real one refuses; never for an unknown flag (P5)
-    or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are heard whatever else is wrong (P1).
+    Raises FrontendError with the text of contract 11 for what the real one refuses; never for an
+    unknown flag (P5) or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are
+    heard whatever else is wrong (P1).
     """
     reader = _Reader()
     reader.read(arguments)
@@ -133,14 +141,19 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     if not prompt:
         fields["swallowed"] = reader.swallowed
     invocation = Invocation(prompt).with_flags(**fields)
-    if invocation.session.background and invocation.print_mode and not (invocation.version or invocation.subcommand):
+    if (
+        invocation.session.background
+        and invocation.print_mode
+        and not (invocation.version or invocation.subcommand)
+    ):
         raise FrontendError(PRINTED_BACKGROUND)
     if not (invocation.version or invocation.help or invocation.subcommand):
         lenient = dialect_called(invocation.own.shim_dialect or dialect).modes
         for fault in reader.faults:
             if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
-            invocation = invocation.with_flags(permission_mode=fault.mode)  # no mistake there (Yume's R15)
+            # no mistake there (Yume's R15)
+            invocation = invocation.with_flags(permission_mode=fault.mode)
         _check_together(invocation, given_id)
     return invocation
 
@@ -163,9 +176,11 @@ def check_resume_flags(invocation: Invocation) -> None:
 
 
 def split_tools(text: str) -> list[str]:
-    """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is none."""
-    # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that a stray `(`
-    # costs one rule and not every denied tool after it.
+    """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is
+    none.
+    """
+    # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that
+    # a stray `(` costs one rule and not every denied tool after it.
     paired = text.count("(") == text.count(")")
     entries, start, depth = [], 0, 0
     for position, character in enumerate(text):
@@ -196,7 +211,11 @@ class _Flag:
         self.names = [word.rstrip(",") for word in spelling.split() if word[0] == "-"]
         self.name = next(name for name in self.names if name[1] == "-")
         value = spelling.split()[-1]
-        self.arity = _MANY if value.endswith("...>") else {"<": _VALUE, "[": _OPTIONAL}.get(value[0], _SWITCH)
+        self.arity = (
+            _MANY
+            if value.endswith("...>")
+            else {"<": _VALUE, "[": _OPTIONAL}.get(value[0], _SWITCH)
+        )
 
 
 def _rows(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
@@ -214,7 +233,9 @@ class UnknownModeError(FrontendError):
 
 
 class _Reader:
-    """One pass over the words. Faults are kept and not raised: a `--version` further on still wins (P1)."""
+    """One pass over the words. Faults are kept and not raised: a `--version` further on still wins
+    (P1).
+    """
 
     __slots__ = ("faults", "fields", "lists", "operands", "swallowed")
 
@@ -240,7 +261,9 @@ class _Reader:
                 if taking:
                     self._keep(taking[1], word)
                     self.swallowed = (taking[0], word)
-                elif no_word and owner is None and self._is_subcommand(word, ahead, first=only_ours):
+                elif (
+                    no_word and owner is None and self._is_subcommand(word, ahead, first=only_ours)
+                ):
                     self._subcommand(word, ahead[::-1])
                     return
                 else:
@@ -268,7 +291,9 @@ class _Reader:
                 self.lists["unknown"].append((name, value))
 
     def prompt(self) -> str | None:
-        """The first operand that no unknown flag claims; of `--x word` the word is the value if more follow."""
+        """The first operand that no unknown flag claims; of `--x word` the word is the value if
+        more follow.
+        """
         unknown, chosen = self.lists["unknown"], None
         for number, (word, owner) in enumerate(self.operands, start=1):
             if owner is not None and (chosen is not None or number < len(self.operands)):
@@ -278,14 +303,17 @@ class _Reader:
         return chosen
 
     def _resolve(self, word: str) -> tuple[str, _Flag | None, str | None]:
-        """The flag as it was typed, its row if it is known, and the value if it stands in the same word."""
+        """The flag as it was typed, its row if it is known, and the value if it stands in the same
+        word.
+        """
         if word in _BY_NAME:
             return word, _BY_NAME[word], None
         if word.startswith("--"):
             name, equals, value = word.partition("=")
             flag = _BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
-        # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is neither.
+        # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
+        # neither.
         position = len(word) if _has_space(word) else 1
         while flag := _BY_NAME.get("-" + word[position : position + 1]):
             if flag.arity != _SWITCH or position == len(word) - 1:
@@ -296,7 +324,9 @@ class _Reader:
 
     def _take(self, flag: _Flag, ahead: list[str]) -> str | None:
         """The value that `flag` takes from the words ahead, as commander does."""
-        if flag.arity == _SWITCH or (flag.arity == _OPTIONAL and (not ahead or _begins_with_dash(ahead[-1]))):
+        if flag.arity == _SWITCH or (
+            flag.arity == _OPTIONAL and (not ahead or _begins_with_dash(ahead[-1]))
+        ):
             return None
         if not ahead:
             raise FrontendError(f"error: option '{flag.spelling}' argument missing")
@@ -316,7 +346,9 @@ class _Reader:
     def _is_subcommand(self, word: str, ahead: list[str], *, first: bool) -> bool:
         if word == CONFIG:
             return first and bool(ahead) and ahead[-1] in CONFIG_ACTIONS
-        return (first and word in FIRST_WORDS) or (word in COMMANDS and not self.fields.get("print_mode"))
+        return (first and word in FIRST_WORDS) or (
+            word in COMMANDS and not self.fields.get("print_mode")
+        )
 
     def _subcommand(self, word: str, rest: list[str]) -> None:
         options = rest[: rest.index("--")] if "--" in rest else rest
@@ -330,7 +362,9 @@ def _begins_with_dash(word: str) -> bool:
 
 
 def _unknown(name: str) -> FrontendError:
-    """The error about a flag that only the shim could know: Claude's own flags are more than we know of."""
+    """The error about a flag that only the shim could know: Claude's own flags are more than we
+    know of.
+    """
     known = [one for one in _BY_NAME if one.startswith(OURS)]
     hint = f"the shim's own options are {', '.join(known)}"
     return FrontendError(f"error: unknown option '{name}'{meant(name, known)}", hint)
@@ -342,8 +376,14 @@ def _has_space(name: str) -> bool:
 
 def _checked(flag: _Flag, value: str) -> object:
     field = flag.field
-    if field in CHOICES and value not in CHOICES[field] and (field, value) != ("permission_mode", "default"):
-        also = " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
+    if (
+        field in CHOICES
+        and value not in CHOICES[field]
+        and (field, value) != ("permission_mode", "default")
+    ):
+        also = (
+            " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
+        )
         hint = (meant(value, CHOICES[field], "") + also).strip()
         raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.", hint)
     if field in ("max_turns", "max_thinking_tokens"):
@@ -381,14 +421,18 @@ PRINTED_BACKGROUND = (
 
 
 def _check_together(invocation: Invocation, given_id: str | None) -> None:
-    """What is right alone and wrong beside something else (contract F3, F6), in the order Claude looks at it."""
+    """What is right alone and wrong beside something else (contract F3, F6), in the order Claude
+    looks at it.
+    """
     if invocation.session.background:  # it has an id, and streams, of its own
         return
     resumes = invocation.session.resume is not None or invocation.session.continue_last
     streams_in = invocation.streams.input_format == "stream-json"
     streams_out = invocation.streams.output_format == "stream-json"
     if given_id is not None and resumes and not invocation.session.fork_session:
-        raise FrontendError("Error: --session-id with --continue or --resume also needs --fork-session.")
+        raise FrontendError(
+            "Error: --session-id with --continue or --resume also needs --fork-session."
+        )
     if given_id is not None and invocation.session.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
@@ -396,6 +440,8 @@ def _check_together(invocation: Invocation, given_id: str | None) -> None:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
     out = "--output-format=stream-json."
     if invocation.streams.replay_user_messages and not streams_in:
-        raise FrontendError(f"Error: --replay-user-messages requires both --input-format=stream-json and {out}")
+        raise FrontendError(
+            f"Error: --replay-user-messages requires both --input-format=stream-json and {out}"
+        )
     if invocation.streams.partial and not streams_out:
         raise FrontendError(f"Error: --include-partial-messages requires --print and {out}")

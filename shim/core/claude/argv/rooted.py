@@ -16,28 +16,40 @@ MANAGED = "--managed-settings"
 
 
 def rooted(invocation: Invocation, folder: str, cwd: str) -> Invocation:
-    """What was said in `folder`, for a conversation in `cwd`. What stands inside a file of settings stays as it is."""
+    """What was said in `folder`, for a conversation in `cwd`. What stands inside a file of settings
+    stays as it is.
+    """
     if folder == cwd:
         return invocation
     root, rules, files = _Root(folder), invocation.rules, invocation.configuration
-    flags: dict[str, Any] = {name: root.path(said) for name in FILES if (said := invocation.flag(name))}
+    flags: dict[str, Any] = {
+        name: root.path(said) for name in FILES if (said := invocation.flag(name))
+    }
     if files.settings:
-        flags["settings"] = root.settings(files.settings) if is_json(files.settings) else root.path(files.settings)
+        flags["settings"] = (
+            root.settings(files.settings) if is_json(files.settings) else root.path(files.settings)
+        )
     return invocation.with_flags(
         **flags,
         add_dirs=tuple(map(root.directory, invocation.add_dirs)),
         allowed_tools=tuple(map(root.rule, rules.allowed_tools)),
         disallowed_tools=tuple(map(root.rule, rules.disallowed_tools)),
         mcp_config=tuple(said if is_json(said) else root.path(said) for said in files.mcp_config),
-        other=tuple((name, value and root.other(name, value)) for name, value in invocation.leftovers.other),
+        other=tuple(
+            (name, value and root.other(name, value)) for name, value in invocation.leftovers.other
+        ),
     )
 
 
 def rooted_rules(rules: tuple[Rule, ...], folder: str, cwd: str) -> tuple[Rule, ...]:
-    """The same for rules: those of flags. What a file that is found in a folder says is about that folder."""
+    """The same for rules: those of flags. What a file that is found in a folder says is about that
+    folder.
+    """
     if folder == cwd:
         return rules
-    return tuple(rooted_rule(rule, folder) if rule.source.startswith("--") else rule for rule in rules)
+    return tuple(
+        rooted_rule(rule, folder) if rule.source.startswith("--") else rule for rule in rules
+    )
 
 
 class _Root(NamedTuple):
@@ -69,7 +81,10 @@ class _Root(NamedTuple):
         return said if whole == permissions else dump({**given, "permissions": whole}).decode()
 
     def _listed(self, key: str, said: object) -> object:
-        roots = {"additionalDirectories": self.directory, **dict.fromkeys(("allow", "ask", "deny"), self.rule)}.get(key)
+        roots = {
+            "additionalDirectories": self.directory,
+            **dict.fromkeys(("allow", "ask", "deny"), self.rule),
+        }.get(key)
         found = [said] if isinstance(said, str) else said
         if roots is None or not isinstance(found, list):
             return said

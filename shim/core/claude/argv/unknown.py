@@ -1,6 +1,7 @@
 """Unknown flags: most are ignored with a warning, and a misspelled permission flag is refused.
 
-The shim cannot ignore a misspelled permission flag, because it would run what the user wanted to forbid.
+The shim cannot ignore a misspelled permission flag, because it would run what the user wanted to
+forbid.
 """
 
 import re
@@ -13,13 +14,34 @@ from shim.core.reading.account import printable
 
 # Fields of the flags that restrict which tools may run, for how many turns and for how much money.
 PERMISSION_FIELDS = (
-    *("permission_mode", "permission_prompts", "permission_prompt_tool", "skip_permissions", "allow_skip_permissions"),
-    *("restricted", "allowed_tools", "disallowed_tools", "tools", "add_dirs", "mcp_config", "strict_mcp_config"),
+    *(
+        "permission_mode",
+        "permission_prompts",
+        "permission_prompt_tool",
+        "skip_permissions",
+        "allow_skip_permissions",
+    ),
+    *(
+        "restricted",
+        "allowed_tools",
+        "disallowed_tools",
+        "tools",
+        "add_dirs",
+        "mcp_config",
+        "strict_mcp_config",
+    ),
     *("settings", "setting_sources", "max_turns", "max_budget_usd"),
 )
 # Such flags that only the real claude obeys: `Invocation` has no field for them.
 PERMISSION_FLAGS_WITHOUT_FIELD = (
-    *("--agent", "--agents", "--bare", "--disable-slash-commands", "--managed-settings", "--plugin-dir"),
+    *(
+        "--agent",
+        "--agents",
+        "--bare",
+        "--disable-slash-commands",
+        "--managed-settings",
+        "--plugin-dir",
+    ),
     *("--safe-mode", "--task-budget"),
 )
 MAX_FLAG_CHARS = 60  # no known name is longer; the rest is left out of messages and comparisons
@@ -30,7 +52,8 @@ FORBIDDING_WORDS = frozenset((
     *("ban", "banned", "block", "blocked", "deny", "denied", "disable", "disabled", "exclude", "excluded", "forbid"),
     *("forbidden", "no", "reject", "rejected", "without"),
 ))  # fmt: skip
-DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")  # values of `--permission-mode` alone
+# values of `--permission-mode` alone
+DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
 def check_unknown_flags(invocation: Invocation) -> list[str]:
@@ -42,8 +65,12 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
         flag = find_permission_flag(name, value)
         if flag is not None:
             raise explain_misspelled(name, flag, value)
-        suggestion = meant(name, (known for known in list_flag_names() if not known.startswith(OURS)))
-        warnings.append(f"warning: unknown option '{_clean_name(name)}' has no effect{suggestion}\n")
+        suggestion = meant(
+            name, (known for known in list_flag_names() if not known.startswith(OURS))
+        )
+        warnings.append(
+            f"warning: unknown option '{_clean_name(name)}' has no effect{suggestion}\n"
+        )
     return list(dict.fromkeys(warnings))
 
 
@@ -62,12 +89,16 @@ def find_permission_flag(name: str, value: str | None = None) -> str | None:
     """Return the permission flag that an unknown flag with this value most likely means, or None."""
     name = name[:MAX_FLAG_CHARS]
     similar = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
-    nearest = max(similar, key=lambda flag: _measure_similarity(_reduce(name), _reduce(flag)), default=None)
+    nearest = max(
+        similar, key=lambda flag: _measure_similarity(_reduce(name), _reduce(flag)), default=None
+    )
     return nearest or _find_synonym(name, value)
 
 
 def _find_synonym(name: str, value: str | None) -> str | None:
-    """Return the permission flag that a synonym means: `--deny-tools`, `--permission-rules`, `--mode plan`."""
+    """Return the permission flag that a synonym means: `--deny-tools`, `--permission-rules`,
+    `--mode plan`.
+    """
     words = _split_words(name)
     if words & {"tool", "tools"} and words & FORBIDDING_WORDS:
         return "--disallowedTools"
@@ -79,9 +110,13 @@ def _find_synonym(name: str, value: str | None) -> str | None:
 def explain_misspelled(name: str, flag: str, value: str | None = None) -> FrontendError:
     """Return the error for an unknown flag that most likely means the permission flag `flag`."""
     if name == flag:  # a switch with a value, such as `--restricted=true`
-        return FrontendError(f"error: option '{flag}' takes no value, but has '{printable(str(value)[:60])}'")
+        return FrontendError(
+            f"error: option '{flag}' takes no value, but has '{printable(str(value)[:60])}'"
+        )
     hint = "nothing was started, because without this permission flag more might run than you want"
-    return FrontendError(f"error: unknown option '{_clean_name(name)}', did you mean `{flag}`?", hint)
+    return FrontendError(
+        f"error: unknown option '{_clean_name(name)}', did you mean `{flag}`?", hint
+    )
 
 
 def _list_permission_flags() -> Iterator[str]:
@@ -113,7 +148,10 @@ def _is_one_edit_away(first: str, second: str) -> bool:
     if len(short) < len(long):
         return short[start:] == long[start + 1 :]
     is_replaced = short[start + 1 :] == long[start + 1 :]
-    is_swapped = short[start : start + 2] == long[start : start + 2][::-1] and short[start + 2 :] == long[start + 2 :]
+    is_swapped = (
+        short[start : start + 2] == long[start : start + 2][::-1]
+        and short[start + 2 :] == long[start + 2 :]
+    )
     return is_replaced or is_swapped
 
 
@@ -124,7 +162,9 @@ def _measure_similarity(first: str, second: str) -> float:
 
 
 def _reduce(flag: str) -> str:
-    """Return a name as lower-case letters and digits: `--Allowed_Tools` and `--allowedTools` become the same."""
+    """Return a name as lower-case letters and digits: `--Allowed_Tools` and `--allowedTools` become
+    the same.
+    """
     return re.sub(r"[^a-z0-9]", "", flag.lower())
 
 

@@ -1,4 +1,6 @@
-"""An Invocation → the words of Claude's command line again: for a conversation that another process runs."""
+"""An Invocation → the words of Claude's command line again: for a conversation that another process
+runs.
+"""
 
 import orjson
 
@@ -7,9 +9,10 @@ from shim.core.claude.argv.parse import FLAGS, parse
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any
 
-BEGINNING = ("resume_session_at", "resume_drops_turn")  # where in its session a life begins: no later one does so
-# What is not the conversation's own: who asks it what and in which form, which session it is, how our run of it is
-# recorded and explained.
+# where in its session a life begins: no later one does so
+BEGINNING = ("resume_session_at", "resume_drops_turn")
+# What is not the conversation's own: who asks it what and in which form, which session it is, how
+# our run of it is recorded and explained.
 OF_THE_FRONTEND = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("session_id", "resume", "continue_last", "fork_session", "permission_prompt_tool"),
@@ -17,14 +20,28 @@ OF_THE_FRONTEND = frozenset((
     *("shim_terminator", "shim_explain", "version", "help", "background", "name"),
 ))  # fmt: skip
 
-# What keeps a conversation from something, and holds in a copy of it too. A mode does where it is no wider than that
-# of a conversation without flags.
+# What keeps a conversation from something, and holds in a copy of it too. A mode does where it is
+# no wider than that of a conversation without flags.
 FORBIDDING = (
-    *("disallowed_tools", "tools", "restricted", "strict_mcp_config", "max_turns", "max_budget_usd"),
+    *(
+        "disallowed_tools",
+        "tools",
+        "restricted",
+        "strict_mcp_config",
+        "max_turns",
+        "max_budget_usd",
+    ),
     *("settings", "setting_sources"),
 )
 FORBIDDING_OTHERS = (
-    *("--agent", "--agents", "--bare", "--disable-slash-commands", "--managed-settings", "--safe-mode"),
+    *(
+        "--agent",
+        "--agents",
+        "--bare",
+        "--disable-slash-commands",
+        "--managed-settings",
+        "--safe-mode",
+    ),
     "--task-budget",
 )
 NARROW_MODES = ("plan", "dontAsk", "default", "manual")
@@ -34,35 +51,50 @@ WIDENING = ("allow", "additionalDirectories")
 LISTS = ("deny", "ask", *WIDENING)
 
 
-def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND) -> list[str]:
-    """The words that mean the same conversation, without its prompt and without the fields `without`."""
+def conversation_words(
+    invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND
+) -> list[str]:
+    """The words that mean the same conversation, without its prompt and without the fields
+    `without`.
+    """
     words: list[str] = []
     for field in FLAGS:
         if field != "other" and field not in without:
             words += _of_field(field, invocation.flag(field))
     for name, value in invocation.leftovers.other:
         words += _spelled(name, _OTHER[name], value)
-    words += [name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown]
+    words += [
+        name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown
+    ]
     return words
 
 
 def beginning_words(invocation: Invocation) -> list[str]:
-    """The words that say up to which message of its session, or of the one that it is a copy of, a life goes on."""
+    """The words that say up to which message of its session, or of the one that it is a copy of, a
+    life goes on.
+    """
     return [word for field in BEGINNING for word in _of_field(field, invocation.flag(field))]
 
 
 def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
-    """The next life of a session that has ended: the flags that it was begun with, and behind them those of now.
+    """The next life of a session that has ended: the flags that it was begun with, and behind them
+    those of now.
 
-    A flag that is left out now takes nothing back: what the session was forbidden stays so, also by settings that are
-    said as JSON.
+    A flag that is left out now takes nothing back: what the session was forbidden stays so, also by
+    settings that are said as JSON.
     """
     saved = conversation_words(begun)
     both = parse([*saved, *conversation_words(asked)])
-    lists = {field: both.flag(field) for field in FLAGS if field != "other" and isinstance(both.flag(field), tuple)}
+    lists = {
+        field: both.flag(field)
+        for field in FLAGS
+        if field != "other" and isinstance(both.flag(field), tuple)
+    }
     lists |= {"other": both.leftovers.other, "unknown": both.leftovers.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
-    once: dict[str, Any] = {field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()}
+    once: dict[str, Any] = {
+        field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()
+    }
     once["settings"] = _both_settings(begun.configuration.settings, asked.configuration.settings)
     if begun.rules.tools is not None and asked.rules.tools is not None:
         once["tools"] = tuple(tool for tool in asked.rules.tools if tool in begun.rules.tools)
@@ -84,14 +116,18 @@ def forbidden(begun: Invocation) -> Invocation:
 
 
 def _both_settings(begun: str | None, asked: str | None) -> str | None:
-    """Settings of a session's begin and those of now, whose keys go before the others; the rules and hooks of both
-    hold."""
+    """Settings of a session's begin and those of now, whose keys go before the others; the rules
+    and hooks of both hold."""
     before, now = _object(begun), _object(asked)
     if begun == asked or before is None or now is None:
         return asked or begun
     hooks, own = (_table(one.get("hooks")) for one in (before, now))
     rules, given = (_table(one.get("permissions")) for one in (before, now))
-    permissions = {**rules, **given, **{key: _joined(rules.get(key), given.get(key)) for key in LISTS}}
+    permissions = {
+        **rules,
+        **given,
+        **{key: _joined(rules.get(key), given.get(key)) for key in LISTS},
+    }
     if FORBIDS in rules:
         permissions[FORBIDS] = rules[FORBIDS]
     both = {key: value for key, value in before.items() if key != UNHOOKED} | now
@@ -107,7 +143,9 @@ def _forbidding_settings(said: str | None) -> str | None:
     given = _object(said)
     if given is None:
         return said
-    permissions = {key: value for key, value in _table(given.get("permissions")).items() if key not in WIDENING}
+    permissions = {
+        key: value for key, value in _table(given.get("permissions")).items() if key not in WIDENING
+    }
     if permissions.get("defaultMode") not in NARROW_MODES:
         permissions.pop("defaultMode", None)
     kept = {key: value for key, value in given.items() if key not in (UNHOOKED, "permissions")}
@@ -129,7 +167,10 @@ def _table(value: object) -> dict[str, Any]:
 
 def _joined(*values: object) -> list[Any]:
     """The elements of lists, each once; a text is a list of it."""
-    lists = ([value] if isinstance(value, str) else value if isinstance(value, list) else [] for value in values)
+    lists = (
+        [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        for value in values
+    )
     whole = [one for found in lists for one in found]
     return [one for place, one in enumerate(whole) if one not in whole[:place]]
 
@@ -150,7 +191,9 @@ def _spelled(name: str, arity: str, value: str | None) -> list[str]:
 
 
 def _spelling(flag: str) -> tuple[str, str]:
-    """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-" none."""
+    """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-"
+    none.
+    """
     words = flag.split()
     return _long_name(flag), "..." if words[-1].endswith("...>") else words[-1][0]
 
@@ -164,4 +207,6 @@ def flag_name(field: str) -> str:
     return _long_name(FLAGS[field])
 
 
-_OTHER = dict(_spelling(flag) for flag in FLAGS["other"].replace("\n", "|").split("|") if flag.strip())
+_OTHER = dict(
+    _spelling(flag) for flag in FLAGS["other"].replace("\n", "|").split("|") if flag.strip()
+)

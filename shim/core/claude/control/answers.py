@@ -1,6 +1,7 @@
 """What each control request of a frontend is answered with (contract C1 to C8, bodies in 6.1).
 
-One function a subtype: the request in, the body of the answer out (None: a success without a body), or a RefusalError.
+One function a subtype: the request in, the body of the answer out (None: a success without a body),
+or a RefusalError.
 """
 
 from collections import deque
@@ -39,7 +40,9 @@ class Frontend(Protocol):
 def _initialize(frontend: Frontend, request: Asked) -> Body:
     facts = frontend.facts
     facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
-    facts.append_system_prompt = _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
+    facts.append_system_prompt = (
+        _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
+    )
     facts.hooks = Hooks(request.get("hooks")) or facts.hooks
     if isinstance(request.get("forwardSubagentText"), bool):
         facts.forwards_subagent_text = request["forwardSubagentText"]
@@ -62,7 +65,10 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
     if named:
         applies = isinstance(named, dict) and facts.serving.servers and not frontend.begun
         if applies:
-            facts.given_servers, facts.later_servers = {**facts.given_servers, **named}, frozenset(named)
+            facts.given_servers, facts.later_servers = (
+                {**facts.given_servers, **named},
+                frozenset(named),
+            )
         body["mcp_servers_applied"] = applies
     if (inside or named) and not facts.serving.servers:
         frontend.complaints.append(f"MCP servers have no effect: {facts.vendor} takes none\n")
@@ -99,21 +105,30 @@ def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
         raise RefusalError(f"Cannot set permission mode: must be one of {allowed}", "invalid_mode")
     if mode == "bypassPermissions" and not facts.rules.bypass:
         reason = "because the session was not launched with --dangerously-skip-permissions"
-        raise RefusalError(f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched")
+        raise RefusalError(
+            f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched"
+        )
     if mode not in facts.serving.modes:
         able = ", ".join(facts.serving.modes)
-        raise RefusalError(f"Cannot set permission mode to {mode}: {facts.vendor} can do {able}", "invalid_mode")
+        raise RefusalError(
+            f"Cannot set permission mode to {mode}: {facts.vendor} can do {able}", "invalid_mode"
+        )
     facts.mode = str(mode)
     return {"mode": mode}
 
 
 def _get_settings(frontend: Frontend, request: Asked) -> Body:
     facts = frontend.facts
-    return {"effective": {}, "sources": [], "applied": {"model": facts.resolved_model(), "effort": facts.effort}}
+    return {
+        "effective": {},
+        "sources": [],
+        "applied": {"model": facts.resolved_model(), "effort": facts.effort},
+    }
 
 
 def _apply_settings(frontend: Frontend, request: Asked) -> Body:
-    """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for it.
+    """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for
+    it.
 
     A level that is none changes nothing.
     """
@@ -141,7 +156,11 @@ def _list_models(frontend: Frontend, request: Asked) -> Body:
 def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
     servers = request.get("servers")
     reason = f"{frontend.facts.vendor} is given its servers when it starts"
-    return {"added": [], "removed": [], "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason)}
+    return {
+        "added": [],
+        "removed": [],
+        "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason),
+    }
 
 
 def _mcp_status(frontend: Frontend, request: Asked) -> Body:
@@ -164,10 +183,18 @@ def _no_rewinding(frontend: Frontend, request: Asked) -> Body:
 
 
 def _cancel(frontend: Frontend, request: Asked) -> Body:
-    waiting = [message for message in frontend.messages if message.uuid and message.uuid == request.get("message_uuid")]
+    waiting = [
+        message
+        for message in frontend.messages
+        if message.uuid and message.uuid == request.get("message_uuid")
+    ]
     for message in waiting:
         frontend.messages.remove(message)
-    return {"cancelled": True, "message_uuid": request.get("message_uuid")} if waiting else {"cancelled": False}
+    return (
+        {"cancelled": True, "message_uuid": request.get("message_uuid")}
+        if waiting
+        else {"cancelled": False}
+    )
 
 
 def _cost(frontend: Frontend, request: Asked) -> Body:
@@ -175,13 +202,27 @@ def _cost(frontend: Frontend, request: Asked) -> Body:
 
 
 def _context_usage(frontend: Frontend, request: Asked) -> Body:
-    """Return the size of the context, from the usage that the vendor reported. No vendor reports its parts."""
+    """Return the size of the context, from the usage that the vendor reported. No vendor reports
+    its parts.
+    """
     facts = frontend.facts
     used = min(facts.context_tokens, CONTEXT_WINDOW)
     free = CONTEXT_WINDOW - used
     categories = [
-        {"id": "messages", "name": "Messages", "tokens": used, "color": "promptBorder", "kind": "used"},
-        {"id": "free_space", "name": "Free space", "tokens": free, "color": "inactive", "kind": "free"},
+        {
+            "id": "messages",
+            "name": "Messages",
+            "tokens": used,
+            "color": "promptBorder",
+            "kind": "used",
+        },
+        {
+            "id": "free_space",
+            "name": "Free space",
+            "tokens": free,
+            "color": "inactive",
+            "kind": "free",
+        },
     ]
     unknown = ("gridRows", "memoryFiles", "mcpTools", "mcpInstructions", "agents")
     return {
@@ -198,9 +239,18 @@ def _context_usage(frontend: Frontend, request: Asked) -> Body:
 
 
 def _usage(frontend: Frontend, request: Asked) -> Body:
-    session = {"total_cost_usd": frontend.facts.cost, "total_lines_added": 0, "total_lines_removed": 0}
+    session = {
+        "total_cost_usd": frontend.facts.cost,
+        "total_lines_added": 0,
+        "total_lines_removed": 0,
+    }
     limits = {"rate_limits_available": False, "rate_limits": None}
-    return {"session": session | {"model_usage": {}}, "subscription_type": None, **limits, "behaviors": None}
+    return {
+        "session": session | {"model_usage": {}},
+        "subscription_type": None,
+        **limits,
+        "behaviors": None,
+    }
 
 
 def _rules(frontend: Frontend, request: Asked) -> Body:

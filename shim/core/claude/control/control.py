@@ -1,8 +1,10 @@
-"""The frontend's side of a conversation: its lines in, our answers out, both directions (contract sections 3 and 6).
+"""The frontend's side of a conversation: its lines in, our answers out, both directions (contract
+sections 3 and 6).
 
-Sans-IO: `receive` takes a line of stdin and gives back what the session has to do; what is to be said on stdout is
-collected for `take`. Every control_request is answered, an unknown one with the real one's error (C5); a line that
-cannot be read is skipped with a word on stderr, where the real one ends (C13).
+Sans-IO: `receive` takes a line of stdin and gives back what the session has to do; what is to be
+said on stdout is collected for `take`. Every control_request is answered, an unknown one with the
+real one's error (C5); a line that cannot be read is skipped with a word on stderr, where the real
+one ends (C13).
 """
 
 from collections import deque
@@ -67,15 +69,17 @@ class Control(Lines):
         self._held: dict[str, Permission] = {}
         self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
-        # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among the answers.
+        # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
+        # the answers.
         self._prompt_hooks: set[str] = set()
         self._prompt = ""
         self._prompt_refusal: PromptRefusal | None = None
         # The ids of messages that were accepted: a message with the same id is not answered again.
         self._taken = Bounded[str, None](MAX_TAKEN_IDS)
-        self.load_taken: Callable[[], Iterable[str]] | None = None  # returns the message ids of the resumed session
+        # returns the message ids of the resumed session
+        self.load_taken: Callable[[], Iterable[str]] | None = None
 
-    # -- what the frontend says ---------------------------------------------------------------------------
+    # -- what the frontend says --------------------------------------------------------------------
 
     def receive(self, raw: bytes) -> list[Wish]:
         """One line of stdin, without its LF."""
@@ -101,7 +105,9 @@ class Control(Lines):
         return 0 < self._line_count == self.unread_lines
 
     def closed(self) -> list[Wish]:
-        """The frontend's stdin has ended: every open question and every later one is answered by us."""
+        """The frontend's stdin has ended: every open question and every later one is answered by
+        us.
+        """
         self._deaf, asking = True, bool(self._asked)
         self._prompt_hooks.clear()
         self.facts.servers.close()
@@ -116,7 +122,9 @@ class Control(Lines):
         return list(self._asked.values())
 
     def withdraw(self) -> None:
-        """The turn ends: the frontend need not answer what is still open. Said in front of the result (S16b)."""
+        """The turn ends: the frontend need not answer what is still open. Said in front of the
+        result (S16b).
+        """
         for identity in list(self._asked):
             self._cancel(identity)
 
@@ -136,7 +144,9 @@ class Control(Lines):
         return [*self._give_up(""), Interrupt()]
 
     def _is_repeated(self, uuid: str) -> bool:
-        """Return whether a message with this id was accepted before, here or in the resumed conversation."""
+        """Return whether a message with this id was accepted before, here or in the resumed
+        conversation.
+        """
         if self.load_taken is not None:
             for known in self.load_taken():
                 self._taken[known] = None
@@ -173,7 +183,9 @@ class Control(Lines):
         answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if answer is None:
-                raise RefusalError(f"Unsupported control request subtype: {subtype}", "unsupported_request")
+                raise RefusalError(
+                    f"Unsupported control request subtype: {subtype}", "unsupported_request"
+                )
             body = answer(self, request)
         except RefusalError as refusal:
             self._refuse(identity, refusal)
@@ -201,7 +213,9 @@ class Control(Lines):
     def _interrupt(self, identity: object) -> list[Wish]:
         asking = bool(self._asked)
         wishes = self._give_up("") if self.running else []
-        self._answer(identity, {"still_queued": [message.uuid for message in self.messages if message.uuid]})
+        self._answer(
+            identity, {"still_queued": [message.uuid for message in self.messages if message.uuid]}
+        )
         if asking:
             self.state("running")
         return [*wishes, Interrupt()] if self.running else []
@@ -236,8 +250,8 @@ class Control(Lines):
         return permission.arguments if changed is None else changed
 
     def _judged(self, asked: Permission, response: Mapping[str, Any]) -> Decision:
-        """What a person allows runs, but not what a rule denies: one that has come since the question, or one about
-        what the call was changed into. The real claude runs that one too."""
+        """What a person allows runs, but not what a rule denies: one that has come since the
+        question, or one about what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
         decision = read_decision(response, asked._replace(arguments=shown))
         if not decision.allow:
@@ -246,7 +260,9 @@ class Control(Lines):
         ruled = self.facts.verdict(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
             return decision._replace(changed=None if runs == asked.arguments else runs)
-        return Decision(False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False)
+        return Decision(
+            False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False
+        )
 
     def _choose(self, response: Mapping[str, Any]) -> list[Wish]:
         """Change to the mode that an answer asks for, if the session may."""
@@ -262,22 +278,29 @@ class Control(Lines):
         return [Chosen("mode", self.facts.mode)]
 
     def _give_up(self, message: str) -> list[Wish]:
-        """Refuse every open question. No `message`: on an interrupt, which also cancels them at the frontend (C10)."""
+        """Refuse every open question. No `message`: on an interrupt, which also cancels them at the
+        frontend (C10).
+        """
         refused = [*self._asked.values(), *self._held.values()]
         if not message:
             self._lines += map(_cancelled, self._asked)
         self._asked.clear()
         self._held.clear()
         self._hooked.clear()
-        return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused]
+        return [
+            Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused
+        ]
 
-    # -- what we ask and tell -----------------------------------------------------------------------------
+    # -- what we ask and tell ----------------------------------------------------------------------
 
-    patience = float("inf")  # seconds that a question may wait for its answer, whatever the settings allow
+    # seconds that a question may wait for its answer, whatever the settings allow
+    patience = float("inf")
 
     def expired(self, permission: Permission) -> Decision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
-        identity = next((identity for identity, asked in self._asked.items() if asked is permission), None)
+        identity = next(
+            (identity for identity, asked in self._asked.items() if asked is permission), None
+        )
         if identity is None:
             return None
         self._cancel(identity)
@@ -294,7 +317,9 @@ class Control(Lines):
             self.state("running")
 
     def ask(self, permission: Permission) -> Decision | None:
-        """Put a question of the vendor's to the frontend; the decision, where the frontend need not be asked."""
+        """Put a question of the vendor's to the frontend; the decision, where the frontend need not
+        be asked.
+        """
         if permission.refusal:
             return Decision(False, message=permission.refusal)
         if any(seen.call == permission.call for seen in self._hooked.values()):
@@ -307,7 +332,9 @@ class Control(Lines):
         changed = None if shown == permission.arguments else shown
         ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
-            return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+            return Decision(
+                False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False
+            )
         if ruled.decided == "allow" and (permission.tool != QUESTION or "answers" in shown):
             return Decision(True, changed=changed, announced=hook.allow is None)
         if self.facts.prompts and (self._deaf or len(self._asked) >= QUESTIONS):
@@ -317,7 +344,9 @@ class Control(Lines):
             return Decision(False, message=reason, announced=False)
         identity, suggestions = self._mint(), self.facts.suggested(permission.tool, shown)
         question = asked_about(permission, shown, suggestions, self.facts.rules.cwd)
-        line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
+        line = (
+            dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
+        )
         if len(line) > self.facts.rules.line_bytes:
             return Decision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
@@ -353,7 +382,9 @@ class Control(Lines):
             self._say(line)
 
     def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
-        """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands back."""
+        """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands
+        back.
+        """
         size = len(dump(line)) + 1
         if size > self.facts.rules.line_bytes:
             if self.facts.asked:
@@ -371,7 +402,9 @@ class Control(Lines):
         return bool(self._prompt_hooks)
 
     def take_prompt_refusal(self) -> PromptRefusal | None:
-        """Remove and return the first refusal of the message by a hook, or None. Later answers are ignored."""
+        """Remove and return the first refusal of the message by a hook, or None. Later answers are
+        ignored.
+        """
         self._prompt_hooks.clear()
         refusal = self._prompt_refusal
         self._prompt_refusal = None
@@ -387,14 +420,20 @@ class Control(Lines):
 
     def overdue(self, permission: Permission) -> Decision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
-        self._hooked = {identity: seen for identity, seen in self._hooked.items() if seen.call != permission.call}
+        self._hooked = {
+            identity: seen
+            for identity, seen in self._hooked.items()
+            if seen.call != permission.call
+        }
         held = self._held.pop(permission.call, None)
         return None if held is None else self.ask(held)
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response.get("response"))
         if not self.facts.serving.asks and verdict.changed not in (None, seen.arguments):
-            verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
+            verdict = Verdict(
+                False, f"a hook changed the input of {seen.tool}, which runs as it was"
+            )
         self._verdicts.add(seen.call, verdict)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
@@ -422,7 +461,9 @@ class Control(Lines):
         return True, self.ask(permission)
 
     def ran(self, call: str) -> Forbidden | None:
-        """A call has run; what is to be done where a hook had denied it and the vendor ran it all the same."""
+        """A call has run; what is to be done where a hook had denied it and the vendor ran it all
+        the same.
+        """
         self._ran[call] = None
         bound(self._ran)
         verdict = self._verdicts.of(call)

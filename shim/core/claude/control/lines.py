@@ -1,4 +1,6 @@
-"""The lines for one frontend beside the conversation: answers to its requests, and the state of the session."""
+"""The lines for one frontend beside the conversation: answers to its requests, and the state of the
+session.
+"""
 
 from collections.abc import Callable, Mapping
 

@@ -10,7 +10,8 @@ class Interrupt(NamedTuple): ...
 class Chosen(NamedTuple):
     """Another "model", "mode" or "effort" from the next request on; None is the vendor's own.
 
-    "rules": others narrow than before; "servers": others live in the frontend's process; `value` says nothing then.
+    "rules": others narrow than before; "servers": others live in the frontend's process; `value`
+    says nothing then.
     """
 
     what: str

@@ -1,8 +1,10 @@
-"""A frontend's hooks: events that it wants to hear of, and calls that it may forbid (contract C11, 6.5).
+"""A frontend's hooks: events that it wants to hear of, and calls that it may forbid (contract C11,
+6.5).
 
-They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before it runs where the
-vendor asks for permission, else by stopping the turn. The others are told and not waited for. The hooks of Claude's
-settings files have the same matchers and give the same answers (`commands`).
+They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before
+it runs where the vendor asks for permission, else by stopping the turn. The others are told and not
+waited for. The hooks of Claude's settings files have the same matchers and give the same answers
+(`commands`).
 """
 
 import re
@@ -12,8 +14,8 @@ from shim.core.reading.typed import Any, NamedTuple
 
 PROMPT_HOOK = "UserPromptSubmit"
 EVENTS = (PROMPT_HOOK, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
-# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
-# remember every call of a turn.
+# Hooks about calls that a frontend has not answered, and what it said of calls: one that never
+# answers is no reason to remember every call of a turn.
 HOOKS_OPEN = 1000
 CALLBACKS = 64  # of one event; more is a mistake
 PATTERN_CHARACTERS = 500  # of a matcher
@@ -32,10 +34,11 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it open.
+    """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it
+    open.
 
-    `changed` are the arguments that the call is to have instead (None: as they are). `asks`: a person is to be asked,
-    whatever allows the call.
+    `changed` are the arguments that the call is to have instead (None: as they are). `asks`: a
+    person is to be asked, whatever allows the call.
     """
 
     allow: bool | None = None
@@ -44,9 +47,15 @@ class Verdict(NamedTuple):
     asks: bool = False
 
     def and_then(self, other: "Verdict") -> "Verdict":
-        """The verdict of both: one that denies goes before one that asks, which goes before one that allows."""
+        """The verdict of both: one that denies goes before one that asks, which goes before one
+        that allows.
+        """
         changed = self.changed if other.changed is None else other.changed
-        one = min(self, other, key=lambda verdict: (verdict.allow is not False, not verdict.asks, not verdict.allow))
+        one = min(
+            self,
+            other,
+            key=lambda verdict: (verdict.allow is not False, not verdict.asks, not verdict.allow),
+        )
         return one._replace(changed=changed)
 
 
@@ -95,7 +104,9 @@ class PromptRefusal(NamedTuple):
 
 
 def read_prompt_refusal(answer: object, prompt: str) -> PromptRefusal | None:
-    """Return the refusal in the answer of a UserPromptSubmit hook, or None if the hook accepts the message."""
+    """Return the refusal in the answer of a UserPromptSubmit hook, or None if the hook accepts the
+    message.
+    """
     if not isinstance(answer, dict):
         return None
     if answer.get("continue") is False:
@@ -133,7 +144,11 @@ class Hooks:
 
     def matching(self, seen: Seen) -> list[str]:
         callbacks = self._callbacks.get(seen.event, ())
-        return [identity for matcher, identity in callbacks if matcher is None or fits(matcher, seen.tool)]
+        return [
+            identity
+            for matcher, identity in callbacks
+            if matcher is None or fits(matcher, seen.tool)
+        ]
 
 
 def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
@@ -143,12 +158,17 @@ def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
             matcher = group.get("matcher")
             if not isinstance(matcher, str) or matcher in EVERYTHING:
                 matcher = None
-            found += [(matcher, identity) for identity in group["hookCallbackIds"] if isinstance(identity, str)]
+            found += [
+                (matcher, identity)
+                for identity in group["hookCallbackIds"]
+                if isinstance(identity, str)
+            ]
     return found
 
 
 def fits(matcher: str, tool: str) -> bool:
-    """Whether a matcher fits a tool: it is names with bars or commas, or a pattern that is found in the tool's name.
+    """Whether a matcher fits a tool: it is names with bars or commas, or a pattern that is found in
+    the tool's name.
 
     A broken pattern fits (never wider). A subagent's tool has two names.
     """
@@ -164,7 +184,14 @@ def fits(matcher: str, tool: str) -> bool:
 
 
 def described(
-    seen: Seen, *, session_id: str, transcript: str, cwd: str, mode: str, prompt: str = "", last: str = ""
+    seen: Seen,
+    *,
+    session_id: str,
+    transcript: str,
+    cwd: str,
+    mode: str,
+    prompt: str = "",
+    last: str = "",
 ) -> dict[str, Any]:
     told: dict[str, Any] = {
         "session_id": session_id,
@@ -194,12 +221,18 @@ def read_verdict(answer: object) -> Verdict:
     specific = specific if isinstance(specific, dict) else {}
     decision, old = specific.get("permissionDecision"), answer.get("decision")
     changed = specific.get("updatedInput")
-    reason = specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
+    reason = (
+        specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
+    )
     said = str(reason or "")
     if decision in ("deny", "defer") or old == "block" or answer.get("continue") is False:
         return Verdict(False, said or "A hook denied this call.")
     if changed is not None and not isinstance(changed, dict):
         return Verdict(False, "A hook gave an updatedInput that is no object.")
     if decision == "ask":
-        return Verdict(reason=said or "A hook asked for confirmation of this call.", changed=changed, asks=True)
-    return Verdict(decision == "allow" or (decision is None and old == "approve") or None, said, changed)
+        return Verdict(
+            reason=said or "A hook asked for confirmation of this call.", changed=changed, asks=True
+        )
+    return Verdict(
+        decision == "allow" or (decision is None and old == "approve") or None, said, changed
+    )

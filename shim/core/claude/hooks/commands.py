@@ -1,13 +1,23 @@
-"""The hooks of Claude's settings files: which of them run before a call, what they are told, what their end means.
+"""The hooks of Claude's settings files: which of them run before a call, what they are told, what
+their end means.
 
-Measured with 2.1.330. A hook is told of the call on its stdin. Exit code 2 denies the call, with its stderr as the
-reason. A JSON object on stdout decides as a frontend's hook does, whatever the exit code. Every other end leaves the
-call to the rules, a timeout too, unless the hook says `onFailure: "block"`.
+Measured with 2.1.330. A hook is told of the call on its stdin. Exit code 2 denies the call, with
+its stderr as the reason. A JSON object on stdout decides as a frontend's hook does, whatever the
+exit code. Every other end leaves the call to the rules, a timeout too, unless the hook says
+`onFailure: "block"`.
 """
 
 from collections.abc import Iterable, Mapping
 
-from shim.core.claude.hooks.callbacks import EVERYTHING, NAMES, Seen, Verdict, described, fits, read_verdict
+from shim.core.claude.hooks.callbacks import (
+    EVERYTHING,
+    NAMES,
+    Seen,
+    Verdict,
+    described,
+    fits,
+    read_verdict,
+)
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -21,7 +31,9 @@ DENIED = "PreToolUse:{tool} hook error: {reason}"
 
 
 class Told(NamedTuple):
-    """What a hook is told beside the call: our id of the session, its transcript, the permission mode."""
+    """What a hook is told beside the call: our id of the session, its transcript, the permission
+    mode.
+    """
 
     session: str
     transcript: str
@@ -29,7 +41,9 @@ class Told(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a hook ended: its exit code, None where it was ended or did not start; `fault` says how in words."""
+    """How a hook ended: its exit code, None where it was ended or did not start; `fault` says how
+    in words.
+    """
 
     code: int | None
     stdout: str = ""
@@ -65,7 +79,9 @@ def event(call: str, tool: str, arguments: Mapping[str, Any], told: Told, cwd: s
     return dump(described(Seen("PreToolUse", call, shown, arguments), cwd=cwd, **known)) + b"\n"
 
 
-def verdict_of(hook: SettingsHook, ended: Ended, tool: str, arguments: Mapping[str, Any], place: Place) -> Verdict:
+def verdict_of(
+    hook: SettingsHook, ended: Ended, tool: str, arguments: Mapping[str, Any], place: Place
+) -> Verdict:
     """What the end of a hook says of a call."""
     said = read_verdict(_object(ended.stdout))
     shown = " ".join((hook.command, *(hook.words or ())))

@@ -38,9 +38,13 @@ def session(hosts: Hosting, box: Box) -> Callable[..., Registered]:
 def attached(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
     """Attach a `Terminal` of its own to a session."""
 
-    def attach(one: Registered, *words: str, columns: int = 100, **environment: str) -> AbstractContextManager[Any]:
+    def attach(
+        one: Registered, *words: str, columns: int = 100, **environment: str
+    ) -> AbstractContextManager[Any]:
         command = [*SHIM, *(words or ("claude", "attach")), one.id]
         env = hosts.environment | environment
-        return on_terminal(command, env=env, cwd=str(hosts.cwd), columns=columns, patience=2 * PATIENCE)
+        return on_terminal(
+            command, env=env, cwd=str(hosts.cwd), columns=columns, patience=2 * PATIENCE
+        )
 
     return attach

@@ -18,12 +18,24 @@ from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
 from shim.commands.bridge.terminal import seat
-from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
+from tests.conversation.test_two_way import (
+    CANCELLED,
+    INIT,
+    TURN,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 CTRL_Z, CTRL_T = "\x1a", "\x14"
 KEYS = "y yes · n no · a always allow Bash(touch x) in this session"
 QUESTION = [["hear", '"user"'], ["out", ndjson(INIT, says("I look."), calls(), asks())]]
-ENDED = [["hear", "control_response"], ["out", ndjson(returns("done"), says("After."), result("After."))]]
+ENDED = [
+    ["hear", "control_response"],
+    ["out", ndjson(returns("done"), says("After."), result("After."))],
+]
 
 
 def message(words):
@@ -31,7 +43,9 @@ def message(words):
 
 
 def test_what_was_said_is_there_and_the_next_message_is_answered(session, attached, hosts):
-    one = session(["hear", "go"], TURN, ["hear", "second"], ["out", ndjson(says("World."), result("World."))])
+    one = session(
+        ["hear", "go"], TURN, ["hear", "second"], ["out", ndjson(says("World."), result("World."))]
+    )
     with attached(one) as terminal:
         terminal.until("> go")
         terminal.until("Hello.")
@@ -77,8 +91,12 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attac
         assert terminal.end() == 0
 
 
-def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(session, attached, hosts):
-    """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end of a line."""
+def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
+    session, attached, hosts
+):
+    """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end
+    of a line.
+    """
     one = session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
     with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
@@ -92,7 +110,9 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(sess
         assert terminal.end() == 0
 
 
-def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(session, attached, hosts):
+def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
+    session, attached, hosts
+):
     one = session(["hear", "go"], TURN, ["hear", "one"], TURN)
     with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
         terminal.until("✓ done")
@@ -132,7 +152,11 @@ def until_prompt(link, beginning):
     while True:
         line = until(link, "line")["line"]
         content = line.get("message", {}).get("content")
-        if line.get("type") == "user" and line.get("isReplay") and str(content).startswith(beginning):
+        if (
+            line.get("type") == "user"
+            and line.get("isReplay")
+            and str(content).startswith(beginning)
+        ):
             return content
 
 
@@ -142,7 +166,11 @@ def test_a_question_is_answered_with_a_key(session, attached, box):
     steps = []
     for key in behaviours:
         question = ndjson(calls(key), asks(key, question=f"q-{key}"))
-        steps += [["out", question], ["hear", "control_response"], ["out", ndjson(returns("done", identity=key))]]
+        steps += [
+            ["out", question],
+            ["hear", "control_response"],
+            ["out", ndjson(returns("done", identity=key))],
+        ]
     end = (["record", str(box.recording)], ["out", ndjson(says("After."), result("After."))])
     one = session(["hear", '"user"'], ["out", ndjson(INIT)], *steps, *end)
     with attached(one) as terminal:
@@ -162,7 +190,9 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(session, at
     with hosts.link(one, client="the page") as page, attached(one) as terminal:
         question = until(page, "question")["question"]
         terminal.until(KEYS)
-        page.say({"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}})
+        page.say(
+            {"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}}
+        )
         terminal.until("→ allowed by the page after")
         terminal.until("After.")
         assert KEYS not in terminal.plain[terminal.plain.index("→ allowed") :]
@@ -264,7 +294,12 @@ def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
 
 
 def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED])
+    one = session(
+        ["hear", "go"],
+        ["out", ndjson(INIT, says("I look."))],
+        ["hear", "interrupt"],
+        ["out", CANCELLED],
+    )
     with attached(one) as terminal:
         terminal.until("I look.")
         terminal.process.kill()
@@ -277,7 +312,9 @@ def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(session, attached, hosts, name, status):
+def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
+    session, attached, hosts, name, status
+):
     one = session(["hear", "go"], TURN)
     with attached(one) as terminal:
         terminal.until("✓ done")
@@ -314,7 +351,10 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, ho
     gate = box.gate()
     words = []
     for number in range(200):
-        words += [calls(f"c{number}", f"echo {number}"), returns("x" * 20_000, identity=f"c{number}")]
+        words += [
+            calls(f"c{number}", f"echo {number}"),
+            returns("x" * 20_000, identity=f"c{number}"),
+        ]
     one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
                   ["out", ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
     with attached(one) as terminal:

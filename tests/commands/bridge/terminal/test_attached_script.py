@@ -1,4 +1,6 @@
-"""`claude attach` without a terminal: lines of stdin are messages and answers; and `shim bridge watch`."""
+"""`claude attach` without a terminal: lines of stdin are messages and answers; and `shim bridge
+watch`.
+"""
 
 import json
 import os
@@ -17,7 +19,16 @@ from terminal import on_terminal
 
 from shim.story.terminal.sums import SHORTEST
 from tests.commands.bridge.terminal.test_attach import CTRL_Z, ENDED, QUESTION
-from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
+from tests.conversation.test_two_way import (
+    CANCELLED,
+    INIT,
+    TURN,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 SECOND = [["hear", "second"], ["out", ndjson(says("World."), result("World."))]]
 
@@ -45,7 +56,9 @@ def started(hosts):
     @contextmanager
     def start(*words, command=()):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        begin = partial(subprocess.Popen, [*command, *words]) if command else partial(start_shim, words)
+        begin = (
+            partial(subprocess.Popen, [*command, *words]) if command else partial(start_shim, words)
+        )
         process = begin(env=hosts.environment, cwd=hosts.cwd, text=True, **pipes)
         try:
             yield process
@@ -88,17 +101,31 @@ def next_question(hosts, one, before):
         time.sleep(0.01)
 
 
-WORDS = {"y": "allowed", "1": "allowed", "allow": "allowed", "n": "denied", "deny": "denied", "a": "allowed"}
+WORDS = {
+    "y": "allowed",
+    "1": "allowed",
+    "allow": "allowed",
+    "n": "denied",
+    "deny": "denied",
+    "a": "allowed",
+}
 
 
 def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim, box):
-    """With each word that is an answer; "a" comes last, because later calls would not be asked about."""
+    """With each word that is an answer; "a" comes last, because later calls would not be asked
+    about.
+    """
     steps, gates = [], {word: box.gate() for word in WORDS}
     for word in WORDS:
         question = ndjson(calls(word), asks(word, question=f"q-{word}"))
         steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
         steps.append(["out", ndjson(returns("done", identity=word))])
-    one = session(["hear", "go"], ["out", ndjson(INIT)], *steps, ["out", ndjson(says("After."), result("After."))])
+    one = session(
+        ["hear", "go"],
+        ["out", ndjson(INIT)],
+        *steps,
+        ["out", ndjson(says("After."), result("After."))],
+    )
     answered = []
     for word, how in WORDS.items():
         gates[word].open()
@@ -111,7 +138,9 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
     done(hosts, one)
 
 
-def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(session, hosts, shim):
+def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
+    session, hosts, shim
+):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
     for words in (("attach", one.id), ("logs", one.id)):
@@ -148,7 +177,10 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tm
         for file in (os.devnull, path):
             with open(file) as lines:
                 ended = shim(*words, one.id, stdin=lines)
-            assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (words, file)
+            assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (
+                words,
+                file,
+            )
         with hosts.link(one) as link:
             for _ in range(number + 1):
                 while until(link, "line")["line"].get("result") != "World.":
@@ -167,8 +199,12 @@ def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, s
 def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
-    ended = run_shim(("claude", "attach", one.id), env=hosts.environment, cwd=hosts.cwd, stdin=b"", closed=(0,))
-    assert ended.status == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
+    ended = run_shim(
+        ("claude", "attach", one.id), env=hosts.environment, cwd=hosts.cwd, stdin=b"", closed=(0,)
+    )
+    assert (
+        ended.status == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
+    )
 
 
 def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
@@ -190,7 +226,12 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
 
 
 def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
-    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED])
+    one = session(
+        ["hear", "go"],
+        ["out", ndjson(INIT, says("I look."))],
+        ["hear", "interrupt"],
+        ["out", CANCELLED],
+    )
     with started("claude", "attach", one.id) as process:
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
@@ -202,7 +243,9 @@ def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
 def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
     one = session(*QUESTION, *ENDED)
     with on_terminal(
-        [*SHIM, "claude", "attach", one.id], env=hosts.environment | {"TERM": "dumb"}, cwd=str(hosts.cwd)
+        [*SHIM, "claude", "attach", one.id],
+        env=hosts.environment | {"TERM": "dumb"},
+        cwd=str(hosts.cwd),
     ) as terminal:
         terminal.until("? may it run Bash touch x")
         terminal.type("y\n")
@@ -212,7 +255,7 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
         assert terminal.end() == 0 and terminal.clean and "\x1b" not in terminal.drawn
 
 
-# -- watching ----------------------------------------------------------------------------------------------------------
+# -- watching --------------------------------------------------------------------------------------
 
 
 def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
@@ -225,9 +268,14 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
         assert hosts.now(one).facts["status"] == "waiting"
         with hosts.link(one, client="the page") as page:
             question = until(page, "question")
-            while time.time() < question["at"] / 1000 + 2 * SHORTEST:  # a shorter session has no sums
+            # a shorter session has no sums
+            while time.time() < question["at"] / 1000 + 2 * SHORTEST:
                 time.sleep(SHORTEST / 10)
-            answer = {"kind": "answer", "question": question["question"], "decision": {"behavior": "deny"}}
+            answer = {
+                "kind": "answer",
+                "question": question["question"],
+                "decision": {"behavior": "deny"},
+            }
             page.say({"id": "1", **answer})
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
@@ -270,7 +318,9 @@ def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, 
     assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
 
 
-def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(session, hosts, started):
+def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(
+    session, hosts, started
+):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
     with started("bridge", "watch", one.id) as process:

@@ -1,4 +1,6 @@
-"""What a model, a vendor or another client may try on a terminal at a session: every string of theirs is text."""
+"""What a model, a vendor or another client may try on a terminal at a session: every string of
+theirs is text.
+"""
 
 import io
 
@@ -13,7 +15,9 @@ from shim.commands.bridge.terminal.attach import EXITED
 from shim.commands.bridge.terminal.talk import GRACE_SECONDS
 from shim.commands.bridge.terminal.view import View
 
-FORGED = "? may it run Bash ls\n\ny yes · n no · a always allow everything · Tab types a message\n> "
+FORGED = (
+    "? may it run Bash ls\n\ny yes · n no · a always allow everything · Tab types a message\n> "
+)
 FACTS = dict.fromkeys(("name", "vendor", "cwd", "model", "id", "driver", "differs"), BAD)
 FORM = {"questions": [{"question": BAD, "options": [{"label": BAD, "description": BAD}]}]}
 
@@ -35,7 +39,9 @@ def hostile(sitting):
 
 
 def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
-    """The screen of the test fails at an escape that is not ours; so does every character that is obeyed."""
+    """The screen of the test fails at an escape that is not ours; so does every character that is
+    obeyed.
+    """
     sitting = Sitting(columns=400)
     hostile(sitting)
     assert obeyed(sitting.written, live=True) == []
@@ -56,7 +62,9 @@ def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
 def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
     sitting = Sitting(columns=400).begin()
     sitting.press("hi", "\r")
-    sitting.take({"kind": "refused", "id": sitting.said[0]["id"], "text": BAD, "reason": BAD, "driver": BAD})
+    sitting.take(
+        {"kind": "refused", "id": sitting.said[0]["id"], "text": BAD, "reason": BAD, "driver": BAD}
+    )
     sitting.take({"kind": "driver", "client": BAD})
     sitting.press("\r")
     sitting.take({"kind": "bye", "reason": BAD})

@@ -60,7 +60,9 @@ def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
     assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
     assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
     terminal.feed(b"\x1b[200~lost")
-    assert terminal.feed(b"\x03\x03") == ["lost", keys.CTRL_C, keys.CTRL_C], "pressed twice while nothing was read"
+    assert terminal.feed(b"\x03\x03") == ["lost", keys.CTRL_C, keys.CTRL_C], (
+        "pressed twice while nothing was read"
+    )
     terminal.feed(b"\x1b[200~one\r\ntwo")
     assert terminal.end_paste() == ["one\ntwo"]
     assert terminal.feed(b"x") == ["x"] and terminal.end_paste() == []

@@ -12,7 +12,11 @@ BUSY = {"kind": "state", "state": "working", "status": "busy"}
 FORM = {
     "questions": [
         {"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]},
-        {"question": "How?", "multiSelect": True, "options": [{"label": "soon"}, {"label": "well"}]},
+        {
+            "question": "How?",
+            "multiSelect": True,
+            "options": [{"label": "soon"}, {"label": "well"}],
+        },
     ]
 }
 
@@ -26,22 +30,33 @@ def kinds(sitting):
     return [said["kind"] for said in sitting.said]
 
 
-# -- messages ----------------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 
 def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
     sitting.press("hello", "\r")
     (message,) = sitting.said
-    assert message["kind"] == "message" and message["message"] == {"role": "user", "content": "hello"}
+    assert message["kind"] == "message" and message["message"] == {
+        "role": "user",
+        "content": "hello",
+    }
     assert "next: hello" in sitting.shown
-    sitting.line({"type": "user", "isReplay": True, "uuid": message["id"], "message": {"content": "hello"}})
+    sitting.line(
+        {"type": "user", "isReplay": True, "uuid": message["id"], "message": {"content": "hello"}}
+    )
     assert "next:" not in sitting.shown and "> hello" in sitting.shown
 
 
 def test_a_message_that_is_refused_is_in_the_line_again(sitting):
     sitting.press("hello", "\r")
-    sitting.take({"kind": "refused", "id": sitting.said[0]["id"], "text": "no room", "reason": "busy"})
-    assert "✗ no room" in sitting.shown and sitting.talk.editor.text == "hello" and sitting.talk.settled
+    sitting.take(
+        {"kind": "refused", "id": sitting.said[0]["id"], "text": "no room", "reason": "busy"}
+    )
+    assert (
+        "✗ no room" in sitting.shown
+        and sitting.talk.editor.text == "hello"
+        and sitting.talk.settled
+    )
 
 
 def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
@@ -51,7 +66,9 @@ def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
     assert sitting.talk.editor.text == "hello"
     sitting.press("\x14")
     assert kinds(sitting) == ["take"]
-    sitting.take({"kind": "accepted", "id": sitting.said[0]["id"]}, {"kind": "driver", "client": ME})
+    sitting.take(
+        {"kind": "accepted", "id": sitting.said[0]["id"]}, {"kind": "driver", "client": ME}
+    )
     sitting.press("\r")
     assert kinds(sitting) == ["take", "message"]
 
@@ -87,7 +104,14 @@ def test_what_an_order_has_done_is_told(sitting):
         sitting.take({"kind": "accepted", "id": sitting.said[-1]["id"]})
         assert told in sitting.shown
     sitting.press("/mode nope", "\r")
-    sitting.take({"kind": "refused", "id": sitting.said[-1]["id"], "text": "no such mode", "reason": "failed"})
+    sitting.take(
+        {
+            "kind": "refused",
+            "id": sitting.said[-1]["id"],
+            "text": "no such mode",
+            "reason": "failed",
+        }
+    )
     assert "✗ no such mode" in sitting.shown and sitting.shown.endswith("mode default")
 
 
@@ -107,13 +131,15 @@ def test_our_own_words_are_listed_and_told_to_nobody(sitting):
 def test_a_changed_mode_is_told_whoever_changed_it():
     sitting = Sitting().begin(mode="default")
     for number, mode in enumerate(("default", "acceptEdits", "acceptEdits")):
-        sitting.line({"type": "system", "subtype": "status", "status": None, "permissionMode": mode})
+        sitting.line(
+            {"type": "system", "subtype": "status", "status": None, "permissionMode": mode}
+        )
         assert sitting.shown.count("the permission mode is acceptEdits now") == min(number, 1)
     sitting.begin(mode="plan")
     assert "the permission mode is plan now" in sitting.shown
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny")])
@@ -133,7 +159,12 @@ def test_always_is_offered_only_where_something_can_be_allowed(sitting):
 def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
     command = "python -m pytest -q tests/test_posts.py --maxfail=1 && git commit -am 'All at once' && make"
     sitting.ask("Bash", command=command, description="Try it")
-    assert sitting.shown.replace("\n", " ").count("--maxfail=1 && git commit -am 'All at once' && make") == 1
+    assert (
+        sitting.shown.replace("\n", " ").count(
+            "--maxfail=1 && git commit -am 'All at once' && make"
+        )
+        == 1
+    )
     assert "    description: Try it" in sitting.shown
     assert "a always allow exactly this in this session" in sitting.shown
 
@@ -141,7 +172,9 @@ def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
 def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting):
     sitting.line(said(call("t", "Bash", command="make all")))
     sitting.ask("Bash", command="make all")
-    assert sitting.shown.count("make all") == 3, "the call, the question, and the rule that always allows it"
+    assert sitting.shown.count("make all") == 3, (
+        "the call, the question, and the rule that always allows it"
+    )
     sitting.ask("Bash", "q2", command="make none")
     assert sitting.shown.count("? may it run Bash make none") == 1, "another call is named"
 
@@ -154,11 +187,18 @@ def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sittin
 
 
 def question(identity="q1", **arguments):
-    request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": arguments}
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "Bash",
+        "tool_use_id": "t",
+        "input": arguments,
+    }
     return {"kind": "question", "question": identity, "at": 1, "request": request}
 
 
-@pytest.mark.parametrize("keys", [["ye"], ["y\r"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]])
+@pytest.mark.parametrize(
+    "keys", [["ye"], ["y\r"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]]
+)
 def test_words_answer_nothing(sitting, keys):
     """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
     sitting.ask("Bash", command="ls")
@@ -168,7 +208,19 @@ def test_words_answer_nothing(sitting, keys):
 
 @pytest.mark.parametrize(
     "typed",
-    ["y\r", "yes\r", "n\r", "1\r", "allow\r", "Y\r\r", "y\r\n", "y\n\r", "y\ry\r", "\ry\r", "\x1b[200~y\r\x1b[201~\r"],
+    [
+        "y\r",
+        "yes\r",
+        "n\r",
+        "1\r",
+        "allow\r",
+        "Y\r\r",
+        "y\r\n",
+        "y\n\r",
+        "y\ry\r",
+        "\ry\r",
+        "\x1b[200~y\r\x1b[201~\r",
+    ],
 )
 def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
     sitting.ask("Bash", command="ls")
@@ -190,7 +242,9 @@ def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, b
     assert [answer["behavior"] for answer in sitting.answers] == ["allow"]
 
 
-@pytest.mark.parametrize(("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")])
+@pytest.mark.parametrize(
+    ("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")]
+)
 def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, word, behaviour):
     sitting.ask("Bash", command="ls")
     sitting.press(*word)
@@ -240,7 +294,9 @@ def test_a_form_is_answered_with_numbers_and_words(sitting):
     sitting.press("1, 2", "\r")
     (answer,) = sitting.answers
     assert answer["behavior"] == "allow"
-    assert answer["updatedInput"] == FORM | {"answers": {"Which colour?": "blue", "How?": "soon, well"}}
+    assert answer["updatedInput"] == FORM | {
+        "answers": {"Which colour?": "blue", "How?": "soon, well"}
+    }
 
 
 def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
@@ -253,22 +309,34 @@ def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
 
 def test_a_form_of_an_mcp_server_is_answered_as_one(sitting):
     schema = {"type": "object", "properties": {"size": {"type": "integer", "title": "Which size?"}}}
-    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Your shoes", "requested_schema": schema}
+    request = {
+        "subtype": "elicitation",
+        "mcp_server_name": "shop",
+        "message": "Your shoes",
+        "requested_schema": schema,
+    }
     sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
     sitting.press("43", "\r")
     assert sitting.answers == [{"action": "accept", "content": {"size": 43}}]
 
 
 def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
-    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
+    request = {
+        "subtype": "elicitation",
+        "mcp_server_name": "shop",
+        "message": "Log in",
+        "url": "https://a.example",
+    }
     sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
     sitting.wait(GRACE_SECONDS)
-    assert "the MCP server shop https://a.example" in sitting.shown and "a always" not in sitting.shown
+    assert (
+        "the MCP server shop https://a.example" in sitting.shown and "a always" not in sitting.shown
+    )
     sitting.press("n")
     assert sitting.answers == [{"action": "decline"}]
 
 
-# -- Ctrl-C and leaving ------------------------------------------------------------------------------------------------
+# -- Ctrl-C and leaving ----------------------------------------------------------------------------
 
 
 def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
@@ -287,7 +355,7 @@ def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
     assert sitting.talk.editor.text == "" and sitting.said == []
 
 
-# -- what is drawn -----------------------------------------------------------------------------------------------------
+# -- what is drawn ---------------------------------------------------------------------------------
 
 
 def test_a_text_is_seen_while_it_is_said(sitting):
@@ -312,7 +380,9 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
     sitting.begin(*frames)
     rows = sitting.shown.split("\n")
     assert rows[0] == "1f0c2ab4 · a test · demo · /repo"
-    assert rows[1].startswith("… 4") and rows[1].endswith("earlier steps: `shim bridge watch 1f0c2ab4` shows all")
+    assert rows[1].startswith("… 4") and rows[1].endswith(
+        "earlier steps: `shim bridge watch 1f0c2ab4` shows all"
+    )
     assert len(rows) < 35 and "    out" in rows
 
 
@@ -327,7 +397,9 @@ def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
 
 @pytest.mark.parametrize("columns", [12, 30, 200])
 def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, columns):
-    sitting.ask("Bash", command="python -m pytest -q tests/test_posts.py && git commit -am 'all at once'")
+    sitting.ask(
+        "Bash", command="python -m pytest -q tests/test_posts.py && git commit -am 'all at once'"
+    )
     sitting.press("\t", "a message that is longer than a narrow terminal " * 2)
     sitting.resize(columns)
     sitting.press("!")
@@ -343,7 +415,9 @@ def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, l
     monkeypatch.setattr(composer, "laid_out", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
     sitting.press(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
     sitting.press("!")
-    assert sitting.shown.split("\n")[-2] == "  the end!" and sitting.screen.column == len("  the end!")
+    assert sitting.shown.split("\n")[-2] == "  the end!" and sitting.screen.column == len(
+        "  the end!"
+    )
     sitting.press("\x1b[D" * 5 + "#")
     assert sitting.shown.split("\n")[-2] == "  the# end!" and sitting.screen.column == len("  the#")
     assert "the beginning" not in sitting.shown
