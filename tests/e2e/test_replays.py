@@ -27,9 +27,9 @@ from box import Box  # noqa: E402
 from support import Case, fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
+from version_drift import find_drift  # noqa: E402
 
 from tests.recording.test_replay_again import case_again, torture_again  # noqa: E402
-from tests.version_drift import find_drift  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
