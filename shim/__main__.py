@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(_claude(arguments[1:], installed))
     if arguments[:1] == ["yume-cli"]:
         sys.exit(_yume(arguments[1:], installed))
-    from shim.channels.inherited_signals import reset_inherited_signals
+    from shim.io.inherited_signals import reset_inherited_signals
 
     reset_inherited_signals()
     from shim.commands.cli import run
@@ -36,14 +36,14 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn
         # needs.
-        from shim.channels.inherited_signals import reset_inherited_signals
         from shim.commands.claude.subcommands import door
+        from shim.io.inherited_signals import reset_inherited_signals
 
         reset_inherited_signals()
         status = door(arguments, installed)
         if status is not None:
             return status
-    from shim.channels import early_signals
+    from shim.io import early_signals
 
     early_signals.listen()
     import gc
@@ -56,7 +56,7 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
 
 
 def _yume(arguments: list[str], installed: dict[str, str]) -> int:
-    from shim.channels import early_signals
+    from shim.io import early_signals
 
     early_signals.listen()
     import gc

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
-from shim import vendors
-from shim.core.vendor.vendor import Vendor
+from shim import adapters
+from shim.core.adapter.vendor import Vendor
 from shim.process import guard
 from shim.profiles.load import files
 from shim.state import profile_files
@@ -33,7 +33,7 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
 # a bundled profile is read and compiled once
-vendors.described[0] = functools.cache(vendors.described[0])
+adapters.described[0] = functools.cache(adapters.described[0])
 # and its TOML parsed once, for all state folders
 files.parsed = profile_files.parsed = functools.cache(files.parsed)
 load_uncached_vendor = profile_files.vendor
@@ -42,7 +42,7 @@ load_uncached_vendor = profile_files.vendor
 def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
     """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
     if trace is None and path == BUNDLED.get(name) and path not in profile_files._bundled:
-        return vendors.described[0](name, path)
+        return adapters.described[0](name, path)
     return load_uncached_vendor(name, path, environment, trace)
 
 
@@ -125,10 +125,10 @@ def pytest_runtest_teardown() -> None:
     """Remove the profiles of the test's settings, which later tests would read again for each
     vendor.
     """
-    if len(vendors.described) > 1:
-        del vendors.described[1:]
-        vendors.VENDORS.clear()
-        vendors.VENDORS.update(BUNDLED)
+    if len(adapters.described) > 1:
+        del adapters.described[1:]
+        adapters.VENDORS.clear()
+        adapters.VENDORS.update(BUNDLED)
 
 
 @pytest.fixture

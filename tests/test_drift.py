@@ -21,7 +21,7 @@ from profiling import profiled
 from support import fixture_cases
 from sweeps import each
 
-from shim.vendors import VENDORS, find
+from shim.adapters import VENDORS, find
 
 NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 

@@ -13,7 +13,7 @@ SHIM = ROOT / "shim"
 
 # Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness,
 # no await.
-PURE = ("core", "vendors", "profiles", "story.unified_diff", "story.steps", "story.timeline")
+PURE = ("core", "adapters", "profiles", "story.unified_diff", "story.steps", "story.timeline")
 IMPURE = {
     "anyio", "asyncio", "logging", "os", "pathlib", "platformdirs", "random", "rich", "secrets", "select", "shutil",
     "signal", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time", "typer", "uuid",
@@ -22,12 +22,12 @@ FOR_PEOPLE = {"typer", "rich"}
 
 # A room may import itself and those that stand before it.
 FLOORS = (
-    "core", "profiles", "vendors", "channels", "state", "process", "recording", "conversation", "story", "bridge",
+    "core", "profiles", "adapters", "io", "state", "process", "recording", "conversation", "story", "bridge",
     "commands", "__main__",
 )  # fmt: skip
 DRAWS = ("story", "commands", "__main__")  # may use what draws for people
 
-VENDORS = "vendors"  # one file a vendor, as many as there are
+VENDORS = "adapters"  # one file a vendor, as many as there are
 
 
 def modules() -> dict[str, Path]:

@@ -17,7 +17,7 @@ import typer
 from picture import PICTURE, picture
 from support import ROOT, brief, check_turns, parse
 
-from shim import vendors
+from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMANDS
 from shim.commands.cli import app
 from shim.commands.help.topics import FOLDER, topics
@@ -154,7 +154,7 @@ def test_every_setting_is_explained_and_no_other():
 
 def silent():
     """The vendors that ask nobody, however they are driven."""
-    found = {name: vendors.find(name) for name in vendors.VENDORS}
+    found = {name: adapters.find(name) for name in adapters.VENDORS}
     return {name for name, one in found.items() if one.unattended and one.program.two_way is None}
 
 
@@ -166,11 +166,11 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
             if line.startswith("| `")
             for name in CODE.findall(line.split("|")[1])
         }
-        missing = set(vendors.VENDORS) - set(rows) - ({"qwen-rfc"} if page == README else set())
+        missing = set(adapters.VENDORS) - set(rows) - ({"qwen-rfc"} if page == README else set())
         assert not missing
-        for name in vendors.VENDORS:
+        for name in adapters.VENDORS:
             if name in rows:
-                vendor = vendors.find(name)
+                vendor = adapters.find(name)
                 assert ("| **no** |" in rows[name]) == (name in silent()), (page.name, name)
                 assert ("| in a conversation" in rows[name]) == (
                     vendor.program.two_way is not None
@@ -187,7 +187,7 @@ def test_every_version_of_the_readme_counts_as_tested():
     assert sum(map(len, versions.values())) >= len(rows)
     for name, tried in versions.items():
         for version in tried:
-            assert vendors.find(name).version.place(version) == "tested", (name, version)
+            assert adapters.find(name).version.place(version) == "tested", (name, version)
 
 
 def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_tell():
@@ -201,7 +201,7 @@ def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_t
         for names, cell, *_ in rows
         for name in re.findall("`([a-z-]+)`", names)
     }
-    told = {name: vendors.find(name).program.install for name in vendors.VENDORS}
+    told = {name: adapters.find(name).program.install for name in adapters.VENDORS}
     assert {name: command for name, command in told.items() if command} == shown
 
 
@@ -230,11 +230,11 @@ ADD_A_VENDOR = MANUAL / "add-a-vendor.md"
 def module(monkeypatch):
     """The module of the topic, in the place that the topic names."""
     (source,) = [text for language, text in blocks(ADD_A_VENDOR) if language == "python"]
-    module = ModuleType("shim.vendors.echo")
+    module = ModuleType("shim.adapters.echo")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source, module.__dict__)
     ((name, place),) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(ADD_A_VENDOR))
-    monkeypatch.setitem(vendors.VENDORS, name, place)
+    monkeypatch.setitem(adapters.VENDORS, name, place)
 
 
 @pytest.fixture
@@ -242,8 +242,8 @@ def profile(inside, monkeypatch):
     """The profile of the topic, in the folder of a user; what this process learned of that is
     forgotten after.
     """
-    monkeypatch.setattr(vendors, "VENDORS", dict(vendors.VENDORS))
-    monkeypatch.setattr(vendors, "described", list(vendors.described))
+    monkeypatch.setattr(adapters, "VENDORS", dict(adapters.VENDORS))
+    monkeypatch.setattr(adapters, "described", list(adapters.described))
     folder = inside.config.parent / "vendors"
     folder.mkdir(parents=True)
     source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
@@ -254,7 +254,7 @@ def profile(inside, monkeypatch):
 
 @pytest.mark.usefixtures("profile")
 def test_the_agent_of_a_few_lines_is_a_vendor():
-    assert vendors.find("mine").program.stays
+    assert adapters.find("mine").program.stays
 
 
 def echo_agent():

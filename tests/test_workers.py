@@ -86,9 +86,9 @@ json.dump(facts, sys.stdout)
 CHANGE = """
 import gc, os, resource, signal, sys, tempfile, types, warnings
 import structlog
-from shim import vendors
+from shim import adapters
 from shim.bridge import start
-from shim.channels import early_signals, raw_output
+from shim.io import early_signals, raw_output
 from shim.process import guard, spawn, strays
 from shim.state import files, profile_files
 
@@ -122,9 +122,9 @@ guard._guards[7] = None
 files._warned.add("/state")
 profile_files._bundled["pi.toml"] = None
 start._started.append(7)
-vendors.VENDORS["pi"] = "/other.toml"
-vendors.VENDORS["left"] = "/left.toml"
-vendors.described.append(print)
+adapters.VENDORS["pi"] = "/other.toml"
+adapters.VENDORS["left"] = "/left.toml"
+adapters.described.append(print)
 sys.stdin.reconfigure(errors="replace")
 """
 CLOSE = "sys.stdout.flush(); sys.stdin.close(); sys.stdout = sys.stderr = None"

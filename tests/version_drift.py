@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import Known, load_recorded_fields, new_in, words_of
 
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import Header
 from shim.core.errors import ShimError
@@ -26,7 +27,6 @@ from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import cast_paths
 from shim.story.reading import Cast, objects
-from shim.vendors import find
 
 # the fields of a longer line are not read; such a line is mostly one text
 MAX_LINE_BYTES = 1024 * 1024

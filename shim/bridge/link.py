@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any
 
 from shim.bridge import registry, sockets
-from shim.channels.stamps import fresh_uuid
 from shim.core.bridge.frames import (
     DRIVE,
     FULL,
@@ -35,6 +34,7 @@ from shim.core.bridge.frames import (
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+from shim.io.stamps import fresh_uuid
 
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
 ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked

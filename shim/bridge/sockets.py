@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shim.channels.mcp.socket_folder import NAME as SHORT
-from shim.channels.mcp.socket_folder import PATH_BYTES, new_folder, same_user
+from shim.io.mcp.socket_folder import NAME as SHORT
+from shim.io.mcp.socket_folder import PATH_BYTES, new_folder, same_user
 
 NAME = "socket"
 # Connections that wait to be taken while the host is busy, or is not up yet. The system may allow

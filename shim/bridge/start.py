@@ -16,7 +16,6 @@ from contextlib import suppress
 from shim import __version__
 from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import Registered, make_folder
-from shim.channels.stamps import fresh_uuid
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json, rooted
@@ -26,6 +25,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
+from shim.io.stamps import fresh_uuid
 from shim.process.environment import working_directory
 from shim.process.package import check_package_files
 
@@ -348,7 +348,7 @@ def _spawn(
     Signals are blocked until the host handles them, because another process may read its pid and
     stop it at once.
     """
-    from shim.channels.early_signals import NAMES
+    from shim.io.early_signals import NAMES
 
     # not for whoever only reads what stands here
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own

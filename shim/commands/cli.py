@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim import __version__
-from shim.commands.bridge.command import app as bridge_app
+from shim.adapters import find
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
 from shim.commands.claude.dropin import fill_standard_files
@@ -22,10 +22,11 @@ from shim.commands.help.grouped import Grouped
 from shim.commands.help.plain import PlainCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
+from shim.commands.profile.command import app as vendor_app
+from shim.commands.sessions.command import app as bridge_app
 from shim.commands.turn.explain import explain_turn
 from shim.commands.turn.run import demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
-from shim.commands.vendor.command import app as vendor_app
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
@@ -36,7 +37,6 @@ from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
 from shim.story.terminal.console import ReaderMayLeave, must_be_one_of
-from shim.vendors import find
 
 app = typer.Typer(
     name="shim",

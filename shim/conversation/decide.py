@@ -7,10 +7,7 @@ conversation the frontend is answered first, and no child exists before its firs
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.channels.log import open_log
-from shim.channels.prompt import read_file_option, read_prompt
-from shim.channels.raw_output import tell
-from shim.channels.stamps import fresh_identity
+from shim.adapters import FLAT, VENDORS, find
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
 from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
@@ -30,6 +27,7 @@ from shim.conversation.invocation import (
     yume_mode_of,
 )
 from shim.conversation.session_facts import named_servers, session_facts
+from shim.core.adapter.routing import routed
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, FrontendError, ShimError
@@ -37,21 +35,23 @@ from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.vendor.routing import routed
+from shim.io.log import open_log
+from shim.io.prompt import read_file_option, read_prompt
+from shim.io.raw_output import tell
+from shim.io.stamps import fresh_identity
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.version_check import find_installed_vendor
 from shim.state import config
 from shim.state.claude_settings import permissions
 from shim.state.own_vendors import check_names, learn
-from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
-    from shim.channels.signals import Signals
-    from shim.channels.stdin import Source
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.wire import Ends, Run
+    from shim.core.adapter.vendor import Vendor
     from shim.core.turn.terms import Pen
-    from shim.core.vendor.vendor import Vendor
+    from shim.io.signals import Signals
+    from shim.io.stdin import Source
     from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
 
@@ -267,13 +267,13 @@ class Start:
 
     def _load_resumed_uuids(self) -> list[str]:
         """Return the message ids of the resumed session, or [] if it has no transcript."""
-        from shim.channels.transcript import read_message_uuids
+        from shim.io.transcript import read_message_uuids
 
         return read_message_uuids(self._resumed_transcript())
 
     def _resumed_transcript(self) -> str:
         """Return the path of the resumed session's transcript, or ""."""
-        from shim.channels.transcript import Transcript
+        from shim.io.transcript import Transcript
 
         if self.resumed is None:
             return ""
@@ -463,7 +463,7 @@ class Start:
         facts.output_style = self.settled.output_style or facts.output_style
         # a hook is told the path, also of the first child
         if self.settled.hooks and self._transcript():
-            from shim.channels.transcript import Transcript
+            from shim.io.transcript import Transcript
 
             facts.transcript = Transcript(self.environment, self.cwd, "").path(
                 facts.rules.session_id

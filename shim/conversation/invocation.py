@@ -5,7 +5,8 @@ recordings.
 import os
 from collections.abc import Callable, Mapping
 
-from shim.channels.raw_output import tell
+from shim.core.adapter.routing import PLAYS, check_model
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
 from shim.core.errors import (
@@ -20,8 +21,7 @@ from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.core.vendor.routing import PLAYS, check_model
-from shim.core.vendor.vendor import Vendor
+from shim.io.raw_output import tell
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.stdout import Output
 from shim.core.errors import MachineError
+from shim.io.stdout import Output
 
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder

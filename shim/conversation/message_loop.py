@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.raw_output import tell
-from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.driver import Driver
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import Message
 from shim.core.reading.lines import INBOUND_BYTES
-from shim.core.vendor.pump import Pump
+from shim.io.raw_output import tell
+from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
 
 if TYPE_CHECKING:
-    from shim.channels.stdin import Inbound
     from shim.core.claude.control import Control
     from shim.core.claude.control.lines import States
     from shim.core.claude.control.wishes import Wish
     from shim.core.claude.hooks.callbacks import PromptRefusal
+    from shim.io.stdin import Inbound
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.raw_output import COURTESY_SECONDS, offer, tell
-from shim.channels.stdin import Inbound
-from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.driver import log_end
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.exchange import Exchange
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.core.adapter.commands import Command, Expect, Said, Stage, TellChild
+from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
-from shim.core.vendor.commands import Command, Expect, Said, Stage, TellChild
-from shim.core.vendor.pump import Pump
+from shim.io.raw_output import COURTESY_SECONDS, offer, tell
+from shim.io.stdin import Inbound
+from shim.io.stdout import FrontendGoneError, Output
 from shim.process import strays
 from shim.process.child import Child
 

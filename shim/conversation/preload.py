@@ -30,8 +30,8 @@ LAZY_MODULES = (
 CONVERSATION = (
     "core",
     "profiles",
-    "vendors",
-    "channels",
+    "adapters",
+    "io",
     "state",
     "process",
     "recording",

@@ -5,17 +5,17 @@ servers.
 import os
 from collections.abc import Callable, Mapping
 
-from shim.channels.raw_output import tell
+from shim.adapters import VENDORS
 from shim.conversation.drivers.setup import model_told, models_known
 from shim.conversation.invocation import prompts
+from shim.core.adapter.routing import check_model, chosen
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import Any
-from shim.core.vendor.routing import check_model, chosen
-from shim.core.vendor.vendor import Vendor
+from shim.io.raw_output import tell
 from shim.state.config import Settings
-from shim.vendors import VENDORS
 
 
 def session_facts(
@@ -65,7 +65,7 @@ def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
     if not invocation.configuration.mcp_config:
         return {}
-    from shim.channels.mcp.configs import read_mcp_configs
+    from shim.io.mcp.configs import read_mcp_configs
 
     return read_mcp_configs(invocation.configuration.mcp_config, cwd)
 

@@ -6,7 +6,7 @@ for it alone. Where it has a function `asks`, that says whether the vendor puts 
 these calls before it runs them. POLICY is a text of `core.policy.carried`. The hooks of Claude's
 settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
 on stderr. Every other end is a failure, which the line that starts this takes for a refusal
-(`core.vendor.hook`).
+(`core.adapter.hook`).
 """
 
 import json
@@ -16,13 +16,13 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from shim.channels.inherited_signals import reset_inherited_signals
 from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
 from shim.core.policy.policy import MODES, Policy
 from shim.core.policy.rules import claude_tool_name
+from shim.io.inherited_signals import reset_inherited_signals
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MODE_CHARACTERS = 40

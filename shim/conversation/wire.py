@@ -8,10 +8,10 @@ import: all that only the loop needs, such as anyio, is imported behind them.
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 
-from shim.channels.raw_output import offer, tell
-from shim.channels.stamps import fresh_uuid, now
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
+from shim.io.raw_output import offer, tell
+from shim.io.stamps import fresh_uuid, now
 from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from shim.channels.mcp.door import Door
-    from shim.channels.signals import Signals
-    from shim.channels.stdin import Inbound, Source
-    from shim.channels.stdout import Outbound, Output
-    from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.launcher import Launcher
     from shim.conversation.fallback.candidates import Candidate, Candidates
@@ -32,6 +27,11 @@ if TYPE_CHECKING:
     from shim.core.claude.control import Control
     from shim.core.claude.control.lines import States
     from shim.core.claude.permissions import Decision
+    from shim.io.mcp.door import Door
+    from shim.io.signals import Signals
+    from shim.io.stdin import Inbound, Source
+    from shim.io.stdout import Outbound, Output
+    from shim.io.transcript import Transcript
     from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
 
@@ -132,7 +132,7 @@ class Run:
             elif self._ends is not None:
                 return self._converse(control, prompt, self._ends.source)
             elif source is None:
-                from shim.channels.stdin import Source
+                from shim.io.stdin import Source
 
                 recorder = self._launcher.recorder
                 source = Source(
@@ -221,7 +221,7 @@ class Run:
 
     def _load_taken(self) -> list[str]:
         """Return the ids of the messages that the resumed session has answered."""
-        from shim.channels.transcript import read_user_uuids
+        from shim.io.transcript import read_user_uuids
 
         return read_user_uuids(self._launcher.facts.transcript)
 
@@ -271,14 +271,14 @@ class Run:
     def _source(self) -> "Inbound":
         if self._ends is not None:
             return self._ends.source
-        from shim.channels.stdin import Source
+        from shim.io.stdin import Source
 
         return Source(recorder=self._launcher.recorder)
 
     def _output(self) -> "Output":
-        from shim.channels.stdout import Output, Stdout
-        from shim.channels.transcript import Transcript
         from shim.core.claude.pen import CLAUDE_VERSION, ClaudePen
+        from shim.io.stdout import Output, Stdout
+        from shim.io.transcript import Transcript
 
         pen = self._launcher.pen
         if self._keeps:
@@ -327,8 +327,8 @@ class FrontendRelays:
 
     def entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
         if self._door is None:
-            from shim.channels.mcp.door import Door
             from shim.core.claude.sdk_servers import SdkServers
+            from shim.io.mcp.door import Door
 
             assert isinstance(self._facts.servers, SdkServers)
             door = Door(
@@ -348,7 +348,7 @@ class FrontendRelays:
         return Decision(allowed, message="" if allowed else UNASKED.format(tool=tool))
 
     async def _flush(self) -> None:
-        from shim.channels.stdout import FrontendGoneError
+        from shim.io.stdout import FrontendGoneError
 
         if data := self._control.take():
             try:

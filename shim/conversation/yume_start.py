@@ -8,8 +8,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 
-from shim.channels.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
-from shim.channels.raw_output import tell
+from shim.adapters import VENDORS
 from shim.conversation.decide import Asked, Start
 from shim.conversation.invocation import played
 from shim.core.claude.argv.invocation import Invocation
@@ -19,12 +18,13 @@ from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import Call
 from shim.core.yume.words import yume_mode
+from shim.io.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
+from shim.io.raw_output import tell
 from shim.state import store
 from shim.state.own_vendors import learn
-from shim.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from shim.core.vendor.vendor import Vendor
+    from shim.core.adapter.vendor import Vendor
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
 # 5) with us.
@@ -103,7 +103,7 @@ def _hear(start: Start, call: Call) -> Asked:
         if not text:
             raise ArgumentError(NO_PROMPT.replace("using --print", "starting"))
         return Asked(text)  # stdin was the prompt: it brings no answers
-    from shim.channels.stdin import Source
+    from shim.io.stdin import Source
 
     source = Source(limit=start.settings.max_inbound_bytes, recorder=start.recorder)
     source.heard = list(source.lines.feed(data))

@@ -5,8 +5,8 @@ endless recursion.
 import os
 from collections.abc import Mapping
 
+from shim.core.adapter.vendor import Launch, Vendor
 from shim.core.errors import FrontendError
-from shim.core.vendor.vendor import Launch, Vendor
 from shim.state.config import VendorSettings
 
 DEPTH = "SHIM_DEPTH"

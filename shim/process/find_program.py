@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
-from shim.core.vendor.vendor import Request, Vendor
 from shim.state.config import VendorSettings, settings_path
 
 MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes

@@ -16,7 +16,7 @@ VERSION_FILE = os.path.join(FOLDER, "__init__.py")
 VERSION_BYTES = 4096  # the file with the version has a few lines
 MODULE_PREFIX = "shim."  # the beginning of a module's name after `python -m`
 # Modules that a vendor starts: their names occur in the middle of a longer argument.
-CHILD_MODULES = ("shim.conversation.tool_hook", "shim.channels.mcp.relay")
+CHILD_MODULES = ("shim.conversation.tool_hook", "shim.io.mcp.relay")
 
 
 def describe_package_change() -> str:

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
-from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.process.environment import child_environment
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import VendorSettings, state_directory

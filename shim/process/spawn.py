@@ -16,8 +16,8 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import subprocess
 
-    from shim.channels.tap import Track
     from shim.core.reading.head_and_tail import Tail
+    from shim.io.tap import Track
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
 # anybody this much.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shim.core.vendor.vendor import Report
+from shim.core.adapter.vendor import Report
 from shim.state.files import read_file
 from shim.state.spill import Spill
 
 if TYPE_CHECKING:
-    from shim.channels.tap import Tap
+    from shim.io.tap import Tap
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 REPORT_BYTES = 1024 * 1024

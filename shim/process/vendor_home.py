@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.vendor.vendor import Vendor
+from shim.core.adapter.vendor import Vendor
 from shim.state.files import open_regular
 
 ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has

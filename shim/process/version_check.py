@@ -9,22 +9,22 @@ or the program has changed.
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.core.errors import ShimError
-from shim.core.vendor.promises import (
+from shim.adapters import find
+from shim.core.adapter.promises import (
     describe_answer,
     describe_broken_promise,
     has_promises,
     judge_version,
     withdraw_promises,
 )
-from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import VersionCheck, VersionProbe
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import VersionCheck, VersionProbe
+from shim.core.errors import ShimError
 from shim.process.environment import child_environment
 from shim.process.find_program import find_launcher, find_program
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
-from shim.vendors import find
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, ClassVar
 
+from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify
 from shim.core.reading.account import uncoloured
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.core.vendor.translator import Event, Translator
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Spot
 from shim.profiles.compile.rules import Rules
 from shim.profiles.compile.stream import StderrRule, Stream

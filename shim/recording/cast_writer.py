@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Any
 
-from shim.channels.raw_output import tell
 from shim.core.cast.clean import Cleaner
 from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import STREAMS, CastError
+from shim.io.raw_output import tell
 from shim.recording.moment_queue import END, LAST, Moment, MomentQueue
 from shim.recording.rewrite import StoppedError, sweep
 

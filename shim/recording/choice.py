@@ -6,11 +6,12 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 
+from shim.adapters import find_recorded
+from shim.core.adapter.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FrontendError, Tried, VendorError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.recording.folders import is_cast
 from shim.recording.playable_run import (
     MOST_PROMPTS,
@@ -20,7 +21,6 @@ from shim.recording.playable_run import (
     read_run,
 )
 from shim.recording.wanted import Wanted, words_of
-from shim.vendors import find_recorded
 
 MOST_CASTS = 10_000  # of a directory; nobody keeps an overview of more
 SHOWN, SHOWN_CHARACTERS = 5, 60  # of the recorded prompts, in an error

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.channels.raw_output import tell
 from shim.core.cast.records import DAMAGE, SUFFIX, CastError
 from shim.core.cast.verify import CastFinding, verify
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import printable
+from shim.io.raw_output import tell
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
 from shim.state.config import load

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shim import __version__
-from shim.channels.raw_output import tell
-from shim.channels.stamps import now
 from shim.core.cast.records import SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor, redact_argv
+from shim.io.raw_output import tell
+from shim.io.stamps import now
 from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
 from shim.state.files import create

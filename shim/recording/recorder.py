@@ -10,16 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shim.channels.raw_output import tell
 from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.reading.account import Account
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import Exit
+from shim.io.raw_output import tell
 from shim.recording.cast_writer import CastWriter, StopNotice, Write
 from shim.recording.moment_queue import QUEUE_BYTES, MomentQueue
 
 if TYPE_CHECKING:
-    from shim.channels.tap import Piped
+    from shim.io.tap import Piped
 
 LATE_BYTES = 1024 * 1024  # a pipe holds no more
 ANSWERS = ("result", "structured_output")  # of a result: the streams have them

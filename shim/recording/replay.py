@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from shim.channels.early_signals import handle
 from shim.core.cast.records import CastError, Record
 from shim.core.cast.script import Script, ScriptStep
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
+from shim.io.early_signals import handle
 from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".

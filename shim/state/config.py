@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 
-from shim.channels.log import LEVELS
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, meant
 from shim.core.reading.ids import vendor_name
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.reading.typed import NamedTuple
+from shim.io.log import LEVELS
 from shim.state.settings_file import (
     LARGEST,
     MODEL,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from errno import EINVAL
 from io import BytesIO
 
-from shim.channels.raw_output import tell
 from shim.core.reading.lines import INBOUND_BYTES, Aside, AsideFile
+from shim.io.raw_output import tell
 
 NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
 

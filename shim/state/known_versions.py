@@ -9,7 +9,7 @@ import os
 from binascii import crc32
 from collections.abc import Mapping, Sequence
 
-from shim.core.vendor.versions import VersionProbe
+from shim.core.adapter.versions import VersionProbe
 from shim.state.config import state_directory
 from shim.state.files import by_age, read_file, remove, write_file
 

@@ -5,15 +5,15 @@ for.
 import os
 from collections.abc import Mapping
 
-from shim import vendors
-from shim.channels.raw_output import tell
+from shim import adapters
+from shim.core.adapter.vendor import Vendor
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import vendor_name
-from shim.core.vendor.vendor import Vendor
+from shim.io.raw_output import tell
 from shim.state.config import Settings, config_directory
 
-BUNDLED = dict(vendors.VENDORS)
+BUNDLED = dict(adapters.VENDORS)
 FOLDER = "vendors"
 OWN_PROFILES = 200  # of the folder; more than anybody has agents
 
@@ -21,9 +21,9 @@ OWN_PROFILES = 200  # of the folder; more than anybody has agents
 def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
     """Every readable vendor by name, and for the others the mistake."""
     found, mistakes = {}, {}
-    for name, place in list(vendors.VENDORS.items()):
+    for name, place in list(adapters.VENDORS.items()):
         try:
-            found[name] = vendors.find(name)
+            found[name] = adapters.find(name)
         except FrontendError as error:
             mistakes[name] = error
         except (
@@ -54,11 +54,11 @@ def check_names(settings: Settings) -> None:
     """FrontendError for a vendor in the settings file that there is not."""
     for name in settings.vendor:
         # which only a flag or a variable may name
-        if name not in vendors.VENDORS and not name.startswith("replay"):
-            raise settings.mistake(("vendor",), vendors.VENDORS, name)
+        if name not in adapters.VENDORS and not name.startswith("replay"):
+            raise settings.mistake(("vendor",), adapters.VENDORS, name)
     for name in settings.vendors:
-        if name not in vendors.VENDORS:
-            raise settings.unknown(("vendors", name), vendors.VENDORS)
+        if name not in adapters.VENDORS:
+            raise settings.unknown(("vendors", name), adapters.VENDORS)
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
@@ -70,21 +70,21 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
     """
     directory = folder(environment, chosen)
     try:
-        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[
+        found = sorted(name for name in os.listdir(directory) if name.endswith(adapters.PROFILE))[
             :OWN_PROFILES
         ]
     except OSError:
         found = []
-    vendors.VENDORS.clear()
-    vendors.VENDORS.update(BUNDLED)
+    adapters.VENDORS.clear()
+    adapters.VENDORS.update(BUNDLED)
     for file in found:
-        name, path = file.removesuffix(vendors.PROFILE), os.path.join(directory, file)
+        name, path = file.removesuffix(adapters.PROFILE), os.path.join(directory, file)
         if vendor_name(name):
-            vendors.VENDORS[name] = path
+            adapters.VENDORS[name] = path
 
     def read(name: str, place: str) -> Vendor:
         from shim.state.profile_files import vendor
 
         return vendor(name, place, environment)
 
-    vendors.described[:] = [*vendors.described[:1], read]
+    adapters.described[:] = [*adapters.described[:1], read]

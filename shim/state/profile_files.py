@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 
-from shim import __version__, vendors
-from shim.channels.raw_output import tell
+from shim import __version__, adapters
+from shim.core.adapter.vendor import Vendor
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.vendor import Vendor
+from shim.io.raw_output import tell
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load import files
 from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
@@ -43,7 +43,7 @@ def vendor(
         read[path] = _file(path, environment)
         return read[path]
 
-    described = files.vendor(name, place, read_profile, vendors.PROFILES, trace)
+    described = files.vendor(name, place, read_profile, adapters.PROFILES, trace)
     if not read[place].source.bundled:
         _warn_of_unused_keys(read[place])
     return described
@@ -77,7 +77,7 @@ def load_bundled(environment: Mapping[str, str]) -> None:
     """Load all bundled profiles into memory, because an upgrade may replace the files of the
     package.
     """
-    for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
+    for place in map(adapters.VENDORS.__getitem__, adapters.PROFILES):
         _bundled[place] = _file(place, environment)
 
 
@@ -85,7 +85,9 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
     if place in _bundled:
         return _bundled[place]
     own = os.path.isabs(place)
-    path = place if own else os.path.join(os.path.dirname(os.path.abspath(vendors.__file__)), place)
+    path = (
+        place if own else os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), place)
+    )
     try:
         status = os.stat(path)
         table = _remembered(

@@ -5,9 +5,9 @@ what is allowed.
 import os
 from collections.abc import Mapping
 
+from shim.core.adapter.routing import may_be_told
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.routing import may_be_told
 
 if TYPE_CHECKING:
     from shim.profiles.check.toml_errors import Spot

@@ -9,7 +9,9 @@ from typing import Any
 
 import orjson
 
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.adapter.translation import Translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
 from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.dialects import dialect_called
@@ -17,11 +19,9 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translation import Translation
 from shim.recording.playable_run import invocation_of
 from shim.state.files import open_regular
 from shim.story.story import Change, Story
-from shim.vendors import find
 
 CHUNK_BYTES = 256 * 1024
 PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more

@@ -20,12 +20,12 @@ from acai_by_hand import ACAI
 from codex_by_hand import CODEX
 from support import fixture_cases, terms_of
 
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Vendor
-from shim.vendors import find
 
 GOAL = 1.1  # times a module written by hand
 LOADING_GOAL = 4.0  # ms of CPU in a turn
@@ -82,11 +82,11 @@ gc.disable()  # as `shim.__main__` does
 import shim.conversation.decide
 from shim.state.own_vendors import learn
 learn(os.environ)
-from shim.vendors import find
+from shim.adapters import find
 began = time.process_time()
 vendor = find(sys.argv[1])
 before = time.process_time() - began
-import shim.core.vendor.translation
+import shim.core.adapter.translation
 began = time.process_time()
 translator = vendor.translator
 for kind in translator.rules.types:

@@ -12,9 +12,9 @@ from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, run_shim, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
+from shim.adapters import VENDORS
 from shim.commands.cli import app
 from shim.commands.help import removed
-from shim.vendors import VENDORS
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 U = "11111111-2222-4333-8444-555555555555"

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from shim.channels.mcp import configs
+from shim.adapters import VENDORS
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import checked, terminator
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
+from shim.io.mcp import configs
 from shim.state import store
-from shim.vendors import VENDORS
 
 U = "11111111-2222-4333-8444-555555555555"
 STREAM = ("--output-format", "stream-json", "--verbose")

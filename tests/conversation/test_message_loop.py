@@ -15,14 +15,14 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
-from shim.channels.log import SILENT
-from shim.channels.stdout import FrontendGoneError
 from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.messages import Message
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.vendor import ExitRules
+from shim.io.log import SILENT
+from shim.io.stdout import FrontendGoneError
 from shim.process import child as children
 from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS
@@ -350,7 +350,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, 
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", inside.fake(*plan))
-    monkeypatch.setattr("shim.channels.stdout.Stdout", broken)
+    monkeypatch.setattr("shim.io.stdout.Stdout", broken)
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]

@@ -356,7 +356,7 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
     real_box, inside, capfd, monkeypatch, name
 ):
     from shim.commands.claude import dropin
-    from shim.core.vendor.translation import Translation
+    from shim.core.adapter.translation import Translation
     from shim.process.child import Child
 
     def bug(*_):

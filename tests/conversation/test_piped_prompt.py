@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from box import ANSWER
 
-from shim.channels import prompt
+from shim.io import prompt
 from tests.commands.claude.test_yume_cli import start
 from tests.conversation.test_two_way import HELLO, TURN, told
 

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from box import ASK, CONVERSE, ndjson
 
-from shim.core.vendor.promises import judge_version
-from shim.vendors import VENDORS, find
+from shim.adapters import VENDORS, find
+from shim.core.adapter.promises import judge_version
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says, user
 
 PLAN = ("--permission-mode", "plan")

@@ -5,11 +5,11 @@ import subprocess
 import pytest
 from box import ASK, CONVERSE, END, START, ndjson, text
 
+from shim.adapters import find
+from shim.adapters.qwen_speech import PATIENCE_MS
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
-from shim.vendors import find
-from shim.vendors.qwen_speech import PATIENCE_MS
 from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,

@@ -12,17 +12,17 @@ import sys
 import pytest
 from ruling import PLACE, policy
 
+from shim.adapters.codex_rules import ASKING_HOOK as ASKING_CODEX
+from shim.adapters.codex_rules import HOOK as CODEX
 from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK
+from shim.core.adapter.hook import UNASKED, command
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.vendor.hook import UNASKED, command
-from shim.core.vendor.vendor import Request
-from shim.vendors.codex_rules import ASKING_HOOK as ASKING_CODEX
-from shim.vendors.codex_rules import HOOK as CODEX
 
 SECONDS = 30.0
 RULES = policy(deny=["Bash(touch:*)"])

@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 from box import ndjson
 
-from shim.channels import prompt
 from shim.core.claude.permissions import STOPPED, UNANSWERED
+from shim.io import prompt
 from tests.conversation.test_conversation import U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
 

@@ -26,10 +26,10 @@ from vendor_setups import (
     Vendor,
 )
 
+from shim.adapters import find
 from shim.process.install import install as put
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
-from shim.vendors import find
 
 INSTALL_SECONDS = 60.0
 NOWHERE = "http://127.0.0.1:9"  # no program needs its model to print its version

@@ -46,7 +46,7 @@ from vendor_setups import (
 )
 from wrappers import WRAPPERS
 
-from shim.vendors import find
+from shim.adapters import find
 
 HELP_SECONDS = 60.0  # a program of megabytes of JavaScript on a busy machine
 REGISTRY_SECONDS = 120.0  # npm and pip try again by themselves

@@ -29,9 +29,9 @@ from vendor_setups import (
     prepare_claude,
 )
 
+from shim.adapters import find
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
-from shim.vendors import find
 
 pytestmark = pytest.mark.e2e
 

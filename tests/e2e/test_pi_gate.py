@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from programs import node_folder
 
-from shim.vendors.pi import GATE
+from shim.adapters.pi import GATE
 
 pytestmark = pytest.mark.e2e
 

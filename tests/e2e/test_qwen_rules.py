@@ -165,9 +165,9 @@ def test_a_file_that_may_not_be_read_never_reaches_the_model(
 
 def test_qwen_leaves_our_settings_as_they_are(frontend: Frontend, model: ScriptedServer) -> None:
     """It brings settings of an older version up to date, in their file."""
-    import shim.vendors
+    import shim.adapters
 
-    files = list(Path(shim.vendors.__file__).parent.glob("qwen_asks_*.json"))
+    files = list(Path(shim.adapters.__file__).parent.glob("qwen_asks_*.json"))
     before = [file.read_bytes() for file in files]
     assert frontend.run("[[text]]").exit == 0
     assert len(before) == 2 and [file.read_bytes() for file in files] == before

@@ -14,9 +14,9 @@ from clis import NOWHERE, isolated_environment, remember_answers
 from programs import install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
 
+from shim.adapters import find
 from shim.process.probe import known_version
 from shim.state.config import VendorSettings
-from shim.vendors import find
 
 pytestmark = pytest.mark.e2e
 # for a program of megabytes of JavaScript, on a machine that does other things too

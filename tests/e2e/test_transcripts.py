@@ -15,9 +15,9 @@ from anthropic_server import AnthropicServer
 from counters import printed
 from programs import install, python_folder
 
-from shim.channels.transcript import Transcript
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import CLAUDE_VERSION
+from shim.io.transcript import Transcript
 
 pytestmark = pytest.mark.e2e
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from shim.adapters import find
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.permissions import Permission
-from shim.core.vendor.vendor import Vendor
-from shim.vendors import find
 
 Line = dict[str, Any]
 JUNK: tuple[Any, ...] = (

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from support import check_turns
 
 from fuzzing.inputs import Run
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.control import Control
 from shim.core.claude.facts import Facts
 from shim.core.claude.pen import TERMINATORS
-from shim.core.vendor.vendor import Vendor
-from shim.vendors import find
 
 
 class Dialect(NamedTuple):

@@ -15,7 +15,7 @@ import atheris
 with atheris.instrument_imports(include=["shim"]):
     from fuzzing import targets
     from fuzzing.dialects import DIALECTS, PRESENT
-    from shim.vendors import VENDORS, find
+    from shim.adapters import VENDORS, find
 
     for vendor in VENDORS:
         find(vendor)

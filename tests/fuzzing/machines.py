@@ -38,6 +38,10 @@ from support import STABLE_IDENTITY, check_turns, terms_of
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
+from shim.core.adapter.commands import Ask, Stage, TakeBack, TellChild
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -45,10 +49,6 @@ from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Ask, Stage, TakeBack, TellChild
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Request
 
 MESSAGES = 60  # of one conversation at most
 SIZE = 1200  # entries of one collection of a machine: the limits of the house are 1000

@@ -18,12 +18,12 @@ from support import check_account, check_frames, check_memory, terms_of
 from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
+from shim.adapters import VENDORS
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.permissions import Permission
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Vendor
-from shim.vendors import VENDORS
 
 # -- the choices that knobs make -------------------------------------------------------------------
 

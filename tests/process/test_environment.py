@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from shim.core.vendor.vendor import Surroundings
+from shim.adapters import VENDORS, find
+from shim.core.adapter.vendor import Surroundings
 from shim.process.environment import DEPTH_LIMIT, child_environment, depth
 from shim.state.config import VendorSettings
-from shim.vendors import VENDORS, find
 
 OURS = {
     "PATH": "/bin",

@@ -2,9 +2,10 @@
 
 import pytest
 
+from shim.adapters import find
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError, VendorError
-from shim.core.vendor.vendor import Request
 from shim.process.find_program import (
     SETTINGS_BYTES,
     candidates,
@@ -16,7 +17,6 @@ from shim.process.find_program import (
 )
 from shim.process.install import script
 from shim.state.config import VendorSettings
-from shim.vendors import find
 
 
 def found(box, name="qwen", cwd=None, settings=None, **environment):

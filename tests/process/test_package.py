@@ -42,9 +42,9 @@ def test_without_its_files_no_program_that_needs_them_is_started(copy):
     package.check_package_files(["/usr/bin/vendor", "--model", "m"], ["/home"])
     for command, environment in (
         (["python", "-m", "shim.bridge.host"], []),
-        (["pi", "-e", f"{copy.parent}/vendors/pi_gate.js"], []),
+        (["pi", "-e", f"{copy.parent}/adapters/pi_gate.js"], []),
         (["codex", "-c", "hooks={command=\"python -I '-m' 'shim.conversation.tool_hook' …\"}"], []),
-        (["qwen"], [f"{copy.parent}/vendors/settings.json"]),
+        (["qwen"], [f"{copy.parent}/adapters/settings.json"]),
     ):
         with pytest.raises(MachineError, match="needs its files"):
             package.check_package_files(command, environment)

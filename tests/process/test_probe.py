@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from shim.core.vendor.versions import ModelProbe, VersionProbe
+from shim.adapters import find
+from shim.core.adapter.versions import ModelProbe, VersionProbe
 from shim.process import probe as probes
 from shim.process.probe import Probe
-from shim.vendors import find
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from casting import read_cast
 from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
 
+from shim.core.adapter.vendor import Files, Report, Request
 from shim.core.cast.words import REPORT
 from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.vendor import Files, Report, Request
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build

@@ -11,15 +11,15 @@ from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, trans
 from support import Stage, brief, parse
 from sweeps import each
 
+from shim.adapters import PROFILES, VENDORS, find
+from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translator import Translator
 from shim.profiles.check.toml_errors import Source, line_of
 from shim.profiles.load.files import File, packaged
 from shim.profiles.load.files import vendor as described
 from shim.profiles.load.vendor import build, merged
 from shim.profiles.profile import ProfileTranslator
-from shim.vendors import PROFILES, VENDORS, find
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'
 WHOLE = '[[event]]\nmatch = { type = "whole" }\nemit = "text"\ntext = "words"\nblock = "id"\nmode = "final"\n'

@@ -9,11 +9,11 @@ from profiling import lines_of, result_line
 from support import check_turns, fixture_cases, terms_of
 from sweeps import each, over
 
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.adapter.tools import translate
+from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.vendor.tools import translate
-from shim.core.vendor.translation import Translation
-from shim.vendors import find
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
 CASES = [one for one in fixture_cases("acai", "cake") if one.vendor in BY_HAND]

@@ -26,8 +26,8 @@ HEAVY = {
 # Whoever adds to this makes each turn wait for it; `make bench` says how long.
 BEFORE_THE_CHILD = {
     "shim", "shim.__main__",
-    "shim.channels", "shim.channels.early_signals", "shim.channels.log", "shim.channels.prompt",
-    "shim.channels.inherited_signals", "shim.channels.raw_output", "shim.channels.signals", "shim.channels.stamps",
+    "shim.io", "shim.io.early_signals", "shim.io.log", "shim.io.prompt",
+    "shim.io.inherited_signals", "shim.io.raw_output", "shim.io.signals", "shim.io.stamps",
     "shim.process.package",
     "shim.commands", "shim.commands.claude", "shim.commands.claude.dropin",
     "shim.conversation", "shim.conversation.decide", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
@@ -40,14 +40,14 @@ BEFORE_THE_CHILD = {
     "shim.core.claude.argv.parse", "shim.core.claude.facts", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.place", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
-    "shim.core.vendor", "shim.core.vendor.promises", "shim.core.vendor.request", "shim.core.vendor.routing",
-    "shim.core.vendor.tools", "shim.core.vendor.vendor", "shim.core.vendor.versions",
+    "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",
+    "shim.core.adapter.tools", "shim.core.adapter.vendor", "shim.core.adapter.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
     "shim.process.strays", "shim.process.version_check",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.broken_promises", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
     "shim.state.known_versions", "shim.state.own_vendors", "shim.state.settings_file",
-    "shim.vendors",
+    "shim.adapters",
 }  # fmt: skip
 OF_A_PROFILE = {
     "shim.profiles.check", "shim.profiles.check.toml_errors", "shim.profiles.compile", "shim.profiles.compile.tools",
@@ -55,13 +55,13 @@ OF_A_PROFILE = {
     "shim.profiles.load.prompt", "shim.profiles.load.words", "shim.state.files", "shim.state.profile_files",
 }  # fmt: skip
 OF_THE_VENDOR = {
-    "pi": {"shim.vendors.pi"},
-    "qwen": {"shim.vendors.qwen", "shim.vendors.qwen_tools"},
-    "cursor": {"shim.vendors.cursor", "shim.vendors.cursor_tools"},
-    "claude": {"shim.vendors.claude"},
-    "demo": {"shim.vendors.demo"},
+    "pi": {"shim.adapters.pi"},
+    "qwen": {"shim.adapters.qwen", "shim.adapters.qwen_tools"},
+    "cursor": {"shim.adapters.cursor", "shim.adapters.cursor_tools"},
+    "claude": {"shim.adapters.claude"},
+    "demo": {"shim.adapters.demo"},
     "codex": OF_A_PROFILE
-    | {"shim.core.policy.carried", "shim.core.vendor.hook", "shim.vendors.codex_rules"},
+    | {"shim.core.policy.carried", "shim.core.adapter.hook", "shim.adapters.codex_rules"},
     "gemini": OF_A_PROFILE | {"shim.profiles.load.denials"},
     "opencode": OF_A_PROFILE | {"shim.profiles.load.denials"},
 }
@@ -133,8 +133,8 @@ def test_a_turn_imports_nothing_for_people(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
     assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
-    own = {name for name in ours(modules) if name.startswith("shim.vendors.")}
-    assert own == {"shim.vendors.demo", "shim.vendors.demo_stream"}
+    own = {name for name in ours(modules) if name.startswith("shim.adapters.")}
+    assert own == {"shim.adapters.demo", "shim.adapters.demo_stream"}
 
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
@@ -195,8 +195,8 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
 
 
 READERS = {
-    "qwen": "shim.vendors.qwen_stream",
-    "qwen-rfc": "shim.vendors.qwen_rfc_stream",
+    "qwen": "shim.adapters.qwen_stream",
+    "qwen-rfc": "shim.adapters.qwen_rfc_stream",
     "gemini": "shim.profiles.acp.stream",
     "opencode": "shim.profiles.acp.stream",
 }
@@ -209,7 +209,7 @@ def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look,
     modules = look(
         "claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program
     )
-    assert "shim.core.vendor.pump" in modules
+    assert "shim.core.adapter.pump" in modules
     assert READERS[vendor] not in modules
 
 

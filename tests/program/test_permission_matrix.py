@@ -37,8 +37,8 @@ from permission_rows import (
 )
 from stand_in_vendors import CONVERSATIONS, MCP_TOOL, STAND_INS, Call, StandIn, target_of
 
+from shim.adapters import find
 from shim.core.errors import ShimError
-from shim.vendors import find
 
 STREAM = ("--output-format", "stream-json", "--verbose")
 PROMPT = ("-p", "hi", *STREAM)

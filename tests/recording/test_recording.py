@@ -20,13 +20,13 @@ from casting import read_cast, stream_of
 from fake_secrets import SECRETS, random
 from support import FIXTURES
 
+from shim.adapters import find
 from shim.core.cast.records import STREAMS, Header, Record
 from shim.core.cast.verify import verify
 from shim.process import probe
 from shim.process.probe import open_probe
 from shim.recording.playable_run import read_run
 from shim.state.config import VendorSettings
-from shim.vendors import find
 from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_passthrough_loop import ANSWER as REPLY

@@ -11,11 +11,11 @@ from box import ASK, ndjson
 from support import brief, check_turns
 from sweeps import each
 
-from shim import vendors
+from shim import adapters
+from shim.adapters import VENDORS, find
 from shim.core.errors import FrontendError
 from shim.state import profile_files
 from shim.state.own_vendors import learn
-from shim.vendors import VENDORS, find
 
 PARROT = """
 schema = 1
@@ -111,11 +111,11 @@ def write(box, text=PARROT, name="parrot.toml"):
 @pytest.fixture(autouse=True)
 def forgotten():
     """What this process learned of other places is forgotten."""
-    known, readers = dict(VENDORS), list(vendors.described)
+    known, readers = dict(VENDORS), list(adapters.described)
     yield
     VENDORS.clear()
     VENDORS.update(known)
-    vendors.described[:] = readers
+    adapters.described[:] = readers
 
 
 def test_a_vendor_is_added_without_a_line_of_python(box):

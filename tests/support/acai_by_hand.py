@@ -10,14 +10,14 @@ calls are open.
 import re
 from typing import Any
 
+from shim.core.adapter.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
+from shim.core.adapter.translator import Event, Translator
+from shim.core.adapter.vendor import Launch, Vendor
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
-from shim.core.vendor.translator import Event, Translator
-from shim.core.vendor.vendor import Launch, Vendor
 
 
 def line_range(arguments: Arguments) -> tuple[str, Arguments]:

@@ -4,6 +4,11 @@ import json
 
 from support import STABLE_IDENTITY, terms_of
 
+from shim.adapters import find
+from shim.core.adapter.commands import Ask, TellChild
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -11,11 +16,6 @@ from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Ask, TellChild
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Request
-from shim.vendors import find
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
 MODEL = {"id": "m", "category": "model", "currentValue": "mine"}

@@ -4,14 +4,14 @@ import json
 
 from played import Played
 
+from shim.adapters import find
+from shim.core.adapter.commands import Ask, TellChild
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
-from shim.core.vendor.commands import Ask, TellChild
-from shim.core.vendor.vendor import Request
-from shim.vendors import find
 
 THREAD, TURN = "t1", "u1"
 GREETED = {"id": 1, "result": {"userAgent": "x"}}

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from shim.core.adapter.translator import Event, Translator
+from shim.core.adapter.vendor import Launch, Vendor
 from shim.core.claude.usage import usage
 from shim.core.turn.turn import Turn
-from shim.core.vendor.translator import Event, Translator
-from shim.core.vendor.vendor import Launch, Vendor
 from shim.profiles.run.values import unquoted
 
 CHANGES = {"add": "Write", "update": "Edit", "delete": "Delete"}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from support import ROOT
 
-from shim.core.vendor.translator import Translator
+from shim.core.adapter.translator import Translator
 from shim.profiles.profile import ProfileTranslator
 
 RECORDED = ROOT / "tests" / "golden" / "recorded.json"  # what the fixtures have, made from them

@@ -7,7 +7,7 @@ from typing import Any
 from drift import fields_of, kind_of, list_rules
 from support import Case, fixture_cases
 
-from shim.vendors import find
+from shim.adapters import find
 
 
 def real_cases(*vendors: str) -> list[Case]:

@@ -9,11 +9,11 @@ from typing import Any
 from support import FROM_CASE, Case, Line, _FromCase, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_translation
+from shim.core.adapter.translation import Translation
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation
 from shim.core.turn.turn import Turn
-from shim.core.vendor.translation import Translation
 from shim.core.yume.pen import YumePen
 
 SCENARIOS = (

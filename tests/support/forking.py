@@ -363,7 +363,7 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
     """Fork this process, which is a fork itself, so that the host has the same parent as if it were
     started.
     """
-    from shim.channels import early_signals
+    from shim.io import early_signals
 
     every = signal.valid_signals()
     before = signal.pthread_sigmask(signal.SIG_SETMASK, every)
@@ -526,7 +526,7 @@ def _preload_host_modules() -> None:
     """Import and parse what each host loads at its start. This is most of the time that a forked
     host needs.
     """
-    from shim import vendors
+    from shim import adapters
     from shim.conversation.preload import LAZY_MODULES
     from shim.profiles.load import files
     from shim.state import profile_files
@@ -534,8 +534,8 @@ def _preload_host_modules() -> None:
     for name in LAZY_MODULES:
         _import(name)
     files.parsed = profile_files.parsed = cache(files.parsed)
-    for file_name in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
-        path = os.path.join(os.path.dirname(str(vendors.__file__)), file_name)
+    for file_name in map(adapters.VENDORS.__getitem__, adapters.PROFILES):
+        path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
         profile_files.parsed(profile_files._read(path), path)
 
 

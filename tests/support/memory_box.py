@@ -39,11 +39,11 @@ from memory_child import MemoryChild
 from planned_program import Plan, PlannedProgram
 from support import ROOT, Line
 
-from shim import vendors
-from shim.channels import early_signals
+from shim import adapters
 from shim.commands.claude import dropin
 from shim.conversation import wire
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
+from shim.io import early_signals
 from shim.process import child, strays
 from shim.process.probe import Probe
 from shim.process.spawn_error import unstartable
@@ -431,7 +431,7 @@ class MemoryBox(Box):
 
         lockstep.start(work)
         self.is_running = True
-        known_vendors = dict(vendors.VENDORS)
+        known_vendors = dict(adapters.VENDORS)
         try:
             with pytest.MonkeyPatch.context() as patch, _standard_files(files):
                 self._install_patches(patch, lockstep, signals, environment)
@@ -441,8 +441,8 @@ class MemoryBox(Box):
                     running.abandon()
         finally:
             self.is_running = False
-            vendors.VENDORS.clear()  # removes the vendors of this home
-            vendors.VENDORS.update(known_vendors)
+            adapters.VENDORS.clear()  # removes the vendors of this home
+            adapters.VENDORS.update(known_vendors)
             for file in {*files, stdout[1]}:
                 os.close(file)
 
@@ -473,7 +473,7 @@ class MemoryBox(Box):
             patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
-        patch.setattr(vendors, "described", list(vendors.described))
+        patch.setattr(adapters, "described", list(adapters.described))
 
     def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any

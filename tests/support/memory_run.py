@@ -13,11 +13,11 @@ import anyio.lowlevel
 import pytest
 from memory_child import MemoryChild, MemoryProgram
 
-from shim.channels.signals import Signals
 from shim.conversation.decide import Start
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.argv.parse import parse
+from shim.io.signals import Signals
 
 
 class Responder(Protocol):

@@ -6,10 +6,10 @@ import json
 
 from support import STABLE_IDENTITY, terms_of
 
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
 
 
 class Played:

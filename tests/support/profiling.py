@@ -7,9 +7,9 @@ from typing import Any
 from support import Line, brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Vendor
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
 

@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 from screen import Screen
 
-from shim.commands.bridge.terminal.composer import composer
-from shim.commands.bridge.terminal.keys import Keys
-from shim.commands.bridge.terminal.talk import GRACE_SECONDS, Talk
-from shim.commands.bridge.terminal.view import View
+from shim.commands.sessions.terminal.composer import composer
+from shim.commands.sessions.terminal.keys import Keys
+from shim.commands.sessions.terminal.talk import GRACE_SECONDS, Talk
+from shim.commands.sessions.terminal.view import View
 
 NOW = 1_000_000.0  # seconds since 1970
 ME = "terminal 1"

@@ -16,6 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION,
     open_translation,
 )
+from shim.core.adapter.translation import Translation, guarded
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
@@ -23,7 +24,6 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
 from shim.core.turn.turn import Turn
-from shim.core.vendor.translation import Translation, guarded
 from shim.process.exit_status import parse_exit
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from support import ROOT
 from shim.bridge.gateway.tokens import Tokens
 from shim.bridge.start import Wanted
 from shim.commands.doctor.findings import VendorReport
-from shim.commands.vendor.lint import Entry, Explained
+from shim.commands.profile.lint import Entry, Explained
 from shim.core.bridge.frames import Cursor
 from shim.core.bridge.questions import Outcome
 from shim.core.cast.difference import Difference

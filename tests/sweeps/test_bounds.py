@@ -19,7 +19,10 @@ from ruling import judge
 from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
 from sweeps import each
 
+from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.adapter import translator
+from shim.core.adapter.translation import Translation
 from shim.core.claude import usage
 from shim.core.claude.control import Control
 from shim.core.claude.hooks import callbacks
@@ -30,9 +33,6 @@ from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
 from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
 from shim.core.turn.outcome import Exit
-from shim.core.vendor import translator
-from shim.core.vendor.translation import Translation
-from shim.vendors import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
 FEW = 20  # of everything that is counted, so that a flood is over soon

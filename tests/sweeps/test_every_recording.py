@@ -20,7 +20,7 @@ from typing import Any
 from support import Case, check_frames, check_turns, fixture_cases, translate_case
 from sweeps import over
 
-from shim.vendors import VENDORS
+from shim.adapters import VENDORS
 
 Event = dict[str, Any]
 NO_VENDORS = ("claude-clients",)  # what was said to a claude, and by whom

@@ -17,10 +17,10 @@ from fuzzing.unguided import RUNS, long_profile, made
 from hypothesis import given, settings
 from sweeps import each
 
+from shim.adapters import VENDORS
 from shim.core.claude.control import Control
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.terms import Conversation
-from shim.vendors import VENDORS
 
 NAMES = tuple(TARGETS)
 ROUNDS = 150 if sweeps.full else 100
@@ -129,7 +129,7 @@ def _raising(monkeypatch):
 
 
 def _by_chunks(monkeypatch):
-    from shim.core.vendor.translation import Translation
+    from shim.core.adapter.translation import Translation
 
     feed = Translation.feed
 

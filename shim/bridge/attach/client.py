@@ -14,9 +14,6 @@ from shim.bridge import registry
 from shim.bridge.attach.own_process import servers
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, Wanted, going_on_from, start
-from shim.channels.prompt import read_prompt
-from shim.channels.raw_output import tell
-from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import can_change_mode, going_on, played, prompts
@@ -26,12 +23,15 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
+from shim.io.prompt import read_prompt
+from shim.io.raw_output import tell
+from shim.io.stamps import fresh_uuid
 from shim.process.environment import working_directory
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.channels.signals import Signals
-    from shim.channels.stdin import Source
+    from shim.io.signals import Signals
+    from shim.io.stdin import Source
     from shim.recording.recorder import Recorder
 
 JOINS = 3  # of a session that others begin and end meanwhile
@@ -181,7 +181,7 @@ class Attached:
 
     def _asked(self) -> "tuple[str | None, Source | None]":
         """The one message of the command line, and our stdin where it brings messages or answers."""
-        from shim.channels.stdin import Source
+        from shim.io.stdin import Source
 
         invocation, limit = self._invocation, self._settings.max_inbound_bytes
         if invocation.streams.input_format == "stream-json":

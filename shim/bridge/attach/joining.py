@@ -18,22 +18,22 @@ from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import HostGoneError, Link, connect
 from shim.bridge.registry import Registered
 from shim.bridge.start import GOING_SECONDS, begun_with
-from shim.channels.raw_output import tell
-from shim.channels.signals import Signals, StoppedError
-from shim.channels.stamps import fresh_uuid
-from shim.channels.stdout import Output, Stdout
 from shim.conversation.invocation import prompts, terminator
 from shim.conversation.session_facts import state_events
 from shim.core.bridge.session import narrowest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
+from shim.io.raw_output import tell
+from shim.io.signals import Signals, StoppedError
+from shim.io.stamps import fresh_uuid
+from shim.io.stdout import Output, Stdout
 from shim.process.environment import working_directory
 from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.channels.stdin import Source
+    from shim.io.stdin import Source
 
 LOOK_SECONDS = 0.05  # between two looks whether a host that ends is gone
 BUSY = (  # the real one's sentence (background page, B50)

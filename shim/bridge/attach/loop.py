@@ -14,13 +14,13 @@ from anyio.abc import TaskGroup
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.own_turns import Whose
 from shim.bridge.link import ANSWER_SECONDS, HostGoneError, Link, NoAnswerError
-from shim.channels.raw_output import tell
-from shim.channels.stamps import fresh_uuid
-from shim.channels.stdin import Source
-from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, bare
+from shim.io.raw_output import tell
+from shim.io.stamps import fresh_uuid
+from shim.io.stdin import Source
+from shim.io.stdout import FrontendGoneError, Output
 
 # From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
 # frontend that kills us closes its pipes in the same moment.

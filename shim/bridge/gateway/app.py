@@ -93,7 +93,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shim import __version__, vendors
+from shim import __version__, adapters
 from shim.bridge.gateway import acts
 from shim.bridge.gateway.drawing import clean
 from shim.bridge.gateway.gate import App, Gate, Names, Refused, Visitor, set_cookie
@@ -231,7 +231,7 @@ class Gateway:
         told = {
             "role": _visitor(request).role,
             "version": __version__,
-            "vendors": list(vendors.VENDORS),
+            "vendors": list(adapters.VENDORS),
         }
         return _json({**told, "installed": await anyio.to_thread.run_sync(self._hosts.installed)})
 
@@ -277,9 +277,10 @@ class Gateway:
         vendor, cwd = acts.text(body, "vendor"), acts.text(body, "cwd", most=4096)
         prompt = acts.text(body, "prompt", most=acts.TEXT_CHARACTERS)
         model, mode = acts.text(body, "model", needed=False), acts.text(body, "mode", needed=False)
-        if not vendor_name(vendor) or vendor not in vendors.VENDORS:
+        if not vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise Refused(
-                400, f"there is no vendor {clean(vendor)!r}; there are {', '.join(vendors.VENDORS)}"
+                400,
+                f"there is no vendor {clean(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
             )
         if mode == BYPASS:
             raise Refused(

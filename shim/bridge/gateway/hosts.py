@@ -17,10 +17,10 @@ from shim.bridge import registry, start
 from shim.bridge.cast_log import CastLog
 from shim.bridge.link import Link, connect
 from shim.bridge.registry import Registered
+from shim.core.adapter.vendor import Vendor
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.core.vendor.vendor import Vendor
 from shim.process.find_program import find_launcher, find_program
 from shim.process.spawn_error import unstartable
 from shim.state import own_vendors

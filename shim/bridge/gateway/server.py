@@ -21,9 +21,9 @@ from shim.bridge.gateway.gate import Names, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.tokens import TokenFile
-from shim.channels.raw_output import tell
 from shim.conversation.preload import SERVER, preload
 from shim.core.errors import FrontendError, MachineError
+from shim.io.raw_output import tell
 from shim.process.package import describe_package_change
 
 HOST, PORT = "127.0.0.1", 8421

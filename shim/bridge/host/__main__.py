@@ -15,9 +15,6 @@ from shim.bridge import registry, sockets
 from shim.bridge.cast_log import CastLog
 from shim.bridge.host.life import STOPPED, Facts, Life
 from shim.bridge.start import Wanted, read_wanted
-from shim.channels import early_signals
-from shim.channels.raw_output import tell
-from shim.channels.signals import Signals, StoppedError
 from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
@@ -25,6 +22,9 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json
 from shim.core.claude.messages import read_line
 from shim.core.errors import ShimError
+from shim.io import early_signals
+from shim.io.raw_output import tell
+from shim.io.signals import Signals, StoppedError
 from shim.state import store
 
 SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended

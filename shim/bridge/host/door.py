@@ -9,10 +9,10 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.host.ends import HubSource
 from shim.bridge.host.runner import Connection, HubRunner
-from shim.channels.mcp.socket_folder import same_user
-from shim.channels.raw_output import tell
 from shim.core.bridge.frames import FULL, frame
 from shim.core.reading.lines import LineSplitter
+from shim.io.mcp.socket_folder import same_user
+from shim.io.raw_output import tell
 from shim.process.descriptors import limit_connections
 from shim.state.files import aside_for
 

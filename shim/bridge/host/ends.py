@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from shim.channels.stdout import FrontendGoneError
 from shim.core.reading.lines import LineSplitter
+from shim.io.stdout import FrontendGoneError
 
 if TYPE_CHECKING:
-    from shim.channels.tap import Tap
+    from shim.io.tap import Tap
 
 READ_BYTES = 256 * 1024  # that are given to the conversation at once
 WAITING_LINES = 10_000  # for the conversation, as it holds itself; then the clients are not read

@@ -20,9 +20,6 @@ from shim.bridge.host.door import Door
 from shim.bridge.host.ends import HubSource, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.start import STDERR_BYTES, Wanted
-from shim.channels import early_signals
-from shim.channels.raw_output import tell
-from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
 from shim.core.bridge.frames import RefusedError
@@ -32,6 +29,9 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import short_id
+from shim.io import early_signals
+from shim.io.raw_output import tell
+from shim.io.stamps import fresh_uuid
 from shim.process import spawn
 from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions

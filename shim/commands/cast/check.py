@@ -19,12 +19,12 @@ from typing import IO, NamedTuple
 
 import orjson
 
-from shim.channels.early_signals import NAMES
 from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
 from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER
+from shim.io.early_signals import NAMES
 from shim.recording.playable_run import invocation_of, program_of
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shim.channels.raw_output import tell
+from shim.io.raw_output import tell
 from shim.recording.replay import play
 from shim.recording.wanted import Wanted
 from shim.story.terminal.console import must_be_one_of

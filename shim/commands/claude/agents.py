@@ -70,7 +70,7 @@ def agents(words: Sequence[str]) -> Answer:
         return Answer(
             orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n"
         )
-    from shim.commands.bridge.listing import drawn, none
+    from shim.commands.sessions.listing import drawn, none
 
     return Answer(
         drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd"))

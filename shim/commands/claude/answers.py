@@ -3,8 +3,8 @@
 import os
 from typing import NamedTuple
 
-from shim.channels.raw_output import GONE
 from shim.core.reading.account import printable
+from shim.io.raw_output import GONE
 from shim.state.files import write_all
 
 SWITCH = "CLAUDE_CODE_DISABLE_AGENT_VIEW"

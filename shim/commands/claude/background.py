@@ -9,10 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shim.adapters import FLAT
 from shim.bridge import registry
 from shim.bridge.start import Wanted, begun_with, going_on_from, start
-from shim.channels.prompt import read_background_prompt
-from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
@@ -22,9 +21,10 @@ from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
+from shim.io.prompt import read_background_prompt
+from shim.io.raw_output import tell
 from shim.process.environment import working_directory
 from shim.state import store
-from shim.vendors import FLAT
 
 NO_ID = (
     "warning: --bg manages the session id; ignoring --session-id "

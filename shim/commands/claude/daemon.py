@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from shim.bridge import registry
 from shim.bridge.registry import Registered
 from shim.bridge.stop import stop
-from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, refused
 from shim.core.reading.account import counted, printable
+from shim.io.raw_output import tell
 
 # The real one's first line, and below it why.
 INSTEAD = "there is no daemon here, and none is needed: each background session is its own process"

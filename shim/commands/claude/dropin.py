@@ -3,9 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.channels import early_signals
-from shim.channels.raw_output import tell
-from shim.channels.signals import Signals
 from shim.conversation.decide import Start
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import check_resume_flags, parse
@@ -13,6 +10,9 @@ from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.io import early_signals
+from shim.io.raw_output import tell
+from shim.io.signals import Signals
 from shim.state import config
 
 if TYPE_CHECKING:

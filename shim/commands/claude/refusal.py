@@ -8,12 +8,10 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.channels import early_signals
-from shim.channels.raw_output import insist, tell
-from shim.channels.signals import StoppedError
-from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.open_translation import open_pen
 from shim.conversation.invocation import terminator
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import claudes
@@ -32,8 +30,10 @@ from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.translator import Translator
+from shim.io import early_signals
+from shim.io.raw_output import insist, tell
+from shim.io.signals import StoppedError
+from shim.io.stamps import fresh_identity
 from shim.process.environment import working_directory
 from shim.state import config
 

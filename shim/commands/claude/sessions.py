@@ -10,11 +10,11 @@ from shim.bridge.registry import Registered
 from shim.bridge.stop import stop as end
 from shim.bridge.stop import untaken
 from shim.bridge.which import UNLISTED, which, which_by_id
-from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
+from shim.io.raw_output import tell
 
 EVERY = "--all"
 UNSURE = "couldn't confirm {id} was stopped — its host does not end. `kill -9 {pid}` ends it."
@@ -40,14 +40,14 @@ def door(name: str, words: Sequence[str]) -> Answer:
 
 def _logs(words: Sequence[str]) -> Answer:
     one = which(words[0], alone=len(words) == 1)
-    from shim.commands.bridge.logs import recent
+    from shim.commands.sessions.logs import recent
 
     return Answer(recent(one))
 
 
 def _attach(words: Sequence[str]) -> Answer:
     one = which(words[0], alone=len(words) == 1)
-    from shim.commands.bridge.terminal.attach import attach
+    from shim.commands.sessions.terminal.attach import attach
 
     return Answer("", attach(one, os.environ))
 

@@ -122,7 +122,7 @@ def _status(vendor: str) -> str:
 
 def _login(action: str, vendor: str) -> str:
     if action == "login" and vendor:
-        from shim.vendors import find
+        from shim.adapters import find
 
         try:
             if hint := find(vendor).login:

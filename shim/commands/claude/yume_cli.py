@@ -7,8 +7,6 @@ until it has them.
 from collections.abc import Mapping, Sequence
 
 from shim import __version__
-from shim.channels import early_signals
-from shim.channels.raw_output import tell
 from shim.commands.claude.dropin import fill_standard_files, serve, some_lived
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown import explain_misspelled
@@ -17,6 +15,8 @@ from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import FLAGS, MODE_FLAG, Call, parse
+from shim.io import early_signals
+from shim.io.raw_output import tell
 
 if TYPE_CHECKING:
     from shim.conversation.decide import Start

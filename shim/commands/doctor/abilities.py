@@ -8,9 +8,9 @@ the table cannot claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.adapter.vendor import Launch, Request, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
-from shim.core.vendor.vendor import Launch, Request, Vendor
 
 YES, HELPED, NO = "yes", "emulated", "no"
 _PROMPT, _MARK = "say hello", "speak briefly, please"

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from shim.channels.raw_output import tell
 from shim.commands.doctor.abilities import HELPED, NO, YES, abilities
+from shim.core.adapter.promises import describe_broken_promise, has_promises, judge_version
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
-from shim.core.vendor.promises import describe_broken_promise, has_promises, judge_version
-from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import VersionCheck
+from shim.io.raw_output import tell
 from shim.process import probe as probes
 from shim.process.probe import Probe, lacked, open_probe
 from shim.process.version_check import describe_failure, find_installed_vendor

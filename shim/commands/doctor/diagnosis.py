@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from shim.adapters import VENDORS, find
 from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed_version, talks
 from shim.commands.doctor.findings import (
@@ -22,10 +23,10 @@ from shim.commands.doctor.findings import (
     works,
 )
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
+from shim.core.adapter.promises import describe_answer
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import VersionCheck, newest
 from shim.core.errors import ShimError, meant
-from shim.core.vendor.promises import describe_answer
-from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import VersionCheck, newest
 from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
@@ -34,7 +35,6 @@ from shim.process.version_check import find_installed_vendor
 from shim.state import own_vendors
 from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
-from shim.vendors import VENDORS, find
 
 EXAMPLE = "qwen"  # the vendor that a person without any is told to install
 SHEBANG_BYTES = 256  # Linux reads no more of the first line

@@ -12,15 +12,15 @@ from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_blocking
 from shim.bridge.registry import Registered
-from shim.channels.log import open_log
-from shim.commands.bridge.serve import NEEDED
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
+from shim.commands.sessions.serve import NEEDED
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.core.adapter.routing import listed
 from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.core.vendor.routing import listed
+from shim.io.log import open_log
 from shim.process.find_program import ignored_path, is_ours
 from shim.process.install import found_first, read_installed, uncompiled
 from shim.recording.open_recorder import unrecordable

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from shim.adapters import find
 from shim.commands.doctor.diagnosis import EXAMPLE, look_at_vendor, nothing_chosen
 from shim.commands.doctor.draw import draw_finding, draw_vendor
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, Finding, VendorReport
@@ -13,7 +14,7 @@ from shim.commands.doctor.machine import read_settings
 from shim.commands.install.command import say_installed_into, say_uninstalled_from
 from shim.commands.install.leftovers import leftovers, remove
 from shim.conversation.fallback.vendor_list import MOST_VENDORS
-from shim.core.vendor.routing import listed
+from shim.core.adapter.routing import listed
 from shim.process.find_program import found_on_path
 from shim.process.install import (
     DEFAULT_DIRECTORY,
@@ -25,7 +26,6 @@ from shim.process.install import (
 from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import readable
 from shim.story.terminal.console import busy, must_be_one_of, say
-from shim.vendors import find
 
 FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.channels.transcript import projects_directory
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
+from shim.io.transcript import projects_directory
 from shim.state.config import config_directory, load, state_directory
 
 # The folders that the shim makes in its state folder.

@@ -12,23 +12,23 @@ from typing import Annotated, Any
 
 import typer
 
+from shim.adapters import VENDORS, find
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import Launcher, Plan
 from shim.conversation.invocation import driven
+from shim.core.adapter.allowances import not_honoured
+from shim.core.adapter.binding import keeps
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
 from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor, redact_argv
-from shim.core.vendor.allowances import not_honoured
-from shim.core.vendor.binding import keeps
 from shim.process.environment import extra_arguments
 from shim.process.probe import known_version
 from shim.state import config
 from shim.state.claude_settings import found_settings
-from shim.vendors import VENDORS, find
 
 SECRET = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.

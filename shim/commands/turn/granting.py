@@ -5,17 +5,17 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from shim.adapters import VENDORS, find
 from shim.bridge.answering import DENIED, granting_rule
 from shim.conversation.invocation import driven
+from shim.core.adapter.allowances import not_honoured
+from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import counted
-from shim.core.vendor.allowances import not_honoured
-from shim.core.vendor.vendor import Request, Vendor
 from shim.state.config import load
-from shim.vendors import VENDORS, find
 
 RULES = 5  # that are named
 DECIDED = (DENIED, "was denied:")  # in what a call says that a person denied, or a rule

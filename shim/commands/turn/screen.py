@@ -10,17 +10,17 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from shim.channels import early_signals
-from shim.channels.raw_output import tell
 from shim.conversation.fallback.choice import REPLAY, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import mode_of
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.words import flag_name
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
-from shim.core.vendor.vendor import Vendor
+from shim.io import early_signals
+from shim.io.raw_output import tell
 from shim.process.environment import (
     DEPTH_LIMIT,
     child_environment,

@@ -9,16 +9,16 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.mcp.calls import DecidedCalls
-from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.drivers.speaking import SpeakingDriver
+from shim.core.adapter.commands import Ask, Command, Stage, TakeBack, TellChild
+from shim.core.adapter.pump import Pump
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import CLOSED_STREAM, STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.commands import Ask, Command, Stage, TakeBack, TellChild
-from shim.core.vendor.pump import Pump
+from shim.io.mcp.calls import DecidedCalls
+from shim.io.stdout import FrontendGoneError, Output
 from shim.process.child import Child
 
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
+from shim.core.adapter.commands import Stage
+from shim.core.adapter.pump import Pump
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.commands import Stage
-from shim.core.vendor.pump import Pump
+from shim.io.stdout import Output
 from shim.process.child import Child
 from shim.process.spawn import Started, abandon
 

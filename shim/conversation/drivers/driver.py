@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.log import SILENT, Log
-from shim.channels.raw_output import tell
-from shim.channels.stdout import Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import Launcher
+from shim.core.adapter.commands import Command, Commands, Expect, Observe, Remember, Stage
+from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Command, Commands, Expect, Observe, Remember, Stage
-from shim.core.vendor.pump import Pump
+from shim.io.log import SILENT, Log
+from shim.io.raw_output import tell
+from shim.io.stdout import Output
 from shim.process import strays
 from shim.process.child import Child
 

@@ -8,9 +8,16 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
-from shim.channels.log import SILENT
-from shim.channels.raw_output import tell
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Relays, Setup, Standing
+from shim.core.adapter.promises import (
+    describe_broken_promise,
+    find_promise,
+    list_unpromised_modes,
+    refuse_promise,
+    withdraw_promises,
+)
+from shim.core.adapter.vendor import Files, Launch, Request, Servers, Vendor
+from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
@@ -19,15 +26,8 @@ from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.vendor.promises import (
-    describe_broken_promise,
-    find_promise,
-    list_unpromised_modes,
-    refuse_promise,
-    withdraw_promises,
-)
-from shim.core.vendor.vendor import Files, Launch, Request, Servers, Vendor
-from shim.core.vendor.versions import VersionCheck
+from shim.io.log import SILENT
+from shim.io.raw_output import tell
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import check_programs, find_launcher, find_program, unheard
@@ -474,7 +474,7 @@ class Launcher:
         if self.standing.version.distrust:
             self.check_promises()
         if self.policy.narrows:
-            from shim.core.vendor.binding import check
+            from shim.core.adapter.binding import check
 
             check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
 
@@ -521,7 +521,7 @@ class Launcher:
             self.check_promises(policy)
         except ModeError as error:
             return str(error)
-        from shim.core.vendor.binding import unkept
+        from shim.core.adapter.binding import unkept
 
         listens = self.standing.listens or self.facts.serving.asks
         return unkept(

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shim.channels.stamps import fresh_identity
+from shim.adapters import find
+from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.usage import Tally
 from shim.core.dialects import DIALECTS
@@ -15,10 +16,9 @@ from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
-from shim.core.vendor.translation import Translation
+from shim.io.stamps import fresh_identity
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for, write_all
-from shim.vendors import find
 
 if TYPE_CHECKING:
     from shim.core.turn.terms import Pen

@@ -5,7 +5,8 @@ and its turns.
 import os
 from collections.abc import Mapping
 
-from shim.channels.log import Log
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told
 from shim.core.dialects import DIALECTS, Dialect
@@ -16,8 +17,7 @@ from shim.core.policy.rules import read_rules
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
-from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import VersionCheck
+from shim.io.log import Log
 from shim.state.config import Settings, VendorSettings
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Setup(NamedTuple):
         """Claude's names of the tools that the vendor is not to have."""
         if not policy.narrows:
             return ()
-        from shim.core.vendor.binding import removed
+        from shim.core.adapter.binding import removed
 
         return removed(self.vendor, policy)
 

@@ -5,16 +5,16 @@ or mode, to stop.
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
+from shim.core.adapter.commands import Commands
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.request import Speech
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
-from shim.core.vendor.commands import Commands
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.request import Speech
+from shim.io.stdout import Output
 from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
@@ -106,7 +106,7 @@ class SpeakingDriver(ChildDriver):
         await self._tell(child, self._speech.interrupt())
 
     def _outdated_rules(self) -> bool:
-        from shim.core.vendor.binding import outdated
+        from shim.core.adapter.binding import outdated
 
         standing = self.launcher.standing
         return outdated(

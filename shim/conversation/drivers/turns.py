@@ -6,26 +6,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.channels.raw_output import tell
 from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.facts import Facts
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import Keep
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Request, Vendor
+from shim.io.raw_output import tell
 from shim.process.environment import old_sdk
 from shim.process.vendor_home import home_of
 from shim.state import store
 from shim.state.files import aside_for
 
 if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
     from shim.core.policy.judge import Judge
     from shim.core.policy.policy import Policy
     from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
-    from shim.core.vendor.translator import Translator
 
     Reader = Callable[[type[Translator]], Callable[..., Translator]]
 
@@ -262,7 +262,7 @@ def _unhonoured(
     policy = request.policy
     if policy is None or not (policy.allowed or unheeded):
         return ()
-    from shim.core.vendor.allowances import not_honoured
+    from shim.core.adapter.allowances import not_honoured
 
     return not_honoured(vendor, policy, request, unheeded)
 

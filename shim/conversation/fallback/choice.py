@@ -4,16 +4,16 @@ vendor of a turn).
 
 from collections.abc import Mapping
 
-from shim.channels.raw_output import tell
+from shim.adapters import VENDORS
+from shim.core.adapter.routing import PLAYS, listed, routed
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.typed import NamedTuple
-from shim.core.vendor.routing import PLAYS, listed, routed
+from shim.io.raw_output import tell
 from shim.process.find_program import found_on_path
 from shim.state.config import settings_path
 from shim.state.own_vendors import readable
-from shim.vendors import VENDORS
 
 REPLAY = "replay"  # the vendor that plays recordings
 

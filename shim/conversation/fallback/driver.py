@@ -13,17 +13,17 @@ from typing import Any
 
 import anyio
 
-from shim.channels.raw_output import tell
-from shim.channels.stdout import FrontendGoneError
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.core.adapter.pump import Pump
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, Tried
-from shim.core.vendor.pump import Pump
+from shim.io.raw_output import tell
+from shim.io.stdout import FrontendGoneError
 
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login
 # shows in a second or two. Vendors often wait for a rate limit to pass; one that still waits then

@@ -5,12 +5,12 @@ its own; then all of it comes at once. Where the vendor does not answer, its tur
 line, and the hold has the reason.
 """
 
+from shim.core.adapter.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
+from shim.core.adapter.pump import Known, Pump
+from shim.core.adapter.translation import Translation
 from shim.core.api_errors import Cause
 from shim.core.errors import ModeError, Tried, VendorError, tried
 from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
-from shim.core.vendor.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
-from shim.core.vendor.pump import Known, Pump
-from shim.core.vendor.translation import Translation
 
 # of a child's output; a vendor that has printed more is not replaced any more
 HOLD_BYTES = 1024 * 1024

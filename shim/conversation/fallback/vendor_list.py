@@ -4,12 +4,12 @@ vendor begins.
 
 from collections.abc import Mapping, Sequence
 
+from shim.adapters import VENDORS, find
+from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.models import claudes
 from shim.core.errors import FrontendError, ModeError, Tried, VendorError, tried
-from shim.core.vendor.vendor import Vendor
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import Settings
-from shim.vendors import VENDORS, find
 
 MOST_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
 # These variables name one program, for one run. In a list they belong to the first vendor.

@@ -13,10 +13,10 @@ from re import Pattern
 
 import orjson
 
+from shim.core.adapter.tools import Tools, translate
 from shim.core.policy.rules import UNNAMED
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.vendor.tools import Tools, translate
 
 # A name of Claude's for each kind, for a tool that the agent's table does not know.
 KINDS = {

@@ -1,7 +1,7 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
+from shim.core.adapter.vendor import Request
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.vendor.vendor import Request
 from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers

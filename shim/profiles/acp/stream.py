@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from re import Pattern
 from typing import Any, ClassVar
 
+from shim.core.adapter.tools import Tool, Tools
+from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Tool, Tools
-from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
 from shim.profiles.acp.call_list import CallList
 from shim.profiles.acp.calls import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from shim.core.adapter.tools import Arguments
 from shim.core.reading.account import Account
-from shim.core.vendor.tools import Arguments
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field, fields

@@ -39,9 +39,9 @@ output_tokens (and cost_usd).
 
 from collections.abc import Callable, Mapping
 
+from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import ORDER
-from shim.core.vendor.tools import Tools
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.fields import field, fields, optional, truth
 from shim.profiles.compile.source import Function, literal

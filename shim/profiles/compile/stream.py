@@ -4,7 +4,7 @@ its child.
 
 from typing import TYPE_CHECKING, Any
 
-from shim.core.vendor.tools import Tools
+from shim.core.adapter.tools import Tools
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.emits import CAUSES, RULES, Told
 from shim.profiles.compile.rules import Rules

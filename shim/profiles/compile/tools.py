@@ -19,8 +19,8 @@ is denied is not hidden).
 
 from collections.abc import Callable, Iterator, Mapping
 
+from shim.core.adapter.tools import Arguments, Tool
 from shim.core.reading.typed import Any
-from shim.core.vendor.tools import Arguments, Tool
 from shim.profiles.check.toml_errors import Spot
 
 TOOLS = 500

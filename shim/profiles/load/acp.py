@@ -52,17 +52,17 @@ the frontend, and a mode can change while it runs.
 
 from collections.abc import Mapping
 
+from shim.core.adapter.tools import Tools
+from shim.core.adapter.vendor import Launch, Request, Vendor
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.launch import RESUME_PATTERN, Template
 
 if TYPE_CHECKING:
-    from shim.core.vendor.request import Speech
+    from shim.core.adapter.request import Speech
     from shim.profiles.acp.calls import Form
     from shim.profiles.acp.stream import AcpTranslator
 

@@ -34,13 +34,13 @@ name, and all servers. These variables go before any other, those of the user's 
 
 from collections.abc import Mapping
 
+from shim.core.adapter.tools import Tools
+from shim.core.adapter.vendor import Request
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import OURS, PROTECTED
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import MCP, SUBAGENT, Rule
 from shim.core.reading.typed import Any, NamedTuple
-from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import Request
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.words import BUNDLED_FOLDER

@@ -10,15 +10,15 @@ from importlib import import_module
 from types import ModuleType
 
 import shim
+from shim.core.adapter.vendor import Vendor
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.vendor import build, merged
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 if TYPE_CHECKING:
-    from shim.core.vendor.translator import Translator
+    from shim.core.adapter.translator import Translator
     from shim.profiles.compile.rules import Trace
 
 PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
@@ -67,7 +67,7 @@ def _data(place: str) -> bytes:
 
 def bundled_module(name: str) -> ModuleType:
     """The module of a bundled profile's adapter."""
-    return import_module(f"shim.vendors.{name}")
+    return import_module(f"shim.adapters.{name}")
 
 
 def vendor(
@@ -104,7 +104,7 @@ def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
     """The class that a profile names; `file` is the one beside which its module stands."""
     import re
 
-    from shim.core.vendor.translator import Translator
+    from shim.core.adapter.translator import Translator
 
     found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
     if found is None:

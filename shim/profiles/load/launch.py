@@ -90,12 +90,12 @@ value begins a word with a dash.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from shim.core.adapter.tools import Tool, Tools
+from shim.core.adapter.vendor import Launch, Report, Request, as_stdin
+from shim.core.adapter.versions import VersionProbe, conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.tools import Tool, Tools
-from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
-from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
@@ -317,7 +317,7 @@ def _rules(spot: Spot) -> Rules | None:
     if not spot:
         return None
     named = spot.choice(RULE_MODULES)
-    return lambda: import_module(f"shim.vendors.{named}")
+    return lambda: import_module(f"shim.adapters.{named}")
 
 
 def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":

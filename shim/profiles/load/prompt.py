@@ -1,7 +1,7 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
+from shim.core.adapter.vendor import ARGUMENT_BYTES, Request, as_argument
 from shim.core.errors import FrontendError
-from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
 from shim.profiles.check.toml_errors import Spot
 
 VIAS, GUARDS, LONGS = (

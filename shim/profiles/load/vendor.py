@@ -75,7 +75,7 @@ start needs it.
     [tools]                   `tools`
 
 A profile has no state and no code. `adapter` names a subclass of
-`shim.profiles.profile.ProfileTranslator`: a bundled profile's is a module of `shim.vendors`, a
+`shim.profiles.profile.ProfileTranslator`: a bundled profile's is a module of `shim.adapters`, a
 user's is a file beside the profile itself, `vendors/MODULE.py`. It is found by its place and never
 by a search path, so that no working directory and no package can put another in its stead (threats
 page). Whoever may write there may write the profile, which names the program to run, so it adds no
@@ -87,10 +87,8 @@ read whole before anything is started, so that a mistake in it is told of in tim
 
 from collections.abc import Callable, Mapping
 
-from shim.core.policy.policy import MODES
-from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import (
+from shim.core.adapter.tools import Tools
+from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     ExitRules,
@@ -100,14 +98,16 @@ from shim.core.vendor.vendor import (
     Surroundings,
     Vendor,
 )
-from shim.core.vendor.versions import LoginProbe, ModelProbe
+from shim.core.adapter.versions import LoginProbe, ModelProbe
+from shim.core.policy.policy import MODES
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import ModeTools, Template, can_add_tool, overruled_by
 
 if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
     from shim.core.policy.settings_hooks import SettingsHook
-    from shim.core.vendor.translator import Translator
     from shim.profiles.compile.rules import Trace
     from shim.profiles.compile.stream import Stream
 
@@ -256,7 +256,7 @@ def build(
         ),
     )
     if spot.at("two_way"):
-        module = f"shim.vendors.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
+        module = f"shim.adapters.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
         return vendor._replace(
             program=vendor.program._replace(two_way=lambda: _driven(module, vendor))
         )

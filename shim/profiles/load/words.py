@@ -29,7 +29,7 @@ SWITCHES = (
 )
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
 BUNDLED = "bundled"
-BUNDLED_FOLDER = f"{shim.__path__[0]}/vendors"  # the bundled profiles, and what lies beside them
+BUNDLED_FOLDER = f"{shim.__path__[0]}/adapters"  # the bundled profiles, and what lies beside them
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 Filled = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from shim.core.claude.messages import Kinds, Message
 
 if TYPE_CHECKING:
-    from shim.core.vendor.translator import Translator
+    from shim.core.adapter.translator import Translator
 
 
 class Link(Protocol):
@@ -26,7 +26,7 @@ L = TypeVar("L", bound=Link)
 
 
 class LinkSpeech(Generic[L]):
-    """The half that speaks (`core.vendor.request.Speech`), as far as programs do not differ."""
+    """The half that speaks (`core.adapter.request.Speech`), as far as programs do not differ."""
 
     def __init__(self, link: L) -> None:
         self._link = link

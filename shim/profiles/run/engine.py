@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shim.core.adapter.tools import Tool, Tools, translate
+from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, count
 from shim.core.reading.account import Account
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Tool, Tools, translate
-from shim.core.vendor.translator import Event, Translator
 from shim.profiles.run.tally import Tally
 
 if TYPE_CHECKING:

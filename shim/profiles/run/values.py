@@ -7,9 +7,9 @@ A value that is not there is None, and every operator takes that.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shim.core.adapter.tools import claude_names, translate
 from shim.core.claude.usage import Usage, dollars, usage
 from shim.core.reading.decode import parsed
-from shim.core.vendor.tools import claude_names, translate
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line

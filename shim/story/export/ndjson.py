@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from shim.adapters import find
 from shim.core.cast.records import CastError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
@@ -18,7 +19,6 @@ from shim.core.secrets.redactor import Redactor
 from shim.recording.playable_run import invocation_of
 from shim.story.reading import Cast, Teller
 from shim.story.story import Change, Story
-from shim.vendors import find
 
 Write = Callable[[bytes], None]
 

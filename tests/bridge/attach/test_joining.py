@@ -7,8 +7,8 @@ import pytest
 from shim.bridge.attach import joining
 from shim.bridge.link import HostGoneError
 from shim.bridge.registry import Registered
-from shim.channels.signals import Signals, StoppedError
 from shim.core.claude.argv.parse import parse
+from shim.io.signals import Signals, StoppedError
 from shim.state.config import Settings
 
 

@@ -15,8 +15,8 @@ from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import Link, NoAnswerError
-from shim.channels.stdout import Output
 from shim.core.bridge.frames import frame, line_frame
+from shim.io.stdout import Output
 
 pytestmark = pytest.mark.anyio
 

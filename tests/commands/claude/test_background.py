@@ -8,7 +8,7 @@ from box import run_shim
 from hosting import until_result
 
 from shim.bridge import registry
-from shim.channels.transcript import read_message_uuids
+from shim.io.transcript import read_message_uuids
 
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 U = "11111111-2222-4333-8444-555555555555"

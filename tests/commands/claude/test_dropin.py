@@ -444,7 +444,7 @@ def test_the_prompt_may_come_from_stdin_alone(box, demo):
 
 
 LESS_PATIENT = """
-from shim.channels import prompt
+from shim.io import prompt
 from shim.__main__ import main
 assert prompt.SILENT_SECONDS == 3
 prompt.SILENT_SECONDS = 0.1

@@ -12,10 +12,10 @@ from casting import cast_of, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 
+from shim.adapters import VENDORS, find
 from shim.commands.doctor import recorded_logins
 from shim.process import probe
 from shim.process.install import script
-from shim.vendors import VENDORS, find
 
 SAYS = {
     "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",

@@ -9,9 +9,9 @@ from box import ASK, END, START, ndjson, text
 from support import brief, parse
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
+from shim.adapters.claude_stream import ClaudeTranslator
 from shim.conversation.drivers.open_translation import open_translation
 from shim.process.environment import old_sdk
-from shim.vendors.claude_stream import ClaudeTranslator
 
 COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
 COMPACTED = line(

@@ -10,11 +10,11 @@ from support import facts_of
 from shim.conversation.drivers.child_per_conversation import ChildPerConversation
 from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.adapter.commands import Ask, Stage
+from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import CLOSED_STREAM, TURN_OVER, Permission
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Ask, Stage
-from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
 
 MANY = 1000

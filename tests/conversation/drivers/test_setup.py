@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim import vendors
+from shim import adapters
 from shim.conversation.drivers.setup import Setup, Standing
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.judge import Judge
@@ -16,7 +16,12 @@ def setup(*words, **settings):
 
 def of(vendor, *words, **settings):
     return Setup(
-        vendors.find(vendor), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None
+        adapters.find(vendor),
+        parse(words),
+        Settings(**settings),
+        {},
+        "/repo",
+        lambda *_, **__: None,
     )
 
 

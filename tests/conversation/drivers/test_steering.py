@@ -13,10 +13,10 @@ from support import facts_of
 
 from shim.conversation.drivers.child_per_conversation import ChildPerConversation
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.control import Control
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import TEXT_ONLY, Message
-from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
 
 START, TEXT, END = (
@@ -184,7 +184,7 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
 
 @pytest.mark.anyio
 async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monkeypatch):
-    monkeypatch.setattr("shim.core.vendor.pump.STEERED_MESSAGES", 2)
+    monkeypatch.setattr("shim.core.adapter.pump.STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
         await steered.hears(text)
     assert steered.told == ["steer second!", "steer third!"] and steered.waiting == ["fourth"]
@@ -192,7 +192,7 @@ async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monk
 
 @pytest.mark.anyio
 async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(steered, monkeypatch):
-    monkeypatch.setattr("shim.core.vendor.pump.INBOUND_BYTES", 1000)
+    monkeypatch.setattr("shim.core.adapter.pump.INBOUND_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
         await steered.hears(text)
     assert len(steered.told) == 2 and steered.waiting == ["fourth"]

@@ -13,8 +13,8 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.driver import Fallback
+from shim.core.adapter.pump import Pump
 from shim.core.claude.messages import Message
-from shim.core.vendor.pump import Pump
 from shim.state.config import TIMEOUTS
 from tests.conversation.test_message_loop import Paper
 

@@ -13,6 +13,9 @@ from sweeps import over
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
 from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.core.adapter.commands import Observe, Remember, TellChild
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.translator import Translator
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import (
     REASON_CHARACTERS,
@@ -23,9 +26,6 @@ from shim.core.errors import (
     tried,
 )
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Observe, Remember, TellChild
-from shim.core.vendor.translation import Translation
-from shim.core.vendor.translator import Translator
 from shim.core.yume.pen import YumePen
 
 

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 from box import CONVERSE, ndjson
 
+from shim.adapters import find
 from shim.conversation.invocation import driven
 from shim.core.claude.argv.parse import parse
 from shim.state.config import Settings, VendorSettings
-from shim.vendors import find
 from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING
 

@@ -13,7 +13,16 @@ from sweeps import examples, over
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
 from shim.core.turn.outcome import Exit
-from tests.vendors.test_claude_passed import INIT, assistant, call, line, result, stream, text, told
+from tests.adapters.test_claude_passed import (
+    INIT,
+    assistant,
+    call,
+    line,
+    result,
+    stream,
+    text,
+    told,
+)
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"

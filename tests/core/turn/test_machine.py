@@ -172,7 +172,7 @@ def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
 
 def test_a_state_is_assigned_in_one_place():
     """`State` has one writer: whoever else wants another state has to find a way in the table."""
-    folders = [ROOT / "shim" / name for name in ("core", "vendors", "profiles", "conversation")]
+    folders = [ROOT / "shim" / name for name in ("core", "adapters", "profiles", "conversation")]
     sources = {
         path: path.read_text(encoding="utf-8")
         for folder in folders

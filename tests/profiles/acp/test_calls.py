@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.core.vendor.tools import Tool
+from shim.core.adapter.tools import Tool
 from shim.profiles.acp.calls import Call, Form, Sign
 
 TOOLS = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support import check_turns
 from sweeps import each
 
+from shim.core.adapter.commands import Ask, TellChild
 from shim.core.claude.messages import EVERYTHING, Message, read_message
 from shim.core.claude.permissions import Decision
-from shim.core.vendor.commands import Ask, TellChild
 from shim.profiles.acp.blocks import blocks
 from shim.profiles.acp.link import Link, Opening
 

@@ -2,9 +2,9 @@
 
 from sweeps import each
 
+from shim.adapters import PROFILES
 from shim.profiles.check.regular import CUT, SHARED, fault
 from shim.profiles.load.files import packaged
-from shim.vendors import PROFILES
 
 
 @each(

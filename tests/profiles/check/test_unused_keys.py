@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from profiling import HEAD, LAUNCH
 
-from shim import vendors
+from shim import adapters
 from shim.profiles.check.toml_errors import Keys, Spot
 from shim.profiles.check.unused_keys import UNUSED, list_keys
 from shim.profiles.compile import conditions, emits, fields
@@ -80,9 +80,9 @@ def list_allowed_names(monkeypatch) -> set[str]:
 
     monkeypatch.setattr(Spot, "table", record)
     names: set[str] = set()
-    for vendor in vendors.PROFILES:
+    for vendor in adapters.PROFILES:
         allowed.clear()
-        files.vendor(vendor, vendors.VENDORS[vendor], read, vendors.PROFILES)
+        files.vendor(vendor, adapters.VENDORS[vendor], read, adapters.PROFILES)
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
@@ -113,7 +113,7 @@ FOR_UNKNOWN_AGENTS = {"protocol"}
 
 
 def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
-    tables = [files.packaged(vendors.VENDORS[name]).table for name in vendors.PROFILES]
+    tables = [files.packaged(adapters.VENDORS[name]).table for name in adapters.PROFILES]
     used = {key.name for table in tables for key in list_keys(table)}
     unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
     kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}

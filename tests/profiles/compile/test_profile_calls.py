@@ -8,14 +8,14 @@ from ruling import judge
 from support import Stage, case, parse, terms_of
 from sweeps import each
 
+from shim.adapters import find
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
+from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translation import Translation
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.files import packaged
 from shim.profiles.load.vendor import build
 from shim.profiles.run.parts import CALLS, CHARACTERS
-from shim.vendors import find
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
 
 OVER = {"type": "end"}

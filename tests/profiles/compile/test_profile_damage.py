@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from support import FIXTURES, ROOT, check_turns, terms_of
 from sweeps import examples
 
+from shim.adapters import PROFILES
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.translation import Translation
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
-from shim.vendors import PROFILES
 
 # these say only what is different
 NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]
 TEXTS = {
-    name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES
+    name: (ROOT / "shim" / "adapters" / f"{name}.toml").read_text(encoding="utf-8")
+    for name in NAMES
 }
 ADDED = ("match", "emit", "x", "args", "path", "when", "usage")
 JUNK: list[Any] = [

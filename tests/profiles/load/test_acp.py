@@ -6,16 +6,16 @@ import pytest
 from acp_agent import ANSWERS, DONE, Talk, text, update
 from sweeps import each
 
+from shim.adapters import find
+from shim.core.adapter.binding import check
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
-from shim.core.vendor.binding import check
-from shim.core.vendor.vendor import Request
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
-from shim.vendors import find
 
 AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
 BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = { type = "x" }\nemit = "ignore"\n'

@@ -8,12 +8,12 @@ import pytest
 from ruling import policy
 from sweeps import each
 
+from shim.adapters import find
+from shim.core.adapter.binding import check, removed
+from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.rules import read_rule
-from shim.core.vendor.binding import check, removed
-from shim.core.vendor.vendor import Request
-from shim.vendors import find
 
 
 def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):

@@ -6,15 +6,15 @@ import pytest
 from profiling import profiled
 from sweeps import each
 
-from shim import vendors
+from shim import adapters
+from shim.core.adapter import binding
+from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
-from shim.core.vendor import binding
-from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
-from shim.core.vendor.versions import VersionProbe
 
 ARGV = """
 [launch]
@@ -190,7 +190,7 @@ def test_variables_of_a_mode_are_checked(old, new, message):
 
 def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
     launch = started(ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",'))
-    assert launch.arguments[1] == f"--rules={vendors.__path__[0]}/rules.toml"
+    assert launch.arguments[1] == f"--rules={adapters.__path__[0]}/rules.toml"
 
 
 def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():

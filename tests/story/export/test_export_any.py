@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from support import FIXTURES, case
 from sweeps import examples
 
+from shim.adapters import VENDORS
 from shim.commands.cast.summaries import run_of
 from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
 from shim.story.export.sheets import Exported
 from shim.story.steps import Change, Step
-from shim.vendors import VENDORS
 from tests.story.export.test_export_otel import spans_of
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))

@@ -1,0 +1,109 @@
+"""The vendors, one line each; a module or a profile is read only when its vendor is asked for."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from shim.core.adapter.vendor import Launch, Request, Vendor
+from shim.core.errors import FrontendError, meant
+from shim.core.policy.policy import MODES
+from shim.core.reading.ids import vendor_name
+
+# A module with the name of its `Vendor`, or the profile that describes it: a file of this folder,
+# or, where the shell was told of one (`own_vendors`), the whole path of a user's own.
+VENDORS = {
+    "acai": "acai.toml",
+    "amp": "amp.toml",
+    "cake": "cake.toml",
+    "claude": "claude:VENDOR",
+    "cline": "cline.toml",
+    "codex": "codex.toml",
+    "copilot": "copilot.toml",
+    "cursor": "cursor:VENDOR",
+    "demo": "demo:VENDOR",
+    "droid": "droid.toml",
+    "gemini": "gemini.toml",
+    "kilo": "kilo.toml",
+    "kimi": "kimi.toml",
+    "kimi-code": "kimi-code.toml",
+    "opencode": "opencode.toml",
+    "pi": "pi:VENDOR",
+    "qwen": "qwen:VENDOR",
+    "qwen-rfc": "qwen_rfc:VENDOR",
+    "vibe": "vibe.toml",
+}
+PROFILE = ".toml"
+# bundled, which others extend
+PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))
+
+# Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
+FLAT = {"claude": "claude:FLAT"}
+
+
+def _packaged(name: str, place: str) -> Vendor:
+    """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
+    this package.
+    """
+    from shim.profiles.load.files import packaged, vendor
+
+    return vendor(name, place, packaged, PROFILES)
+
+
+# What reads a profile; the shell puts another one here, which knows a user's own and remembers what
+# it parsed.
+described: list[Callable[[str, str], Vendor]] = [_packaged]
+
+
+def find(name: str, *, flat: bool = False) -> Vendor:
+    """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
+    verbatim.
+    """
+    if not vendor_name(name) or name not in VENDORS:
+        raise FrontendError(
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{meant(name, VENDORS, '; ')}",
+            hint="`shim vendors` shows which of them are on this machine",
+        )
+    place = (flat and FLAT.get(name)) or VENDORS[name]
+    if place.endswith(PROFILE):
+        return described[-1](name, place)
+    module, _, attribute = place.partition(":")
+    vendor = getattr(import_module(f"shim.adapters.{module}"), attribute)
+    assert isinstance(vendor, Vendor)
+    return vendor
+
+
+def find_recorded(
+    name: str,
+    launch: Callable[[Request], Launch],
+    place: Callable[[], str],
+    *,
+    listens: bool,
+    flat: bool,
+) -> Vendor:
+    """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
+
+    It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
+    may pass, and it runs no tools. `shim.recording.replay` is its program. `launch` chooses what is
+    played, `place` says where it is. `listens`: the recorded child was told everything through its
+    stdin.
+    """
+    recorded = find(name, flat=flat)
+    if listens and recorded.program.two_way is not None:
+        recorded = recorded.program.two_way()
+    return recorded._replace(
+        name="replay",
+        programs=(),
+        launch=launch,
+        speaks=recorded.speaks if listens else "",
+        modes=dict.fromkeys((*MODES, *recorded.modes), ()),
+        unattended=False,
+        abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
+        program=recorded.program._replace(
+            bundled="shim.recording.replay",
+            two_way=None,
+            variants=(),
+            probe=None,
+            plays=recorded.name,
+            place=place,
+        ),
+        surroundings=recorded.surroundings._replace(keys=(), home=None),
+    )

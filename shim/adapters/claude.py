@@ -1,0 +1,117 @@
+"""claude: the real one, passed through. It is found on PATH behind our own file, which is never
+started again.
+"""
+
+from shim.core.adapter.vendor import (
+    Abilities,
+    Enforcement,
+    Launch,
+    ProgramFacts,
+    Request,
+    Surroundings,
+    Vendor,
+    as_stdin,
+)
+from shim.core.adapter.versions import LoginProbe, VersionProbe
+from shim.core.claude.argv.parse import FLAGS
+from shim.core.reading.typed import Any
+
+# Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on
+# stdin.
+_NOT_PASSED = (
+    *(
+        "print_mode",
+        "output_format",
+        "input_format",
+        "verbose",
+        "replay_user_messages",
+        "version",
+        "help",
+    ),
+    "background",
+)
+
+
+def launch(request: Request) -> Launch:
+    """The frontend's own flags, with stream-json for output and the prompt on stdin."""
+    invocation = request.invocation
+    arguments = ["-p"] if invocation.print_mode or not request.listens else []
+    arguments += ["--output-format", "stream-json", "--verbose"]
+    if request.listens:
+        arguments += ["--input-format", "stream-json"]
+        arguments += ["--replay-user-messages"] if invocation.streams.replay_user_messages else []
+    for field, spelling in FLAGS.items():
+        if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
+            continue
+        if field == "disallowed_tools":
+            continue
+        arguments += _flag(
+            spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
+            invocation.flag(field),
+        )
+    denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed))
+    arguments += [f"--disallowedTools={rule}" for rule in denied]
+    for name, value in invocation.leftovers.other:
+        arguments += [name] if value is None else [f"{name}={value}"]
+    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if value is None or value is False or (value == () and name != "--tools"):
+        return []
+    if value == ():
+        return ["--tools="]
+    if value is True:
+        return [name]
+    if isinstance(value, tuple):
+        return [f"{name}={item}" for item in value]
+    return [f"{name}={value}"]
+
+
+_ANY = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+
+VENDOR = Vendor(
+    name="claude",
+    programs=("claude",),
+    version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
+    translates="shim.adapters.claude_stream:ClaudeTranslator",
+    launch=launch,
+    modes=dict.fromkeys(_ANY, ()),
+    passthrough=True,
+    abilities=Abilities(
+        limits_tools=True,
+        selects_tools=True,
+        limits_turns=True,
+        streams=True,
+        resumes=True,
+        structures=True,
+        servers=True,
+    ),
+    enforcement=Enforcement(own=True),
+    surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
+    program=ProgramFacts(
+        install="npm install -g @anthropic-ai/claude-code",
+        login=LoginProbe(("auth", "status"), '"loggedIn": false'),
+    ),
+    login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
+)
+
+
+def flat_launch(request: Request) -> Launch:
+    """The real one's own launch, in the session that goes on; it asks through its stdin, if it
+    stays.
+    """
+    asks = "stdio" if request.listens else None
+    invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
+    if request.resume:
+        invocation = invocation.with_flags(resume=request.resume, continue_last=False)
+    return launch(request._replace(invocation=invocation))
+
+
+# The same for a dialect that is not its own: its lines are translated like any vendor's.
+FLAT = VENDOR._replace(
+    translates="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
+    launch=flat_launch,
+    speaks="shim.adapters.claude_speech:ClaudeSpeech",
+    abilities=VENDOR.abilities._replace(retracts=True),
+)

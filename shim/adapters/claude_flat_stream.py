@@ -1,0 +1,172 @@
+"""A real claude's lines as verbs, like any vendor's: for a dialect that is not its own.
+
+Its stream is the contract itself: deltas where it was asked for them, then a line for each whole
+block; calls, results and nested agents in whole lines; a synthetic line in front of the result of a
+failed request.
+"""
+
+from typing import Any
+
+from shim.adapters.claude_speech import unanswerable
+from shim.core.adapter.translator import Event, StreamedTranslator, Translator
+from shim.core.api_errors import Cause
+from shim.core.claude.usage import count, known
+from shim.core.turn.open_calls import read_id
+from shim.core.turn.turn import Turn
+
+SYNTHETIC = "<synthetic>"
+INTERRUPTED = ("aborted_streaming", "aborted_tools")
+CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
+
+
+class FlatClaudeTranslator(StreamedTranslator):
+    """A real claude as any other vendor."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._error: Event = {}
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._error = {}
+
+    def on_system(self, event: Event) -> None:
+        subtype = event.get("subtype")
+        if subtype == "init":
+            self.next_turn()
+            self.turn.started(
+                session_id=event.get("session_id"),
+                cwd=event.get("cwd"),
+                model=event.get("model"),
+                tools=event.get("tools"),
+                mode=event.get("permissionMode"),
+                vendor_version=event.get("claude_code_version"),
+            )
+        elif subtype == "compact_boundary":
+            given = event.get("compact_metadata") or {}
+            self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
+        elif subtype == "api_retry":
+            self._again()
+            attempt, limit, delay = (
+                count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
+            )
+            self.turn.retry(
+                attempt,
+                limit,
+                delay,
+                f"{event.get('error_status') or ''} {event.get('error')}".strip(),
+            )
+
+    def on_stream_event(self, event: Event) -> None:
+        if event.get("parent_tool_use_id"):
+            return
+        inner = event["event"]
+        kind = inner["type"]
+        if kind == "content_block_delta":
+            delta = inner["delta"]
+            fragment = delta.get("text") or delta.get("thinking")
+            if isinstance(fragment, str):
+                self._delta("text" if "text" in delta else "thinking", fragment)
+        elif kind == "content_block_start":
+            self._key += 1
+        elif kind == "message_start":
+            self._streamed.clear()
+            self.turn.message(model=inner["message"].get("model"))
+
+    def on_assistant(self, event: Event) -> None:
+        message = event["message"]
+        if message.get("model") == SYNTHETIC:
+            self._error = event
+            return
+        if parent := event.get("parent_tool_use_id"):
+            self._nested(self.turn.child(parent), message["content"])
+            return
+        self.turn.message_facts(message.get("model"))
+        for block in message["content"]:
+            kind = block["type"]
+            if kind in ("text", "thinking"):
+                self._block(kind, block[kind])
+            elif kind == "tool_use":
+                self.turn.tool_use(block.get("id"), block["name"], block["input"])
+            else:
+                self.turn.unknown(f"block/{kind}", block)
+
+    def on_user(self, event: Event) -> None:
+        content = event["message"]["content"]
+        if isinstance(content, str) or event.get("isReplay"):
+            return
+        parent = event.get("parent_tool_use_id")
+        said = self.turn.child(parent) if parent else self.turn
+        for block in content:
+            if block["type"] == "tool_result":
+                said.tool_result(
+                    block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
+                )
+
+    def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
+        for block in content:
+            if block["type"] == "text":
+                child.text(block["text"])
+            elif block["type"] == "thinking":
+                child.thinking(block["thinking"])
+            elif block["type"] == "tool_use":
+                child.tool_use(block.get("id"), block["name"], block["input"])
+
+    def on_control_request(self, event: Event) -> None:
+        """It asks whether a call may run; nothing else that it could ask has an answer here."""
+        request, identity = event["request"], str(event["request_id"])
+        call, tool, given = (
+            request.get("tool_use_id"),
+            request.get("tool_name"),
+            request.get("input"),
+        )
+        if (
+            request.get("subtype") == "can_use_tool"
+            and isinstance(call, str | int)
+            and isinstance(tool, str)
+        ):
+            given = given if isinstance(given, dict) else {}
+            self.turn.permission(identity, read_id(call), tool, given, (tool, given))
+        else:
+            self.outbox.append(unanswerable(identity, request.get("subtype")))
+
+    on_control_response = on_control_cancel_request = Translator.ignored
+    on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
+        on_message_stop
+    ) = Translator.ignored
+
+    def on_result(self, event: Event) -> None:
+        turn, errors = self.turn, event.get("errors")
+        for denial in event.get("permission_denials") or ():
+            turn.denied(
+                str(denial.get("tool_use_id")),
+                str(denial.get("tool_name")),
+                denial.get("tool_input") or {},
+            )
+        facts: dict[str, Any] = {
+            "duration_ms": event.get("duration_ms"),
+            "api_ms": event.get("duration_api_ms"),
+            "usage": known(event.get("usage")),
+            "cost": event.get("total_cost_usd"),
+            "structured_output": event.get("structured_output"),
+        }
+        said = event.get("result") if isinstance(event.get("result"), str) else ""
+        if event.get("terminal_reason") in INTERRUPTED:
+            turn.interrupted(**facts)
+        elif event.get("is_error"):
+            subtype = str(event.get("subtype"))
+            failed = str(
+                said or (errors[0] if isinstance(errors, list) and errors else "") or subtype
+            )
+            status = event.get("api_error_status")
+            turn.failed(
+                failed,
+                api=subtype == "success" or bool(self._error) or None,
+                status=status if isinstance(status, int) else None,
+                kind=CAUSES.get(subtype),
+                subtype=None if subtype == "success" else subtype,
+                **facts,
+            )
+        else:
+            turn.ended(result=said, **facts)
+        turn.settle()

@@ -1,0 +1,52 @@
+"""What codex's hook is told of a call where codex asks about its calls: by its app-server. Measured
+with 0.169.0.
+
+codex asks about each command but those that a `.rules` file of the person's allows, so the hook
+puts a command that does nothing in front of each: no rule is about that one, and the line as a
+whole is a question again. It asks about each patch, and about each tool of the MCP servers that
+were told to ask, whose names the hook is given. So what the policy asks about goes on to that
+question, and what it denies is refused here already: a hook that codex did not list might answer
+the question. It asks about nothing else (`view_image`, other servers), so that is refused where it
+would be asked.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shim.adapters import codex_hook
+from shim.core.policy.place import Place
+from shim.core.policy.policy import NEVER_ASKED
+from shim.core.policy.rules import claude_tool_name
+
+MARK = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
+
+
+def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_hook.Call]:
+    """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
+    return codex_hook.calls(event, place)
+
+
+def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
+    """Return whether codex asks about the calls of an event, and the request can be allowed in this
+    mode.
+
+    `servers` are the MCP servers that are configured to ask, as they are spelled in the names of
+    their tools.
+    """
+    name = str(event.get("tool_name"))
+    asking_prefixes = tuple(f"mcp__{server}__" for server in servers)
+    is_asked = name in ("Bash", "apply_patch") or claude_tool_name(name).startswith(asking_prefixes)
+    return mode not in NEVER_ASKED and is_asked
+
+
+def answer(reason: str, event: Mapping[str, Any]) -> str:
+    """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
+    given = event.get("tool_input")
+    if reason or event.get("tool_name") != "Bash" or not isinstance(given, dict):
+        return ""
+    command = str(given.get("command"))
+    if codex_hook.patch_of(command) is not None:
+        return ""
+    said = {"permissionDecision": "allow", "updatedInput": {**given, "command": MARK + command}}
+    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}})

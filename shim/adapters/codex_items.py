@@ -1,0 +1,160 @@
+"""Items of codex's threads as Claude's calls, as its app-server has them. Measured with 0.169.0.
+
+    {"type":"commandExecution","id":C,"command":"/bin/bash -lc
+        'ls'","cwd":FOLDER,"status":…,"aggregatedOutput":…}
+    {"type":"fileChange","id":C,"changes":[{"path":…,"kind":{"type":"update","move_path":…},"diff":…}],"status":…}
+    {"type":"mcpToolCall","id":C,"server":…,"tool":…,"arguments":…,"result":{"content":[…]},"error":…}
+    {"type":"collabAgentToolCall","id":C,"tool":"spawnAgent","prompt":…,"receiverThreadIds":[…],"agentsStates":…}
+    {"type":"webSearch","id":C,"query":…}        {"type":"imageView","id":C,"path":…}
+
+Statuses: inProgress, completed, failed, declined.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shim.adapters.codex_asking_hook import MARK
+from shim.adapters.codex_record import Call, calls_of
+from shim.core.reading.json_text import dump
+from shim.profiles.rpc.peer import table
+from shim.profiles.run.values import unquoted
+
+COMPLETED = "completed"
+# completed items of a turn that are remembered; a long turn has several hundred
+MAX_ITEM_IDS = 10_000
+# Keys of an item that do not change while it runs: they identify its subject.
+SUBJECT_KEYS = (
+    "type",
+    "command",
+    "changes",
+    "server",
+    "tool",
+    "arguments",
+    "prompt",
+    "query",
+    "path",
+    "text",
+)
+
+
+class CompletedItems:
+    """The completed items of one turn. An item with the same id and subject is a repetition."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Remove all items, because another turn begins."""
+        self._subjects.clear()
+
+    def has(self, item: Mapping[str, Any]) -> bool:
+        """Return whether an item with this id and subject was completed before."""
+        item_id = item.get("id")
+        return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """Add a completed item. An item without an id is not remembered, so it is never a
+        repetition.
+        """
+        item_id = item.get("id")
+        if isinstance(item_id, str) and item_id and len(self._subjects) < MAX_ITEM_IDS:
+            self._subjects[item_id] = _hash_subject(item)
+
+
+def _hash_subject(item: Mapping[str, Any]) -> int:
+    return hash(dump([item.get(key) for key in SUBJECT_KEYS]))
+
+
+def command(said: object, folder: object, here: Collection[str]) -> Call:
+    """A command, without the shell that runs it and without the word that makes codex ask about it.
+
+    `folder` is where it runs, `here` the names of the working directory.
+    """
+    whole = unquoted(said) if isinstance(said, str) else ""
+    arguments = {"command": whole.removeprefix(MARK)}
+    if isinstance(folder, str) and folder not in here:
+        arguments["directory"] = folder
+    return "Bash", arguments
+
+
+def changes(item: Mapping[str, Any]) -> list[Call]:
+    """The calls of a patch, one for each file, and one more for the place that a file is moved to."""
+    found: list[Call] = []
+    for change in item["changes"]:
+        path, kind = change["path"], change["kind"]
+        moved = kind.get("move_path")
+        key = "content" if kind["type"] == "add" else "unified_diff"
+        found.append(_one(calls_of(path, {"type": kind["type"], key: change.get("diff")})))
+        if isinstance(moved, str) and moved:
+            found.append(("Write", {"file_path": moved}))
+    return found
+
+
+def _one(calls: list[Call]) -> Call:
+    """The parts of a change as one call."""
+    if len(calls) == 1:
+        return calls[0]
+    edits = [{key: given[key] for key in ("old_string", "new_string")} for _, given in calls]
+    return "MultiEdit", {"file_path": calls[0][1]["file_path"], "edits": edits}
+
+
+def called(item: Mapping[str, Any], here: Collection[str]) -> list[Call]:
+    """An item's calls; none for an item that is no call."""
+    kind = item.get("type")
+    if kind == "commandExecution":
+        return [command(item.get("command"), item.get("cwd"), here)]
+    if kind == "fileChange":
+        return changes(item)
+    if kind == "mcpToolCall":
+        return [(f"mcp__{item['server']}__{item['tool']}", dict(table(item.get("arguments"))))]
+    if kind == "collabAgentToolCall":
+        return [("Task", {"description": item.get("tool"), "prompt": item.get("prompt") or ""})]
+    if kind == "webSearch":
+        return [("WebSearch", {"query": item.get("query") or ""})]
+    if kind == "imageView":
+        return [("Read", {"file_path": item.get("path")})]
+    return []
+
+
+def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
+    """What a call gave back, and whether it failed."""
+    kind, status = item.get("type"), item.get("status")
+    failed = status not in (COMPLETED, None)
+    if kind == "commandExecution":
+        said = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
+        # A command without an exit code has succeeded only if its status is `completed`.
+        succeeded = item.get("exitCode") == 0 or (
+            item.get("exitCode") is None and status == COMPLETED
+        )
+        return said, failed or not succeeded
+    if kind == "mcpToolCall":
+        error = item.get("error")
+        if isinstance(error, dict):
+            return str(error.get("message") or ""), True
+        return item.get("result") or "", failed
+    if kind == "collabAgentToolCall":
+        return dump(item.get("agentsStates")).decode(), failed
+    return item.get("status") or "", failed
+
+
+def questions(given: object) -> dict[str, Any]:
+    """`request_user_input` as Claude's AskUserQuestion."""
+    found = []
+    for one in given if isinstance(given, list) else ():
+        options = [
+            {"label": str(option.get("label")), "description": str(option.get("description") or "")}
+            for option in one.get("options") or ()
+        ]
+        asked = {"question": str(one.get("question")), "header": str(one.get("header") or "")}
+        found.append({**asked, "multiSelect": False, "options": options})
+    return {"questions": found}
+
+
+def answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
+    said = table(changed.get("answers"))
+    return {
+        str(one.get("id")): {"answers": [str(said[str(one.get("question"))])]}
+        for one in own.get("questions") or ()
+        if isinstance(one, dict) and str(one.get("question")) in said
+    }

@@ -1,0 +1,176 @@
+"""What codex is told of a conversation's rules before it runs anything. Measured with 0.169.0.
+
+Its sandbox is wider than Claude's modes: it runs any command, and knows folders only. So a hook of
+ours stands in front of every call (`hooks.PreToolUse`). codex starts the hook for commands,
+patches, tools of MCP, subagents and what subagents call, and for what a script calls in its code
+mode. A hook that ends with code 2 and a reason on stderr stops the call; with another failure the
+call would run, so a shell makes a 2 of every failure. A hook that nobody has reviewed is left out
+without a word unless `--dangerously-bypass-hook-trust` stands there.
+
+Below bypassPermissions codex also keeps from files that widen: `.rules` files, which let commands
+out of the sandbox, and all that the working directory says (`.codex/config.toml`: servers, roles,
+folders that may be written to). The web is searched by the model's service, which no hook sees, so
+that tool is taken away.
+"""
+
+from shim.core.adapter.hook import SECONDS, binds, command, needed
+from shim.core.adapter.vendor import Request
+from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
+from shim.core.policy.rules import MCP, Rule
+
+__all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
+
+HOOK = "shim.adapters.codex_hook"  # what reads an event of the hook
+ASKING_HOOK = "shim.adapters.codex_asking_hook"  # and where codex asks about its calls
+WEB = "WebSearch"
+SAYS_FIRST = False  # what it says of a call is that the call runs
+
+
+def arguments(request: Request) -> list[str]:
+    """The words that keep codex to the rules of a request."""
+    policy, mode = request.policy, request.permission_mode
+    if policy is None:
+        return []
+    words = [] if searches(request) else _set("web_search", '"disabled"')
+    if not needed(request):
+        return words
+    words += _untrusted(policy)
+    if mode != BYPASS:
+        words += ["--ignore-rules", *_sandbox(policy, mode)]
+    handler = (
+        f'{{type="command",command={_text(command(request, "codex", HOOK))},timeout={SECONDS}}}'
+    )
+    words += ["--dangerously-bypass-hook-trust", *_set("features.hooks", "true")]
+    return words + _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
+
+
+def asking(request: Request) -> list[str]:
+    """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
+    ask about.
+
+    What is typed into a program that runs (`write_stdin`) is asked about by nobody, so programs get
+    no terminal.
+    """
+    policy = request.policy
+    assert policy is not None, "a turn has a policy"
+    words = [] if searches(request) else _set("web_search", '"disabled"')
+    words += [*_set("features.unified_exec_tty", "false"), *_set("features.hooks", "true")]
+    if answers(request):
+        words += _set("features.default_mode_request_user_input", "true")
+        words += _set("suppress_unstable_features_warning", "true")
+    return words + _untrusted(policy) + sandbox(request)
+
+
+def answers(request: Request) -> bool:
+    """Whether the frontend can be asked."""
+    return request.invocation.permissions.permission_prompt_tool == "stdio"
+
+
+def sandbox(request: Request) -> list[str]:
+    """The sandbox of a mode. A command that a person allowed has to run, so there is none where one
+    may be asked.
+    """
+    policy, mode = request.policy, request.permission_mode
+    assert policy is not None, "a turn has a policy"
+    if mode == BYPASS or (answers(request) and mode not in NEVER_ASKED):
+        return _set("sandbox_mode", '"danger-full-access"')
+    return _sandbox(policy, mode) or _set("sandbox_mode", '"read-only"')
+
+
+def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
+    """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
+    themselves.
+
+    ModeError where codex may not run it, but for the widest mode without rules, which needs none.
+    """
+    if request.unheard and not needed(request):
+        return {}
+    line = command(request, "codex", ASKING_HOOK, words=servers)
+    return {"PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
+
+
+def environment(request: Request) -> dict[str, str]:
+    return {}
+
+
+def heeds(rule: Rule) -> bool:
+    """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
+    only read.
+    """
+    return not rule.tool.startswith(MCP)
+
+
+def searches(request: Request) -> bool:
+    """Whether it may search the web, which nobody is asked about."""
+    policy = request.policy
+    return (
+        policy is not None
+        and usable(policy, WEB, request.permission_mode)
+        and not _hooked(policy, WEB)
+    )
+
+
+def usable(policy: Policy, tool: str, mode: str) -> bool:
+    """Whether some call of a tool that asks in every mode below the widest runs without a question."""
+    if not policy.listed([tool]) or any(rule.names(tool, narrows=True) for rule in policy.ask):
+        return False
+    return mode == BYPASS or any(rule.names(tool) for rule in policy.allowed)
+
+
+def _hooked(policy: Policy, tool: str) -> bool:
+    """Whether a hook of the settings is about a tool."""
+    if not policy.hooks:
+        return False
+    from shim.core.claude.hooks.commands import about
+
+    return any(about(hook, tool) for hook in policy.hooks)
+
+
+def _sandbox(policy: Policy, mode: str) -> list[str]:
+    """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow
+    one.
+    """
+    if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allowed or policy.hooks)):
+        return []
+    table = "sandbox_workspace_write"
+    roots = ",".join(_text(policy.place.absolute(folder)) for folder in policy.place.directories)
+    # `Bash(git push:*)` needs the network
+    commands = any(rule.tool == "Bash" for rule in policy.allowed)
+    return [
+        *_set("sandbox_mode", '"workspace-write"'),
+        *_set(f"{table}.exclude_slash_tmp", "true"),
+        *_set(f"{table}.exclude_tmpdir_env_var", "true"),
+        *_set(f"{table}.writable_roots", f"[{roots}]"),
+        *_set(f"{table}.network_access", "true" if commands else "false"),
+    ]
+
+
+def _untrusted(policy: Policy) -> list[str]:
+    """Nothing that the working directory says of codex counts, nor what a folder around it says.
+
+    codex asks whether a folder is trusted first, and only then about its repository, so each folder
+    is named.
+    """
+    named: dict[str, None] = {}
+    for folder in policy.place.spellings(policy.place.cwd):
+        while folder not in named:
+            named[folder] = None
+            folder = folder.rpartition("/")[0] or "/"
+    return _set(
+        "projects",
+        "{" + ",".join(f'{_text(one)}={{trust_level="untrusted"}}' for one in named) + "}",
+    )
+
+
+def _set(key: str, value: str) -> list[str]:
+    return ["-c", f"{key}={value}"]
+
+
+def _text(value: str) -> str:
+    """A string of TOML."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        '"'
+        + "".join(one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in escaped)
+        + '"'
+    )

@@ -1,0 +1,132 @@
+"""codex driven by its app-server, so that a frontend is asked about each call. Measured with
+0.169.0.
+"""
+
+import re
+
+from shim.adapters import codex_rules
+from shim.adapters.codex_thread import Opening, Thread
+from shim.core.adapter.vendor import Launch, Request, Vendor
+from shim.core.claude.argv.models import nearest
+from shim.core.claude.messages import Message
+from shim.core.claude.permissions import QUESTION, Decision, Permission
+from shim.core.errors import FrontendError
+from shim.profiles.rpc.form import told
+from shim.profiles.rpc.speech import LinkSpeech
+
+THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+EFFORTS = ("low", "medium", "high", "xhigh")
+ASKS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
+DENIED = "The call was denied: {}"  # what its model is told, as another message of the turn
+UNCHANGED = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
+
+
+class CodexSpeech(LinkSpeech[Thread]):
+    """One app-server's ear."""
+
+    def __init__(self) -> None:
+        super().__init__(Thread())
+        self._request: Request | None = None  # that the child was started for, in the mode of now
+
+    def hello(self, request: Request) -> bytes:
+        self._request, invocation = request, request.invocation
+        system, effort = invocation.system, invocation.limits.effort
+        texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
+        return self._link.greet(
+            Opening(
+                cwd="" if request.policy is None else request.policy.place.cwd,
+                hooks=lambda servers: codex_rules.asking_hook(request, servers),
+                resume=request.resume,
+                fork=bool(request.resume and invocation.session.fork_session),
+                model=invocation.model,
+                effort=None if effort is None else nearest(effort, EFFORTS),
+                instructions="\n\n".join(texts),
+                servers=request.servers.all,
+            )
+        )
+
+    def steer(self, message: Message) -> bytes | None:
+        return self._link.steer(message)
+
+    def untaken(self) -> int:
+        """Those that codex refused, or had not put into the thread when the turn ended."""
+        untaken, self._link.steering = self._link.steering, 0
+        return untaken
+
+    def interrupt(self) -> bytes:
+        return self._link.stop()
+
+    def model(self, name: str | None) -> bytes | None:
+        """From the next message on."""
+        return self._link.set_model(name)
+
+    def effort(self, level: str | None) -> bytes | None:
+        """From the next message on; its own level is not known."""
+        able = None if level is None else nearest(level, EFFORTS)
+        return None if able is None else self._link.set_effort(able)
+
+    def mode(self, name: str) -> bytes | None:
+        """codex asks about each call in every mode, and the policy answers; other words need
+        another child.
+        """
+        if self._request is None or self._request.unheard:
+            return None
+        before, self._request = (
+            codex_rules.asking(self._request),
+            self._request._replace(permission_mode=name),
+        )
+        return b"" if codex_rules.asking(self._request) == before else None
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
+        for.
+        """
+        request, choice, answers = (
+            permission.request,
+            {"allow": decision.allow, "stop": decision.interrupt},
+            None,
+        )
+        if request in self._link.forms.open:
+            return self._link.fill(request, decision.changed, **choice)
+        if decision.allow and decision.changed is not None:
+            if permission.tool != QUESTION:
+                raise ValueError(UNCHANGED)
+            from shim.adapters.codex_items import answers as own
+
+            answers = own(permission.own_arguments, decision.changed)
+        answer = self._link.decide(request, answers=answers, words=told(decision.changed), **choice)
+        # a subagent cannot be told
+        ours = permission.own_arguments.get("threadId") == self._link.session
+        explained = (
+            answer and ours and decision.message and not (decision.allow or decision.interrupt)
+        )
+        return answer + self._link.explain(DENIED.format(decision.message)) if explained else answer
+
+
+def two_way(base: Vendor) -> Vendor:
+    """codex, driven so that it asks."""
+
+    def start(request: Request) -> Launch:
+        if request.resume and not re.fullmatch(THREAD_ID, request.resume):
+            raise FrontendError(
+                f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
+            )
+        words = codex_rules.asking(request)
+        codex_rules.asking_hook(request, [])  # where it cannot be, nothing is started
+        return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
+
+    def left(request: Request) -> tuple[str, ...]:
+        asked = (QUESTION,) if codex_rules.answers(request) else ()
+        searches = codex_rules.searches(request)
+        return (*(name for name in base.listed if searches or name != codex_rules.WEB), *asked)
+
+    return base._replace(
+        translates="shim.adapters.codex_thread_stream:ThreadTranslator",
+        speaks="shim.adapters.codex_speech:CodexSpeech",
+        launch=start,
+        modes=dict.fromkeys(base.modes, ()),
+        chooses=left,
+        abilities=base.abilities._replace(streams=True, servers=True),
+        enforcement=base.enforcement._replace(asks=lambda request: ASKS, says_first=True),
+        program=base.program._replace(two_way=None),
+    )

@@ -1,0 +1,90 @@
+"""What copilot's hook is told of a call, as Claude's calls: an event of `preToolUse`, measured with
+1.0.102.
+
+    {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}     a patch's
+                                                                                  `toolArgs` is its
+                                                                                  text
+
+A tool of MCP is called `SERVER-TOOL`, and both may have dashes, so a call is taken for all that it
+may be.
+"""
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from shim.adapters.codex_hook import changed
+from shim.core.policy.place import Place
+
+Call = tuple[str, dict[str, Any]]
+
+FILES = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
+# what a hook may want to see
+TEXTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
+SEARCHES = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
+# Claude's names of what only talks, plans or waits.
+TALKS = {
+    **dict.fromkeys(("task", "read_agent", "list_agents", "write_agent"), "Task"),
+    **dict.fromkeys(("read_bash", "stop_bash", "list_bash"), "TaskOutput"),
+    **dict.fromkeys(("report_intent", "update_todo", "task_complete"), "TodoWrite"),
+    "skill": "Skill",
+    "web_fetch": "WebFetch",
+    "web_search": "WebSearch",
+}
+
+
+def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
+    """The calls of an event; each has to be allowed. ValueError for an event that cannot be
+    understood.
+    """
+    name, given, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
+    if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
+        raise ValueError("the event names no tool or no folder")
+    if name == "apply_patch":
+        patch = given.get("input") if isinstance(given, dict) else given
+        return changed(_text(patch), folder)
+    arguments = given if isinstance(given, dict) else {"input": given}
+    if name == "bash":
+        elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
+        return [("Bash", {"command": _text(arguments.get("command")), **elsewhere})]
+    if name in FILES:
+        texts = {claude: arguments[own] for own, claude in TEXTS.items() if own in arguments}
+        return [
+            (
+                FILES[name],
+                {"file_path": posixpath.join(folder, _text(arguments.get("path"))), **texts},
+            )
+        ]
+    if name in SEARCHES:
+        paths = arguments.get("paths") or arguments.get("path") or folder
+        return [
+            (
+                SEARCHES[name],
+                {
+                    "pattern": _text(arguments.get("pattern")),
+                    "path": posixpath.join(folder, _text(path)),
+                },
+            )
+            for path in (paths if isinstance(paths, list) else [paths])
+        ]
+    if name in TALKS or "-" not in name:
+        return [(TALKS.get(name, name), arguments)]
+    return [
+        (f"mcp__{name[:at]}__{name[at + 1 :]}", arguments)
+        for at, letter in enumerate(name)
+        if letter == "-"
+    ]
+
+
+def answer(reason: str, event: object) -> str:
+    """What the hook prints."""
+    import json
+
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    return json.dumps(decision if reason else {"permissionDecision": "allow"})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("the call does not say what it does")
+    return value

@@ -1,0 +1,46 @@
+"""What copilot is told of a conversation's rules before it runs anything. Measured with 1.0.102.
+
+A plugin beside this module has a hook of ours, `preToolUse`. copilot starts the hook before each
+call: of a command, a file tool, a tool of MCP, a subagent, and what a subagent calls. What the hook
+denies does not run, whatever another hook, a flag or a file allows, and a hook that fails denies.
+What the hook allows needs no other leave; outside of the folders of the turn copilot still asks by
+itself. `disableAllHooks` of a settings file leaves the plugin's hook alone.
+
+In a conversation copilot asks before it changes anything, so there the hook only refuses what a
+rule keeps from running.
+"""
+
+from shim.core.adapter.hook import binds, command, needed
+from shim.core.adapter.vendor import Request
+from shim.core.policy.rules import Rule
+from shim.profiles.load.words import BUNDLED_FOLDER
+
+__all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
+
+PLUGIN = f"{BUNDLED_FOLDER}/copilot_plugin"
+HOOK = "shim.adapters.copilot_hook"  # what reads an event of the hook
+# the variable that the plugin's hook runs; without it the hook fails
+LINE = "PERMISSION_RULES_HOOK"
+ASKED = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks in a conversation
+SAYS_FIRST = True  # a reply is said with its calls
+
+
+def arguments(request: Request) -> list[str]:
+    """The words that keep copilot to the rules of a request."""
+    return ["--plugin-dir", PLUGIN] if _needed(request) else []
+
+
+def environment(request: Request) -> dict[str, str]:
+    """The variables of the hook."""
+    asked = ASKED if request.listens else ()
+    return {LINE: command(request, "copilot", HOOK, asked)} if _needed(request) else {}
+
+
+def _needed(request: Request) -> bool:
+    policy = request.policy
+    return policy is not None and (policy.narrows if request.listens else needed(request))
+
+
+def heeds(rule: Rule) -> bool:
+    """Whether copilot runs what a rule allows: it does what the hook says."""
+    return True

@@ -1,0 +1,76 @@
+"""cursor-agent (`agent`): `agent -p --output-format stream-json [--stream-partial-output] PROMPT`.
+
+It was not run here, because it needs its own servers. `cursor_stream` translates its lines.
+"""
+
+from shim.adapters.cursor_tools import LISTED, LISTED_IN_PLAN, TOOLS
+from shim.core.adapter.vendor import (
+    Abilities,
+    Launch,
+    ProgramFacts,
+    Request,
+    Surroundings,
+    Vendor,
+    as_argument,
+    as_stdin,
+)
+from shim.core.adapter.versions import VersionProbe
+from shim.core.errors import FrontendError
+
+
+def launch(request: Request) -> Launch:
+    """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
+    invocation, prompt = request.invocation, request.with_system_prompt()
+    arguments = ["-p", "--output-format", "stream-json"]
+    if invocation.streams.partial:
+        arguments.append("--stream-partial-output")
+    if request.trust:
+        arguments.append("--trust")
+    arguments += request.mode
+    arguments += ["--model", invocation.model or "auto"]
+    if request.resume and invocation.session.fork_session:
+        raise FrontendError(
+            "cursor cannot fork a session",
+            hint="resume it without --fork-session, or start a new one",
+        )
+    if request.resume or invocation.session.session_id:
+        arguments += ["--resume", request.resume or invocation.session.session_id or ""]
+    for directory in invocation.add_dirs:
+        arguments += ["--add-dir", directory]
+    if as_argument(prompt):
+        return Launch((*arguments, prompt))
+    return Launch(tuple(arguments), as_stdin(prompt))
+
+
+def available(request: Request) -> tuple[str, ...]:
+    """Claude's names of the tools that its mode leaves it."""
+    return LISTED_IN_PLAN if request.permission_mode == "plan" else LISTED
+
+
+# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the
+# longest there can be.
+IDLE_SECONDS = 1800.0
+
+VENDOR = Vendor(
+    name="cursor",
+    programs=("cursor-agent", "agent"),
+    version=VersionProbe(
+        regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
+    ),
+    translates="shim.adapters.cursor_stream:CursorTranslator",
+    launch=launch,
+    modes={
+        "default": (),
+        "plan": ("--mode", "plan"),
+        "acceptEdits": (),
+        "bypassPermissions": ("--force",),
+    },
+    tools=TOOLS,
+    listed=LISTED,
+    chooses=available,
+    abilities=Abilities(streams=True, resumes=True),
+    surroundings=Surroundings(gate="Workspace Trust"),
+    timeouts={"idle_timeout": IDLE_SECONDS},
+    program=ProgramFacts(install="curl https://cursor.com/install -fsS | bash"),
+    login="run `agent login`, or set CURSOR_API_KEY",
+)

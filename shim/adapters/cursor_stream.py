@@ -1,0 +1,262 @@
+"""cursor's stream. Its shapes are those of the captures and documents on the cursor page.
+
+With --stream-partial-output it says every segment again whole at four places; `pending` holds what
+was said since the last of them, and a line that equals it waits for the next event, which tells a
+flush from a real delta. Some builds repeat a segment only after the tool call that ends it has
+started: `unrepeated` holds a segment until then.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.adapters.cursor_tools import NOT_DENIALS, TOOLS, outcome
+from shim.core.adapter.tools import translate
+from shim.core.adapter.translator import Event, Translator
+from shim.core.claude.usage import Usage, usage
+from shim.core.reading.account import Account
+from shim.core.reading.decode import parsed
+from shim.core.turn.outcome import Exit
+from shim.core.turn.turn import Turn
+
+FLUSHES = ("interaction_query", "retry")
+TODOS_KEPT = 1000
+TODO_CHARACTERS = 1000  # of each of its texts
+TODO_FIELDS = ("id", "content", "status", "activeForm")
+# of a segment, compared with what repeats it; of a longer one, its length too
+PENDING_CHARACTERS = 512 * 1024
+
+
+class CursorTranslator(Translator):
+    """`pending` is the text said since the last flush; `_held` a line that may be one."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._pending: list[str] = []
+        self._length = 0
+        self._fragment_count = 0  # fragments of the pending text
+        self._unrepeated = ""
+        self._unrepeated_length = 0
+        self._unrepeated_is_streamed = False  # the segment came in several fragments
+        self._held: str | None = None
+        self._said = 0
+        self._plan: dict[str, Any] | None = None
+        self._asked: dict[str, Any] = {}
+        self._todos: dict[str, dict[str, Any]] = {}
+
+    def feed(self, event: Event) -> None:
+        if self._held is not None:
+            text, self._held = self._held, None
+            if event.get("type") in FLUSHES:
+                self._flushed()
+            else:
+                self._say(text)
+        handler = self.handlers.get(event.get("type"))
+        if handler is None:
+            self.turn.unknown(event.get("type"), event)
+        else:
+            handler(event)
+
+    def on_system(self, event: Event) -> None:
+        if event.get("subtype") != "init":
+            self.turn.unknown(f"system/{event.get('subtype')}", event)
+            return
+        self.turn.started(
+            session_id=event.get("session_id"),
+            cwd=event.get("cwd"),
+            model=event.get("model"),
+            key_source=event.get("apiKeySource"),
+        )
+
+    on_user = Translator.ignored
+
+    def on_thinking(self, event: Event) -> None:
+        if event.get("subtype") == "delta":
+            self.turn.thinking(event.get("text") or "")
+        else:
+            self.turn.block_end()
+
+    def on_assistant(self, event: Event) -> None:
+        content = event["message"]["content"]
+        text = (
+            content[0]["text"]
+            if len(content) == 1
+            else "".join(part.get("text", "") for part in content)
+        )
+        if "timestamp_ms" in event and "model_call_id" not in event:
+            if (
+                self._length == len(text)
+                and self._length
+                and text.startswith("".join(self._pending))
+            ):
+                self._held = text
+            else:
+                self._say(text)
+            return
+        text = self._without_repetition(text, from_model="model_call_id" in event)
+        if not text:
+            return
+        if not self._length:
+            self._said += len(text)
+            # not `say`: the founding document prints one text as several lines
+            self.turn.text(text)
+            return
+        if text.startswith("".join(self._pending)):
+            self._said += len(text) - self._length
+            self.turn.text(text[self._length :])
+        else:
+            self.turn.account.repaired("contradicted_block", text)
+        self._flushed()
+        self.turn.block_end()
+
+    def _without_repetition(self, text: str, *, from_model: bool) -> str:
+        """Return the new part of a complete segment that is repeated after the event that ended it.
+
+        A line without the id of a model call may be another reply with the same text, unless the
+        segment was streamed.
+        """
+        pending = "".join(self._pending)
+        is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)
+        if not is_repetition or (pending and text.startswith(pending)):
+            return text
+        if not (from_model or self._unrepeated_is_streamed):
+            return text
+        self._unrepeated = ""
+        return text[self._unrepeated_length :]
+
+    def _end_segment(self) -> None:
+        """End the segment because of another event. The segment may be repeated later."""
+        if self._pending:
+            self._unrepeated = "".join(self._pending)
+            self._unrepeated_length = self._length
+            self._unrepeated_is_streamed = self._fragment_count > 1
+        self._flushed()
+
+    def _say(self, text: str) -> None:
+        if self._length < PENDING_CHARACTERS:
+            self._pending.append(text)
+        self._fragment_count += 1
+        self._length += len(text)
+        self._said += len(text)
+        self.turn.text(text)
+
+    def _flushed(self) -> None:
+        if self._pending:
+            self._pending.clear()
+            self._length = self._fragment_count = 0
+
+    def on_tool_call(self, event: Event) -> None:
+        self._end_segment()
+        call = event["tool_call"]
+        kind = "unknownToolCall"
+        for key in call:
+            if key.endswith("ToolCall") or key == "function":
+                kind = key
+                break
+        body = call[kind] or {}
+        identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
+        name, claude = self._called(kind, call, body, event.get("call_id"))
+        if event.get("subtype") == "started":
+            self._plan = None
+            self.turn.tool_use(identity, name, claude)
+            return
+        known = self.turn.find_call(identity, name, claude)
+        if known is not None and not claude:  # its end does not repeat its arguments
+            name, claude = known[1:]
+        content, failed, rejected = outcome(name, body.get("result") or {})
+        if rejected and name not in NOT_DENIALS:
+            self.turn.denied(identity, name, claude)
+        self.turn.tool_result(identity, content, failed, name, claude)
+
+    def _called(
+        self, kind: str, call: Event, body: Event, call_id: object
+    ) -> tuple[str, Mapping[str, Any]]:
+        arguments = body.get("args")
+        if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", call_id):
+            arguments = self._asked
+        if kind == "updateTodosToolCall" and isinstance(arguments, dict):
+            arguments = self._whole_list(arguments)
+        if kind == "function":
+            kind, arguments = (
+                str(body.get("name")),
+                _parsed(body.get("arguments"), self.turn.account),
+            )
+        name, claude = translate(TOOLS, kind, arguments)
+        if kind not in TOOLS and kind.endswith("ToolCall"):
+            name = kind[: -len("ToolCall")]
+            name = name[:1].upper() + name[1:]
+        return name, claude
+
+    def _whole_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A todo update as the whole list: with `merge` it names only what changed (page, section
+        5).
+        """
+        if not arguments.get("merge"):
+            self._todos.clear()
+        for item in arguments.get("todos") or ():
+            given = {
+                name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item
+            }
+            identity = given.get("id", "")
+            if identity in self._todos or len(self._todos) < TODOS_KEPT:
+                self._todos[identity] = self._todos.get(identity, {}) | given
+        return {"todos": list(self._todos.values())}
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        if self._held is not None:
+            self._say(self._held)
+
+    def on_interaction_query(self, event: Event) -> None:
+        """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool
+        call repeats, and the arguments of a call that was rejected before it was ever started
+        (page, section 2)."""
+        self._end_segment()
+        for name, query in (event.get("query") or {}).items():
+            if isinstance(query, dict) and isinstance(query.get("args"), dict):
+                self._asked = query["args"] | {
+                    "toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))
+                }
+                if name == "createPlanRequestQuery":
+                    self._plan = self._asked
+
+    def on_connection(self, event: Event) -> None:
+        """The network went and came; the turn goes on."""
+
+    def on_retry(self, event: Event) -> None:
+        self._end_segment()
+
+    def on_result(self, event: Event) -> None:
+        if self._plan is not None:
+            plan = self._plan
+            given = {"plan": plan.get("plan", "")}
+            self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
+            self.turn.tool_result(plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given)
+        text = event.get("result")
+        failed = event.get("is_error") or event.get("subtype") != "success"
+        if isinstance(text, str) and not self._said and not failed:
+            self.turn.say(text)
+        facts: dict[str, Any] = {
+            "usage": counted_usage(event.get("usage")),
+            "duration_ms": event.get("duration_ms"),
+            "api_ms": event.get("duration_api_ms"),
+            "result": text,
+        }
+        if failed:
+            self.turn.failed(str(text or event.get("error") or event.get("subtype")), **facts)
+        else:
+            self.turn.ended(**facts)
+        self.turn.settle()
+
+
+def _parsed(arguments: object, account: Account) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    value = parsed(arguments, account)
+    return {"raw": value} if isinstance(value, str) else value
+
+
+def counted_usage(counted: object) -> Usage | None:
+    """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
+    if not isinstance(counted, dict):
+        return None
+    names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
+    return usage(*(counted.get(name) for name in names))

@@ -1,0 +1,285 @@
+"""cursor's tools in Claude's words: one entry per kind of tool call (cursor page, section 5).
+
+Its arguments carry internals (ids, parsed commands), so only the keys that are named are kept.
+Older captures spell some keys with underscores.
+"""
+
+from shim.core.adapter.tools import Arguments, Tool, edits, todos
+from shim.core.reading.typed import Any
+
+_EDIT_ITEMS = edits("oldText", "newText", "replaceAll")
+
+
+def _edit(arguments: Arguments) -> tuple[str, Arguments]:
+    """The four ways to say an edit: one replacement, several, a patch, a whole file."""
+    path = {"file_path": arguments.get("file_path", "")}
+    if isinstance(one := arguments.get("strReplace"), dict):
+        return _EDIT_ITEMS(path | {"edits": [one]})
+    if isinstance(several := arguments.get("multiStrReplace"), dict):
+        return _EDIT_ITEMS(path | {"edits": several.get("edits")})
+    if isinstance(patch := arguments.get("applyPatch"), dict):
+        return "Edit", path | {"old_string": "", "new_string": patch.get("patchContent", "")}
+    return "Write", path | {"content": arguments.get("streamContent", "")}
+
+
+def _task(arguments: Arguments) -> tuple[str, Arguments]:
+    kind = arguments.pop("subagentType", None)
+    custom = kind.get("custom") if isinstance(kind, dict) else None
+    arguments["subagent_type"] = (
+        custom.get("name") if isinstance(custom, dict) else "general-purpose"
+    )
+    return "Task", arguments
+
+
+def _ask(arguments: Arguments) -> tuple[str, Arguments]:
+    """Questions in the form of Claude's AskUserQuestion."""
+    title = arguments.get("title", "")
+    questions = [
+        {
+            "question": question.get("prompt", ""),
+            "header": title,
+            "multiSelect": bool(question.get("allowMultiple")),
+            "options": [
+                {"label": option.get("label", ""), "description": ""}
+                for option in question.get("options", ())
+            ],
+        }
+        for question in arguments.get("questions") or ()
+    ]
+    return "AskUserQuestion", {"questions": questions}
+
+
+def _mcp(arguments: Arguments) -> tuple[str, Arguments]:
+    server = (
+        arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
+    )
+    tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
+    given = arguments.get("args")
+    return f"mcp__{server}__{tool}", given if isinstance(given, dict) else {}
+
+
+def _same(*keys: str, **renamed: str) -> dict[str, str]:
+    return {key: key for key in keys} | renamed
+
+
+_PATH = {"path": "file_path"}
+_GREP = _same(
+    "pattern",
+    "path",
+    "glob",
+    "type",
+    "multiline",
+    outputMode="output_mode",
+    output_mode="output_mode",
+) | {
+    "caseInsensitive": "-i",
+    "contextBefore": "-B",
+    "contextAfter": "-A",
+    "context": "-C",
+    "headLimit": "head_limit",
+    "glob_filter": "glob",
+}
+
+TOOLS = {
+    "shellToolCall": Tool(
+        "Bash",
+        _same("command", "description", "timeout", isBackground="run_in_background"),
+        only=True,
+    ),
+    "readToolCall": Tool("Read", _PATH | _same("offset", "limit"), only=True),
+    "editToolCall": Tool(
+        "Edit",
+        _PATH | _same("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
+        only=True,
+        reshape=_edit,
+    ),
+    "writeToolCall": Tool(
+        "Write",
+        _PATH
+        | {
+            "fileText": "content",
+            "contents": "content",
+            "content": "content",
+            "fileContent": "content",
+        },
+        only=True,
+    ),
+    "deleteToolCall": Tool("Delete", _PATH, only=True),
+    "grepToolCall": Tool("Grep", _GREP, only=True),
+    "globToolCall": Tool(
+        "Glob",
+        {
+            "globPattern": "pattern",
+            "glob_pattern": "pattern",
+            "targetDirectory": "path",
+            "target_directory": "path",
+        },
+        only=True,
+    ),
+    "lsToolCall": Tool("LS", _same("path", "ignore"), only=True),
+    "updateTodosToolCall": Tool("TodoWrite", _same("todos"), only=True, convert={"todos": todos}),
+    "readTodosToolCall": Tool("TodoRead", only=True),
+    "mcpToolCall": Tool("mcp", reshape=_mcp),
+    "webFetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
+    "fetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
+    "webSearchToolCall": Tool(
+        "WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True
+    ),
+    "taskToolCall": Tool(
+        "Task", _same("description", "prompt", "subagentType"), only=True, reshape=_task
+    ),
+    "askQuestionToolCall": Tool(
+        "AskUserQuestion", _same("title", "questions"), only=True, reshape=_ask
+    ),
+    "createPlanToolCall": Tool("ExitPlanMode", _same("plan"), only=True),
+    "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only=True),
+}
+
+# What it can run in print mode; an MCP server's tools are not known before they are called.
+LISTED = (
+    *(
+        "Bash",
+        "Read",
+        "Edit",
+        "MultiEdit",
+        "Write",
+        "Delete",
+        "Grep",
+        "Glob",
+        "LS",
+        "TodoWrite",
+        "WebFetch",
+    ),
+    *("WebSearch", "Task"),
+)
+# What its mode `plan` leaves: files are read, nothing is changed, and the web asks.
+LISTED_IN_PLAN = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
+# always skipped in print mode, not refused (page, "learned while translating")
+NOT_DENIALS = ("AskUserQuestion",)
+
+_FINE = ("success", "approved")
+
+
+def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
+    """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
+    refused.
+    """
+    key, body = "success", result.get("success") or {}
+    for name_of, found in result.items():
+        if isinstance(found, dict):
+            key, body = name_of, found
+            break
+    refused = key in ("rejected", "permissionDenied")
+    if key in _FINE:
+        return _read_content(name, body), bool(body.get("isError") or body.get("exitCode")), False
+    if key == "failure":
+        return _shell(body), True, False
+    if key == "timeout":
+        return f"Timed out after {body.get('timeoutMs')} ms", True, False
+    words = (
+        body.get(word)
+        for word in ("reason", "error", "errorMessage", "message", "modelVisibleError")
+    )
+    text: str = next((word for word in words if isinstance(word, str) and word), "")
+    if refused and not text:
+        text = "Rejected"
+    return text or _json({key: body}), True, refused
+
+
+def _shell(body: dict[str, Any]) -> str:
+    text = body.get("interleavedOutput")
+    if not isinstance(text, str) or not text:
+        text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
+    return text or (f"Exit code {body['exitCode']}" if body.get("exitCode") else "")
+
+
+def _read_content(name: str, body: dict[str, Any]) -> object:
+    """Return the content of a successful call: a text, or MCP blocks if the content includes an
+    image or a file.
+    """
+    parts = body.get("content")
+    if isinstance(parts, list):
+        blocks = [_convert_part(part) for part in parts]
+        if not all(block["type"] == "text" for block in blocks):
+            return blocks
+    if name == "Read" and isinstance(body.get("data"), str):
+        return [{"type": "image", "data": body["data"]}]
+    return _text(name, body)
+
+
+def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of an MCP result as an MCP block: cursor writes `{"image": {…}}` for `{"type":
+    "image", …}`.
+    """
+    kind = next(iter(part), "text")
+    content = part.get(kind)
+    if kind == "resource" or not isinstance(content, dict):
+        return {"type": kind, kind: content}
+    return {**content, "type": "resource_link" if kind == "resourceLink" else kind}
+
+
+def _text(name: str, body: dict[str, Any]) -> str:
+    """The words of a success, by the fields it has."""
+    if name == "Bash" or "exitCode" in body:
+        return _shell(body)
+    if "workspaceResults" in body:
+        return _matches(body["workspaceResults"])
+    if "directoryTreeRoot" in body:
+        return _tree(body["directoryTreeRoot"])
+    for key in ("content", "markdown", "results", "message", "resultForModel", "diffString"):
+        if isinstance(body.get(key), str):
+            return str(body[key])
+    if isinstance(files := body.get("files"), list):
+        return "\n".join(map(str, files))
+    if isinstance(parts := body.get("content"), list):
+        return "\n".join(str((part.get("text") or {}).get("text", "")) for part in parts)
+    if isinstance(found := body.get("references"), list):
+        return "\n\n".join(
+            f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}" for item in found
+        )
+    if isinstance(steps := body.get("conversationSteps"), list):
+        said = ((step.get("assistantMessage") or {}).get("text") for step in steps)
+        return "\n".join(text for text in said if text)
+    if isinstance(items := body.get("todos"), list):
+        return "\n".join(f"[{item['status']}] {item['content']}" for item in todos(items))
+    return _json(body) if body else ""
+
+
+def _matches(workspaces: dict[str, Any]) -> str:
+    """Grep's answer as `file:line:text`, as a list of files, or as `file:count`."""
+    lines: list[str] = []
+    for found in workspaces.values():
+        for file in (found.get("content") or {}).get("matches", ()):
+            for match in file.get("matches", ()):
+                mark = "-" if match.get("isContextLine") else ":"
+                lines.append(
+                    f"{file.get('file')}{mark}{match.get('lineNumber')}{mark}{match.get('content')}"
+                )
+        lines += map(str, (found.get("files") or {}).get("files", ()))
+        lines += [
+            f"{item['file']}:{item['count']}"
+            for item in (found.get("count") or {}).get("counts", ())
+        ]
+    return "\n".join(lines)
+
+
+TREE_LINES = 2000
+
+
+def _tree(root: dict[str, Any]) -> str:
+    """A directory listing as one path a line, at most 2,000."""
+    lines: list[str] = []
+    waiting = [root]
+    while waiting and len(lines) < TREE_LINES:
+        directory = waiting.pop()
+        place = str(directory.get("absPath", "")).rstrip("/")
+        lines.append(place + "/")
+        lines += [f"{place}/{file.get('name')}" for file in directory.get("childrenFiles", ())]
+        waiting += directory.get("childrenDirs", ())
+    return "\n".join(lines)
+
+
+def _json(value: object) -> str:
+    from shim.core.reading.json_text import dump
+
+    return dump(value).decode()

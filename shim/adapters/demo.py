@@ -1,0 +1,35 @@
+"""demo: bundled, needs nothing; plays a small session as a real child process, with real pauses.
+
+`shim.commands.turn.demo_child` is that child, `demo_stream` translates its lines.
+"""
+
+from shim.core.adapter.vendor import (
+    Abilities,
+    Enforcement,
+    Launch,
+    ProgramFacts,
+    Request,
+    Vendor,
+    as_stdin,
+)
+
+
+def launch(request: Request) -> Launch:
+    """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
+    identity = request.resume or request.invocation.session.session_id
+    return Launch((identity,) if identity else (), as_stdin(request.prompt))
+
+
+VENDOR = Vendor(
+    name="demo",
+    programs=(),
+    program=ProgramFacts(bundled="shim.commands.turn.demo_child"),
+    translates="shim.adapters.demo_stream:DemoTranslator",
+    launch=launch,
+    modes=dict.fromkeys(
+        ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
+    ),
+    listed=("Read", "Edit", "Bash"),
+    abilities=Abilities(streams=True, resumes=True),
+    enforcement=Enforcement(own=True),  # it plays its calls and runs none
+)

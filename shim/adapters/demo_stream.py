@@ -1,0 +1,36 @@
+"""demo's stream, one JSON object a line: start, thinking, text, call, result, reply, end. The words
+are its own.
+"""
+
+from shim.core.adapter.translator import Event, Translator
+
+
+class DemoTranslator(Translator):
+    """Event → verb, one to one: the smallest translator there is."""
+
+    def on_start(self, event: Event) -> None:
+        self.turn.started(
+            session_id=event["session"],
+            cwd=event["cwd"],
+            model=event.get("model"),
+            tools=event["tools"],
+        )
+
+    def on_thinking(self, event: Event) -> None:
+        self.turn.thinking(event["text"])
+
+    def on_text(self, event: Event) -> None:
+        self.turn.text(event["text"])
+
+    def on_call(self, event: Event) -> None:
+        self.turn.tool_use(event["id"], event["name"], event["input"])
+
+    def on_result(self, event: Event) -> None:
+        self.turn.tool_result(event["id"], event["output"], event.get("failed", False))
+
+    def on_reply(self, event: Event) -> None:
+        self.turn.message_end(event["usage"], event["reason"], event["cost"])
+
+    def on_end(self, event: Event) -> None:
+        self.turn.ended()
+        self.turn.settle()

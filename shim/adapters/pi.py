@@ -1,0 +1,259 @@
+"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2,
+1.6.0.
+
+`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it
+is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in it.
+"""
+
+from shim.core.adapter.tools import Tool, edits, milliseconds
+from shim.core.adapter.vendor import (
+    Abilities,
+    Enforcement,
+    ExitRules,
+    Launch,
+    ProgramFacts,
+    Request,
+    SessionFacts,
+    Surroundings,
+    Vendor,
+    as_stdin,
+)
+from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
+from shim.core.claude.argv.models import LEVELS, nearest
+from shim.core.errors import ModeError
+from shim.core.policy.policy import BYPASS, MODES
+from shim.core.policy.rules import MCP
+
+# Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
+# `file_path`.
+_FILE = ("file_path",)
+TOOLS = {
+    "read": Tool("Read", {"path": "file_path"}, drop=_FILE),
+    "bash": Tool("Bash", convert={"timeout": milliseconds}),
+    "write": Tool("Write", {"path": "file_path"}, drop=_FILE),
+    "edit": Tool("Edit", {"path": "file_path"}, drop=_FILE, reshape=edits("oldText", "newText")),
+    "grep": Tool(
+        "Grep",
+        {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
+        drop=("literal",),
+        extra={"output_mode": "content"},
+    ),
+    "find": Tool("Glob", drop=("limit",)),
+    "ls": Tool("LS", drop=("limit",)),
+}
+# on without being asked for; grep, find and ls are not
+BUILT_IN = ("read", "bash", "edit", "write")
+ALL = (*BUILT_IN, "grep", "find", "ls")
+# Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
+# `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
+# time; older versions ignore it.
+NO_MCP_TOOL = "mcp__claude-shim__none"
+EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
+
+
+def launch(request: Request) -> Launch:
+    """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
+    page, 2.3).
+    """
+    invocation = request.invocation
+    arguments = [
+        "--mode",
+        "rpc" if request.listens else "json",
+        *request.flag("--model", invocation.model),
+    ]
+    if (effort := invocation.limits.effort) is not None:
+        arguments += ["--thinking", str(nearest(effort, EFFORTS))]
+    for name, text in (
+        ("--system-prompt", invocation.system.system_prompt),
+        ("--append-system-prompt", invocation.system.append_system_prompt),
+    ):
+        # the path of a file is as good
+        arguments += [name, request.kept(text) or text] if text else []
+    arguments += selection(request)
+    told: dict[str, str] = {}
+    if asked(request) or (request.permission_mode == "acceptEdits" and not request.listens):
+        arguments += ["-e", GATE]
+        told["PI_GATE"] = gate(request)
+    if request.resume:
+        arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
+    elif invocation.session.session_id and request.knows("--session-id"):
+        arguments += ["--session-id", invocation.session.session_id]
+    if request.listens:
+        return Launch(tuple(arguments), pipe=True, enforced=told)
+    return Launch(tuple(arguments), as_stdin(request.prompt), enforced=told)
+
+
+def asked(request: Request) -> bool:
+    """Whether our extension asks about each call: always in a conversation, unless it cannot and
+    need not.
+    """
+    policy = request.policy
+    needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
+    return request.listens and (needed or not request.unheard)
+
+
+def gate(request: Request) -> str:
+    """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
+    no question.
+    """
+    if request.unheard and request.listens:
+        raise ModeError(
+            f"pi might not load the file that asks before each of its calls: {request.unheard}",
+            hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
+            f"{BYPASS} without rules",
+        )
+    if request.unheard:
+        raise ModeError(
+            f"pi might not load the file that keeps its edits in the folder: {request.unheard}",
+            hint="start it without a launcher, or choose default or bypassPermissions",
+        )
+    import json
+
+    if request.listens:
+        return json.dumps({"asks": True})
+
+    from shim.core.policy.place import OURS, PROTECTED
+
+    return json.dumps(
+        {"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED), "paths": OURS}
+    )
+
+
+def chosen(request: Request) -> tuple[list[str], bool]:
+    """pi's names of the tools that a request leaves it, and whether that is fewer than it has
+    anyway.
+
+    `--tools` is pi's one way to limit them; the mode, `--tools` and what is denied come together. A
+    rule that allows a whole tool adds it to the mode, except to a plan; one about some calls of a
+    tool cannot be told to pi.
+    """
+    rules = request.invocation.rules
+    names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
+    if request.mode and request.permission_mode != "plan":
+        names += [name for name in VENDOR.own_names(rules.allowed_tools) if name not in names]
+    pool, limited = tuple(names) if request.mode else ALL, bool(request.mode)
+    if rules.tools is not None:
+        names, limited = [name for name in VENDOR.own_names(rules.tools) if name in pool], True
+    removed = VENDOR.own_names(request.removed)
+    limited = limited or any(name in names for name in removed)
+    return [name for name in names if name not in removed], limited
+
+
+def selection(request: Request) -> list[str]:
+    """The arguments that leave pi the chosen tools."""
+    names, limited = chosen(request)
+    arguments = []
+    if hides_mcp_tools(request):
+        if request.knows("--no-mcp"):
+            arguments = ["--no-mcp"]
+        else:
+            names, limited = [*names, NO_MCP_TOOL], True
+    if limited and names:
+        return [*arguments, "--tools", ",".join(names)]
+    if limited:
+        return [*arguments, "--no-tools"]
+    if needs_tools_back(request):
+        return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN)]
+    return arguments
+
+
+def hides_mcp_tools(request: Request) -> bool:
+    """Return whether the tools of pi's own MCP servers must be removed.
+
+    In one-shot mode there are no permission prompts, and only default and bypassPermissions run
+    them without one.
+    """
+    if request.listens:
+        return False
+    narrowing = request.policy.narrowing if request.policy is not None else ()
+    return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
+
+
+def needs_tools_back(request: Request) -> bool:
+    """Return whether a resumed session gets pi's built-in tools again.
+
+    Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
+    tools are restored only if our extension asks about each call, or in bypassPermissions: the user
+    may have disabled a tool in pi's settings.
+    """
+    may_run = request.listens or request.permission_mode == BYPASS
+    return may_run and bool(request.resume) and request.knows("+name")
+
+
+def available(request: Request) -> tuple[str, ...]:
+    """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
+    names, _ = chosen(request)
+    listed = [
+        claude
+        for name in names
+        for claude in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
+    ]
+    return tuple(listed)
+
+
+def two_way() -> Vendor:
+    """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
+    frontend.
+    """
+    modes = {mode: () for mode in MODES if mode != "auto"}
+    every = frozenset((*VENDOR.listed, *(tool.name for tool in TOOLS.values()), MCP))
+    return VENDOR._replace(
+        translates="shim.adapters.pi_talk_stream:PiTalkTranslator",
+        speaks="shim.adapters.pi_speech:PiSpeech",
+        modes={**modes, "plan": READ_ONLY},
+        unattended=False,
+        enforcement=Enforcement(
+            asks=lambda request: every if asked(request) else frozenset(),
+            binds=lambda rule, request: asked(request),
+        ),
+        program=VENDOR.program._replace(two_way=None),
+    )
+
+
+# An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of
+# the turn.
+GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
+READ_ONLY = ("--tools", "read,grep,find,ls")
+
+VENDOR = Vendor(
+    name="pi",
+    programs=("pi",),
+    version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
+    translates="shim.adapters.pi_stream:PiTranslator",
+    launch=launch,
+    modes={
+        "default": (),
+        "plan": READ_ONLY,
+        "acceptEdits": ("--tools", "read,grep,find,ls,edit,write"),
+        "bypassPermissions": (),
+    },
+    tools=TOOLS,
+    listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
+    chooses=available,
+    unattended=True,
+    abilities=Abilities(
+        takes_effort=True,
+        limits_tools=True,
+        selects_tools=True,
+        streams=True,
+        resumes=True,
+        retracts=True,
+        prices=True,
+    ),
+    # it loses the tools of all servers
+    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),
+    sessions=SessionFacts(saves_late=True),
+    # 0.73 starts these; newer ones ask whether the folder is trusted.
+    surroundings=Surroundings(
+        brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
+    ),
+    exit=ExitRules(interrupt="SIGTERM"),
+    program=ProgramFacts(
+        install="npm install -g @earendil-works/pi-coding-agent",
+        # A table whose first columns are the provider and the model.
+        listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
+        login=LoginProbe(("--list-models",), r"^No models available\."),
+        two_way=two_way,
+    ),
+    login="start `pi` once and use its /login, or set the API key of the model's provider",
+)

@@ -1,0 +1,60 @@
+"""qwen-rfc: the dialect of the Qwen structured I/O RFC (October 2025), which no released program is
+known to speak.
+
+`qwen --input-format stream-json --output-format stream-json`, or `stream-chunk-json` for fragments;
+a Qwen Chat Request a line on stdin. Documents only (qwen-rfc page): every fixture is handmade from
+them.
+"""
+
+from shim.adapters.qwen_rfc_speech import NEW_SESSION, user_message
+from shim.adapters.qwen_rfc_tools import TOOLS
+from shim.core.adapter.vendor import Abilities, Launch, ProgramFacts, Request, SessionFacts, Vendor
+from shim.core.errors import FrontendError
+from shim.core.reading.json_text import dump
+
+HEARTBEAT_SECONDS = 10.0  # the RFC's own suggestion (2.4)
+
+
+def launch(request: Request) -> Launch:
+    """Model and session stand in the request; approval modes are flags of the program, which the
+    RFC leaves alone.
+    """
+    invocation = request.invocation
+    if request.resume and invocation.session.fork_session:
+        raise FrontendError(
+            "qwen-rfc cannot fork a session",
+            hint="resume it without --fork-session, or start a new one",
+        )
+    output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
+    arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
+    if request.listens:
+        return Launch((*arguments, *request.flag("--model", invocation.model)))
+    session = request.resume or NEW_SESSION
+    message = user_message(
+        request.with_system_prompt(), session=session, prompt=None, model=invocation.model or None
+    )
+    return Launch(tuple(arguments), dump(message) + b"\n")
+
+
+VENDOR = Vendor(
+    name="qwen-rfc",
+    programs=("qwen",),
+    translates="shim.adapters.qwen_rfc_stream:RfcTranslator",
+    launch=launch,
+    modes={
+        "default": ("--approval-mode", "default"),
+        "plan": ("--approval-mode", "plan"),
+        "acceptEdits": ("--approval-mode", "auto-edit"),
+        "dontAsk": ("--approval-mode", "default"),
+        "bypassPermissions": ("--approval-mode", "yolo"),
+    },
+    tools=TOOLS,
+    abilities=Abilities(streams=True, resumes=True),
+    timeouts={"heartbeat_timeout": HEARTBEAT_SECONDS},
+    login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
+    speaks="shim.adapters.qwen_rfc_speech:RfcSpeech",
+    sessions=SessionFacts(prefixes=True),
+    program=ProgramFacts(
+        unreleased="no released program speaks it; translated as its RFC says (2025-10)"
+    ),
+)

@@ -1,0 +1,271 @@
+"""The calls of the Qwen RFC: said whole, in fragments, or first shown by a display (rows 3, 4, 6,
+10 to 12).
+"""
+
+from typing import Any
+
+from shim.adapters.qwen_rfc_tools import (
+    FAILED,
+    FINAL,
+    PREFIX,
+    TOOLS,
+    called,
+    complete,
+    content,
+    invented,
+)
+from shim.core.adapter.tools import translate
+from shim.core.adapter.translator import Event, Translator
+from shim.core.turn.open_calls import read_id
+from shim.core.turn.tool_calls import OPEN_CALLS
+from shim.core.turn.turn import Turn
+from shim.profiles.run.parts import begins_another
+
+WAITING = frozenset(("pending", "validating", "scheduled", "confirming"))
+WORKING = frozenset(("executing",))
+
+
+# Of one reply: more than any model asks for at once, and more than the arguments of its calls are
+# long.
+CALLS = 1000
+FRAGMENT_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 64  # a fragment costs so much besides its characters
+
+
+class Part:
+    """One call: what is known of it so far. `whole` until a fragment of it had to be left out."""
+
+    __slots__ = ("fragments", "identity", "name", "whole")
+
+    def __init__(self) -> None:
+        self.identity = self.name = ""
+        self.fragments: list[str] = []
+        self.whole = True
+
+
+class Parts:
+    """The calls of the open reply. `lost` counts those that were given up, because there was too
+    much of them.
+    """
+
+    def __init__(self) -> None:
+        self._by_index: dict[object, Part] = {}
+        self._last: Part | None = None
+        self._size = 0
+        self.lost = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_index)
+
+    def has(self, identity: str) -> bool:
+        return any(part.identity == identity for part in self._by_index.values())
+
+    def add(self, deltas: list[dict[str, Any]]) -> None:
+        """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
+        for position, delta in enumerate(deltas):
+            function = delta.get("function") or {}
+            fragment = function.get("arguments") or ""
+            if not isinstance(fragment, str):
+                raise TypeError("the arguments of a call are no text")
+            part = self._part(delta, position, alone=len(deltas) == 1)
+            if part is None:
+                self.lost += 1
+                continue
+            self._last = part
+            part.identity = part.identity or read_id(delta.get("id"))
+            part.name = part.name or str(function.get("name") or "")
+            self._size += len(fragment) + PIECE_BYTES
+            if self._size > FRAGMENT_BYTES:
+                part.whole = False
+                part.fragments.clear()
+            elif fragment and part.whole:
+                part.fragments.append(fragment)
+
+    def _part(self, delta: dict[str, Any], position: int, *, alone: bool) -> Part | None:
+        """The call that a fragment belongs to: by index, else by id, else the last one or that at
+        its position.
+        """
+        index, identity = delta.get("index"), delta.get("id")
+        key: object
+        if index.__class__ is int:
+            key = index
+        elif identity:
+            key = read_id(identity)
+            if key not in self._by_index:
+                key = next((at for at, part in self._by_index.items() if part.identity == key), key)
+        elif alone and self._last is not None:
+            key = next(known for known, part in self._by_index.items() if part is self._last)
+        else:
+            key = next(iter(list(self._by_index)[position : position + 1]), position)
+        part = self._by_index.get(key)
+        function = delta.get("function") or {}
+        begun = None
+        if part is not None and begins_another(
+            part, read_id(identity), function.get("name"), function.get("arguments")
+        ):
+            self._by_index = {
+                object() if known == key else known: one for known, one in self._by_index.items()
+            }
+            begun, part = part, None
+        if part is None and len(self._by_index) < CALLS:
+            part = self._by_index[key] = Part()
+            # its first piece was added to the call before it
+            if begun is not None and not function.get("name"):
+                part.identity, part.name = begun.identity, begun.name
+        return part
+
+    def take(self) -> list[tuple[str, str, str]]:
+        """The whole calls in the order of their beginning, as id, name and arguments; all of them
+        are forgotten.
+        """
+        parts = list(self._by_index.values())
+        self.forget()
+        self.lost += sum(not (part.whole and part.name) for part in parts)
+        return [
+            (part.identity, part.name, "".join(part.fragments))
+            for part in parts
+            if part.whole and part.name
+        ]
+
+    def forget(self) -> None:
+        """The reply ended before they were complete."""
+        self._by_index.clear()
+        self._last, self._size = None, 0
+
+
+class CallsTranslator(Translator):
+    """`_reason` is how the last reply ended: None while one is open, or after a tool's result.
+
+    `_parts` are the calls of the open reply that come in fragments. `_owed`: calls that are over,
+    whose display showed nothing: a message may say what they returned.
+    """
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._reason: str | None = None
+        self._parts = Parts()
+        self._owed: dict[str, list[bool]] = {}
+        # id of a call → number of displayed results without a message yet
+        self._displayed: dict[str, int] = {}
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._forget()
+
+    def _call(self, identity: Any, name: Any, arguments: Any) -> None:
+        self.turn.tool_use(read_id(identity), *called(name, arguments, self.turn.account))
+
+    def _say_parts(self, *, cut: bool = False) -> None:
+        """The calls of the open reply, now that their arguments are complete; `cut`: one may be
+        half, which is none.
+        """
+        for identity, name, arguments in self._parts.take():
+            if cut and not complete(arguments):
+                self.turn.account.repaired("cut_call", name)
+            else:
+                self._call(identity, name, arguments)
+        if self._parts.lost:
+            self.turn.account.repaired("call_given_up")
+            self._parts.lost = 0
+
+    def _identity(self, given: Any) -> str:
+        """The id of a call under which it was said, with or without the prefix that displays add."""
+        turn, own = self.turn, read_id(given)
+        spellings = (own, own.removeprefix(PREFIX), PREFIX + own)
+        for spelling in spellings:
+            if spelling in turn.open or self._parts.has(spelling):
+                return spelling
+        return next((spelling for spelling in spellings if turn.conversation.knows(spelling)), own)
+
+    def _returned(self, message: dict[str, Any]) -> None:
+        """Row 4: a message of the tool's; a display may have said the same before."""
+        call, turn = self._identity(message.get("tool_call_id")), self.turn
+        # this message repeats a displayed result; another open call may have its id
+        if self._displayed.get(call):
+            self._displayed[call] -= 1
+        elif call in turn.open or not turn.conversation.knows(call):
+            self._go_on()
+            name = message.get("name")
+            made: dict[str, Any] = (
+                {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
+            )
+            failed = self._take_owed(call, default=False) or bool(message.get("is_error"))
+            turn.tool_result(call, words(message.get("content")), failed, **made)
+            self._answered()
+
+    def _go_on(self) -> None:
+        self._reason = None
+        self.turn.unsettle()
+
+    def _answered(self) -> None: ...
+
+    def _display(self, event: Event) -> None:
+        """Rows 10 to 12."""
+        call, turn = self._identity(event.get("tool_call_id")), self.turn
+        status = str(event.get("status") or "").lower()
+        if status in WAITING or event.get("pending"):
+            return
+        if status not in FINAL and status not in WORKING:
+            turn.unknown(f"x-qwen-tool-display/{status}", event)
+            return
+        if self._parts.has(call):
+            self._say_parts()
+        if turn.find_call(call) is None and not turn.conversation.knows(call):
+            name, arguments = invented(event, turn.account)
+            if not name and status in WORKING:
+                return
+            turn.tool_use(call, name or "unknown", arguments)
+        if turn.find_call(call) is not None:
+            self._go_on()
+            self._nested(call, event.get("result_display"))
+            if status in FINAL:
+                self._finished(call, event, status in FAILED)
+
+    def _finished(self, call: str, event: Event, failed: bool) -> None:
+        text = content(event)
+        if text or event.get("result_display") is not None:
+            self.turn.tool_result(call, text, failed)
+            if len(self._displayed) < OPEN_CALLS:
+                self._displayed[call] = self._displayed.get(call, 0) + 1
+            self._answered()
+        elif len(self._owed) < OPEN_CALLS:
+            self._owed.setdefault(call, []).append(failed)
+
+    def _take_owed(self, call: str, *, default: bool) -> bool:
+        """Return whether the first call with this id failed, according to a display without
+        content.
+        """
+        owed = self._owed.get(call)
+        return owed.pop(0) if owed else default
+
+    def _nested(self, call: str, shown: Any) -> None:
+        """The calls of a nested agent, each said once, with its result as soon as it has one."""
+        if not isinstance(shown, dict) or shown.get("kind") != "task_execution":
+            return
+        turn = self.turn
+        for one in shown.get("toolCalls") or ():
+            if not isinstance(one, dict) or not one.get("callId"):
+                continue
+            identity, child = read_id(one["callId"]), turn.child(call)
+            if not turn.conversation.knows(identity):
+                child.tool_use(identity, *called(one.get("name"), one.get("args"), turn.account))
+            status = str(one.get("status") or "").lower()
+            if status in ("success", *FAILED, "failed") and identity in turn.nested_calls:
+                told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
+                child.tool_result(identity, told, status != "success")
+
+
+def words(given: Any) -> str:
+    """The text of a message: a string, or the text parts of a list."""
+    if isinstance(given, list):
+        return "".join(
+            part["text"]
+            for part in given
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    if given is not None and not isinstance(given, str):
+        raise TypeError("the content of a message is no text")
+    return given or ""

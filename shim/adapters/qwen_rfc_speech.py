@@ -1,0 +1,183 @@
+"""What a program of the Qwen RFC is told through its stdin (qwen-rfc page, 2.3 to 2.5): requests,
+one to a line.
+
+Of the texts' requests only those are here that a frontend of Claude can cause: no hints for what is
+being typed, no tools that run outside of the program, no MCP servers of the caller's.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.adapters.qwen_rfc_tools import TOOLS
+from shim.adapters.qwen_speech import CHANGED
+from shim.core.adapter.tools import own_arguments
+from shim.core.adapter.vendor import Request
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.json_text import dump
+
+if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
+
+Table = dict[str, Any]
+
+NEW_SESSION = "_new"  # in place of the id of a session: begin one
+MARK = "########"  # between the session and the number of the turn in a prompt's id
+
+# Commands that are groups: their second word is part of the command's path, not of its arguments
+# (the program's own documentation of its built-in commands; the RFC shows `chat list`).
+GROUPS: Mapping[str, frozenset[str]] = {
+    "agents": frozenset(("create", "manage")),
+    "chat": frozenset(("delete", "list", "resume", "save", "share")),
+    "directory": frozenset(("add", "show")),
+    "extensions": frozenset(("list", "update")),
+    "mcp": frozenset(("auth", "desc", "list", "nodesc", "refresh", "schema")),
+    "memory": frozenset(("add", "refresh", "show")),
+    "stats": frozenset(("model", "tools")),
+    "tools": frozenset(("desc", "nodesc")),
+}
+
+
+def slash(text: str) -> Table | None:
+    """A text such as `/chat list` as the command that it is; None for one that is none (a path,
+    prose).
+    """
+    word, _, rest = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
+    if not word.isascii() or not word.replace("-", "").replace("_", "").replace(":", "").isalnum():
+        return None
+    path, arguments = [word], rest.strip()
+    second, _, more = arguments.partition(" ")
+    if second in GROUPS.get(word, ()):
+        path, arguments = [word, second], more.strip()
+    return {"kind": "slash", "path": path, "args": arguments}
+
+
+def user_message(text: str, *, session: str, prompt: str | None, model: str | None) -> Table:
+    """A Qwen Chat Request. A text that is a command is declared as one, so that the program need
+    not find it.
+    """
+    command = slash(text)
+    request: Table = {"session_id": session}
+    if prompt is not None:
+        request["prompt_id"] = prompt
+    if model is not None:
+        request["model"] = model
+    parts = [{"type": "text", "text": text if command is None else ""}]
+    return request | {
+        "input": {"origin": "user", "parts": parts, "command": command},
+        "options": {},
+    }
+
+
+def answer(request: str, behavior: str, message: str = "") -> Table:
+    """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
+    protocol.
+    """
+    result = {"behavior": behavior, "message": message}
+    return {
+        "type": "control_response",
+        "request_id": request,
+        "response": {"subtype": "success", "result": result},
+    }
+
+
+def failure(request: str, message: str) -> Table:
+    """A control request cannot be answered: the program denies what it was about."""
+    error = {"message": message, "retryable": False}
+    return {
+        "type": "control_response",
+        "request_id": request,
+        "response": {"subtype": "error", "error": error},
+    }
+
+
+class RfcSpeech:
+    """One child's ear: prompts are numbered, and name the session once the child said which it is."""
+
+    usable = True
+    takes: Kinds = TEXT_ONLY  # the texts show no other part of a message
+
+    def __init__(self) -> None:
+        self._session = ""
+        self._model: str | None = None
+        self._number = 0
+        self._prompt: str | None = None
+
+    def reader(self, translator: "type[Translator]") -> "type[Translator]":
+        """The translator itself: every line of the program says what it is about."""
+        return translator
+
+    def hello(self, request: Request) -> bytes:
+        """The program speaks first, or at its first message."""
+        return b""
+
+    def follow(self, session: str) -> None:
+        """The session that every request names."""
+        self._session = session
+
+    def prompt(self, message: Message) -> bytes:
+        """A message; a command is declared as one. The first one of a session has no id, for an id
+        names a session.
+        """
+        self._number += 1
+        session = self._session
+        self._prompt = f"{session}{MARK}{self._number}" if session else None
+        given = session or NEW_SESSION
+        return _line(
+            user_message(message.text, session=given, prompt=self._prompt, model=self._model)
+        )
+
+    def steer(self, message: Message) -> bytes | None:
+        """None: the texts have no word for it."""
+        return None
+
+    def untaken(self) -> int:
+        """None: no message was steered."""
+        return 0
+
+    def interrupt(self) -> bytes:
+        """The program finishes its history and says so."""
+        session = {"session_id": self._session} if self._session else {}
+        prompt = {"prompt_id": self._prompt} if self._prompt is not None else {}
+        return _line({"type": "control/cancel", **session, **prompt, "reason": "escape"})
+
+    def model(self, name: str | None) -> bytes | None:
+        """Each request names the model: the next one this; its own is that of its command line."""
+        self._model = name
+        return None if name is None else b""
+
+    def effort(self, level: str | None) -> bytes | None:
+        """Nothing: the RFC has no word for it."""
+        return b""
+
+    def mode(self, name: str) -> bytes | None:
+        """The RFC has no request for another permission mode."""
+        return None
+
+    def heartbeat(self) -> bytes:
+        """The program answers at any time."""
+        return _line(
+            {
+                "type": "heartbeat_request",
+                **({"session_id": self._session} if self._session else {}),
+            }
+        )
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """It knows yes and no. ValueError: it would run a changed call as it was."""
+        if not decision.allow:
+            return _line(
+                answer(permission.request, "deny", decision.message or "Interrupted by the user.")
+            )
+        if decision.changed is not None:
+            own = own_arguments(
+                TOOLS, permission.own_tool, permission.own_arguments, decision.changed
+            )
+            raise ValueError(
+                CHANGED.format(input=dump(decision.changed if own is None else own).decode())
+            )
+        return _line(answer(permission.request, "approve"))
+
+
+def _line(message: object) -> bytes:
+    return dump(message) + b"\n"

@@ -1,0 +1,108 @@
+"""What qwen is told through its stdin while it stays for a conversation (qwen page, section 5).
+
+`initialize` has to be the first line, else every later request stays unanswered. Model and mode
+change between turns.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim.adapters.claude_speech import ClaudeSpeech, respond
+from shim.adapters.qwen_tools import TOOLS
+from shim.core.adapter.tools import own_arguments
+from shim.core.adapter.vendor import Request
+from shim.core.claude.messages import TEXT_ONLY, Message, Part
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.json_text import dump
+
+# How long it waits for a permission: the longest that it takes. With more it goes back to its own
+# default of 60 s.
+PATIENCE_MS = 600_000
+MODES = {
+    "default": "default",
+    "plan": "plan",
+    "acceptEdits": "default",  # what the policy then lets run unasked, and no more
+    "dontAsk": "default",
+    "auto": "auto",
+    # for the rest of the turn; its own would answer its questions with nothing
+    "bypassPermissions": "default",
+}
+# 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the
+# old input from it.
+CHANGED = (
+    "Not run: the user allows this call with another input only. "
+    "Make the call again with exactly this input: {input}"
+)
+NO_FILE = "[An image was sent here; it could not be kept in a file.]"
+SPECIAL = re.compile(r"[^\w./-]")  # in a path that a prompt names
+
+
+class QwenSpeech(ClaudeSpeech):
+    """One child's ear, in Claude's own protocol; requests are numbered."""
+
+    _attach: Callable[[str, str], str | None] | None = None
+
+    def hello(self, request: Request) -> bytes:
+        """Turn the control protocol on, and tell it the MCP servers that its command line does not
+        name.
+        """
+        self._attach = request.files.attach
+        self.takes = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
+        said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
+        if request.servers.private:
+            said["mcpServers"] = request.servers.private
+        if (effort := request.invocation.limits.effort) is not None:
+            said["effort"] = effort
+        return self._request(subtype="initialize", **said)
+
+    def prompt(self, message: Message) -> bytes:
+        """It pastes the block of an image as text; a file that the prompt names it reads, and gives
+        its model.
+        """
+        return super().prompt(
+            message._replace(text="\n".join(map(self._words, message.given(self.takes))))
+        )
+
+    def _words(self, part: Part) -> str:
+        if part.kind == "text" or self._attach is None:
+            return part.text
+        path = self._attach(part.data, part.media_type.rpartition("/")[2])
+        return NO_FILE if path is None else "@" + SPECIAL.sub(r"\\\g<0>", path)
+
+    def effort(self, level: str | None) -> bytes | None:
+        """None for its own: that cannot be told."""
+        return None if level is None else self._request(subtype="set_effort", effort=level)
+
+    def mode(self, name: str) -> bytes | None:
+        """qwen's own names of modes differ."""
+        return super().mode(MODES[name])
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
+        the old ones.
+        """
+        answer: dict[str, Any] = {"behavior": "allow"}
+        if not decision.allow:
+            answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
+        elif decision.changed is not None:
+            answer["updatedInput"] = _changed(permission, decision.changed)
+        return respond({"subtype": "success", "request_id": permission.request, "response": answer})
+
+
+def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
+    answers = changed.get("answers")
+    if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
+        own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+        raise ValueError(CHANGED.format(input=dump(changed if own is None else own).decode()))
+    questions = permission.own_arguments.get("questions")
+    numbers = {
+        question.get("question"): str(number)
+        for number, question in enumerate(questions if isinstance(questions, list) else ())
+        if isinstance(question, dict)
+    }
+    return {
+        **permission.own_arguments,
+        "answers": {numbers.get(name, name): said for name, said in answers.items()},
+    }

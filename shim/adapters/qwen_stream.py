@@ -1,0 +1,334 @@
+"""qwen's stream. Measured: 0.24.4 and 0.15.10.
+
+It is nearly Claude's. What differs is on the qwen page, section 7: ids and indices that restart, no
+message_delta, usage that includes cached tokens and hidden requests, its own tool names, events of
+its own. A reply ends with the assistant line that has a non-zero usage; text that begins with `[API
+Error:` is the error and not the reply; an `init` after an outcome begins the next turn. A draft of
+it (qwen-rfc page, 1) nests the facts of `init` in `data`, has errors that are texts, and names a
+call as the parent of its own result.
+"""
+
+import re
+from typing import Any
+
+from shim.adapters.claude_speech import unanswerable
+from shim.adapters.qwen_tools import NOT_LISTED, TOOLS, drop_hash, translate_call
+from shim.core.adapter.tools import claude_names
+from shim.core.adapter.translator import Event, StreamedTranslator, Translator
+from shim.core.claude.usage import Usage, usage
+from shim.core.turn.open_calls import read_id
+from shim.core.turn.outcome import Exit
+from shim.core.turn.turn import Turn
+
+API_ERROR = "[API Error: "
+API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
+PERMISSION_MODES = {
+    "yolo": "bypassPermissions",
+    "auto-edit": "acceptEdits",
+    "plan": "plan",
+    "auto": "auto",
+}
+DENIED = "requires permission to use"
+CANCELLED = "Operation cancelled."
+CANCELLED_EXIT = 130
+ERROR_CHARACTERS = 20_000  # a text that is longer is no error, whatever it begins with
+REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
+EXITS = {53: "error_max_turns", 55: "error_during_execution"}
+NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
+
+
+class QwenTranslator(StreamedTranslator):
+    """`_key` numbers the streamed blocks, `_error` is a text that may turn out to be the error."""
+
+    noise = ("Ripgrep not available", "Warning: running headless", "Retrying provider attempt")
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._error = ""
+        self._begun = False
+        self._fault: Event | None = None
+
+    def unread(self, event: Event) -> Translator:
+        """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
+        if self._begun or not foreign(event):
+            return super().unread(event)
+        if "error" in event and "object" not in event and "type" not in event:
+            self._fault = self._fault or event
+            return self
+        from shim.adapters.qwen_rfc_stream import RfcTranslator
+
+        reader = RfcTranslator(self.turn, partial=self.partial)
+        if self._fault is not None:
+            reader.feed(self._fault)
+        return reader
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._error = ""
+
+    # -- the frame ---------------------------------------------------------------------------------
+
+    def on_system(self, event: Event) -> None:
+        subtype = event.get("subtype")
+        data = event.get("data") or {}
+        if subtype == "init":
+            self._init(data | event)
+        elif subtype == "retry":
+            self._again()
+        elif subtype == "task_started":
+            task = {"task_id": "", "description": ""} | data
+            self.turn.system("task_started", **task, task_type="local_agent")
+        elif subtype == "task_notification":
+            done = {
+                "task_id": "",
+                "status": "completed",
+                "output_file": "",
+                "summary": data.get("status", ""),
+            }
+            self.turn.system("task_notification", **(done | data))
+        elif subtype not in ("session_start", "session_end"):
+            self.turn.unknown(f"system/{subtype}", event)
+
+    def _init(self, event: Event) -> None:
+        self.next_turn()
+        self._begun = True
+        if self._fault is not None:
+            self.turn.unknown("untyped", self._fault)
+            self._fault = None
+        mode = event.get("permission_mode")  # its `default` stands for several of Claude's
+        tools = [
+            drop_hash(name)
+            for name in event.get("tools") or ()
+            if isinstance(name, str) and name not in NOT_LISTED
+        ]
+        self.turn.started(
+            session_id=event.get("session_id"),
+            cwd=event.get("cwd"),
+            model=event.get("model"),
+            tools=claude_names(TOOLS, tools),
+            mode=PERMISSION_MODES.get(str(mode), self.turn.terms.mode) if mode else None,
+            mcp_servers=event.get("mcp_servers"),
+            slash_commands=event.get("slash_commands"),
+            agents=event.get("agents"),
+            vendor_version=event.get("qwen_code_version"),
+        )
+
+    # -- replies -----------------------------------------------------------------------------------
+
+    def on_stream_event(self, event: Event) -> None:
+        if event.get("parent_tool_use_id"):
+            return
+        inner = event["event"]
+        kind = inner["type"]
+        if kind == "content_block_delta":
+            delta = inner["delta"]
+            if delta["type"] == "text_delta":
+                self._delta("text", delta["text"])
+            elif delta["type"] == "thinking_delta":
+                self._delta("thinking", delta["thinking"])
+        elif kind == "content_block_start":
+            self._key += 1
+        elif kind == "message_start":
+            self.turn.message(model=(inner.get("message") or {}).get("model"))
+        elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
+            self.turn.unknown(f"stream_event/{kind}", inner)
+
+    def _delta(self, kind: str, fragment: str) -> None:
+        if kind == "text" and (self._error or fragment.startswith(API_ERROR)):
+            self._error += fragment
+            if len(self._error) <= ERROR_CHARACTERS:
+                return
+            fragment, self._error = self._error, ""
+        super()._delta(kind, fragment)
+
+    def on_assistant(self, event: Event) -> None:
+        message = event["message"]
+        if parent := event.get("parent_tool_use_id"):
+            self._nested(
+                self.turn.child(parent, counted_usage(message.get("usage"))), message["content"]
+            )
+            return
+        counted = counted_usage(message.get("usage"))
+        turn = self.turn
+        turn.message_facts(message.get("model"), counted)
+        for block in message["content"]:
+            kind = block["type"]
+            if kind == "text":
+                text = block["text"]
+                if self._streamed or self._error or API_ERROR in text:
+                    self._text(text)
+                else:
+                    turn.say(text)
+            elif kind == "thinking":
+                self._block("thinking", block["thinking"])
+            elif kind == "tool_use":
+                turn.tool_use(block.get("id"), *called(block))
+            else:
+                self.turn.unknown(f"block/{kind}", block)
+        if counted is not None:
+            self._streamed.clear()
+            self.turn.message_end(
+                counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
+            )
+
+    def _text(self, text: str) -> None:
+        found = API_ERROR_AT_END.search(text) if API_ERROR in text else None
+        if found:
+            self._error = found[0]
+            text = text[: found.start()]
+        elif self._error:
+            self._error = ""
+        self._block("text", text)
+
+    def on_user(self, event: Event) -> None:
+        content = event["message"]["content"]
+        parent = event.get("parent_tool_use_id")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for block in blocks:
+            if block["type"] == "tool_result":
+                self._result(block, None if parent == block.get("tool_use_id") else parent)
+            elif block["type"] == "text" and parent:
+                self.turn.child(parent).user_text(block["text"])
+            elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
+                self.turn.unknown(f"user/{block['type']}", block)
+
+    def _result(self, block: dict[str, Any], parent: str | None) -> None:
+        identity, content = block.get("tool_use_id"), block.get("content", "")
+        failed = bool(block.get("is_error"))
+        if parent:
+            self.turn.child(parent).tool_result(identity, content, failed)
+            return
+        if (
+            failed
+            and DENIED in str(content)
+            and (call := self.turn.find_call(identity)) is not None
+        ):
+            self.turn.denied(*call)
+        self.turn.tool_result(identity, content, failed)
+
+    def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
+        for block in content:
+            if block["type"] == "text":
+                child.text(block["text"])
+            elif block["type"] == "thinking":
+                child.thinking(block["thinking"])
+            elif block["type"] == "tool_use":
+                child.tool_use(block.get("id"), *called(block))
+
+    def on_control_request(self, event: Event) -> None:
+        """It asks whether a call may run; nothing else that it could ask has an answer here."""
+        request, identity = event["request"], str(event["request_id"])
+        call, tool = request.get("tool_use_id"), request.get("tool_name")
+        if (
+            request.get("subtype") == "can_use_tool"
+            and isinstance(call, str | int)
+            and isinstance(tool, str)
+        ):
+            own = tool, request.get("input") or {}
+            name, arguments = called({"name": own[0], "input": own[1]})
+            self.turn.permission(identity, read_id(call), name, arguments, own)
+        elif len(self.outbox) < REQUESTS:
+            self.outbox.append(unanswerable(identity, request.get("subtype")))
+
+    on_control_response = on_control_cancel_request = Translator.ignored
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def on_result(self, event: Event) -> None:
+        facts: dict[str, Any] = {
+            "duration_ms": event.get("duration_ms"),
+            "api_ms": event.get("duration_api_ms"),
+            "result": event.get("result"),
+            "structured_output": event.get("structured_result"),
+        }
+        for denial in event.get("permission_denials") or ():
+            name, arguments = translate_call(
+                str(denial.get("tool_name", "")), denial.get("tool_input")
+            )
+            self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
+        error = event.get("error") or {}
+        message = error if isinstance(error, str) else error.get("message") or ""
+        text = event.get("result") or ""
+        if event.get("is_error") or text.startswith(API_ERROR):
+            self._failed(str(message or text or event.get("subtype")), facts)
+        else:
+            if self._error:
+                self.turn.say(self._error)
+            self.turn.ended(**facts)
+        self._error = ""
+        self.turn.settle()
+
+    def _failed(self, message: str, facts: dict[str, Any]) -> None:
+        if message == CANCELLED:
+            self.turn.interrupted(**facts)
+        elif message.startswith(API_ERROR):
+            reason = message.removeprefix(API_ERROR).rstrip().removesuffix("]")
+            self.turn.failed(f"API Error: {reason}", api=True, **facts)
+        else:
+            self.turn.failed(message, **facts)
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """Several ends have no `result` line, only an exit code and a word on stderr (page, section
+        6).
+        """
+        if self.turn.outcome is not None or child_exit is None:
+            return
+        if self._error:
+            self._failed(self._error, {})
+            return
+        if self._fault is not None:
+            from shim.adapters.qwen_rfc_tools import error_text
+
+            self.turn.failed(error_text(self._fault["error"]))
+            return
+        if child_exit.code == CANCELLED_EXIT:
+            self.turn.interrupted()
+            return
+        subtype = EXITS.get(child_exit.code or 0)
+        if subtype is not None:
+            reason = [
+                line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
+            ]
+            self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
+
+
+def foreign(event: Event) -> bool:
+    """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a
+    bare error.
+    """
+    kind, name = event.get("type"), event.get("object")
+    if isinstance(name, str) and name.startswith("chat.completion"):
+        return True
+    if isinstance(kind, str):
+        return kind.startswith(("x-qwen-", "result/", "control/"))
+    return kind is None and isinstance(event.get("error"), dict | str)
+
+
+def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page,
+    section 8).
+    """
+    name, arguments = block["name"], block.get("input")
+    if (
+        name == "tool_call"
+        and isinstance(arguments, dict)
+        and isinstance(arguments.get("name"), str)
+    ):
+        name, arguments = arguments["name"], arguments.get("arguments")
+    return translate_call(name, arguments)
+
+
+def counted_usage(counted: object) -> Usage | None:
+    """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached
+    ones.
+    """
+    if not isinstance(counted, dict):
+        return None
+    given, output = counted.get("input_tokens"), counted.get("output_tokens")
+    if not given and not output:
+        return None
+    cached, written = (
+        counted.get("cache_read_input_tokens", 0),
+        counted.get("cache_creation_input_tokens", 0),
+    )
+    return usage(given, cached, written, output, inclusive=True)

@@ -1,0 +1,75 @@
+"""qwen's tools in Claude's words (qwen page, section 8)."""
+
+from shim.core.adapter.tools import Arguments, Tool, one_based, todos, translate
+from shim.core.policy.rules import MCP
+
+# Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
+_PASCAL = (
+    *(
+        "exit_plan_mode",
+        "enter_plan_mode",
+        "notebook_edit",
+        "tool_search",
+        "monitor",
+        "task_stop",
+        "send_message",
+    ),
+    *(
+        "list_agents",
+        "cron_create",
+        "cron_list",
+        "cron_delete",
+        "enter_worktree",
+        "exit_worktree",
+        "report_findings",
+    ),
+    *("structured_output", "ask_user_question", "skill", "web_search"),
+)
+
+_TASK = Tool("Task", drop=("fork_context", "fork_session", "fork_turns"))
+
+TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
+    "loop_wakeup": Tool("ScheduleWakeup"),
+    "read_file": Tool(
+        "Read", {"absolute_path": "file_path", "path": "file_path"}, convert={"offset": one_based}
+    ),
+    "write_file": Tool("Write", drop=("record_as_artifact",)),
+    "edit": Tool("Edit"),
+    # its `directory` decides what runs
+    "run_shell_command": Tool("Bash", {"is_background": "run_in_background"}),
+    "glob": Tool("Glob"),
+    "grep_search": Tool("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
+    "list_directory": Tool("LS", drop=("file_filtering_options",)),
+    "todo_write": Tool("TodoWrite", convert={"todos": todos}),
+    "agent": _TASK,
+    "task": _TASK,
+    "web_fetch": Tool("WebFetch", drop=("format",)),
+    "exit_plan_mode": Tool("ExitPlanMode", drop=("originalRequest", "researchSummary")),
+    "ask_user_question": Tool("AskUserQuestion", drop=("metadata",)),
+}
+
+# Announced, but no tool a frontend could name: `tool_call` only wraps the others (section 8).
+NOT_LISTED = frozenset(("tool_call",))
+
+# qwen appends a hash to the name of a server's tool that has other characters than letters, digits,
+# `_` and `-`, or is longer than 63: 32 bits in base 36, so its first digit is 0 or 1. `s.x` and `do
+# it` are `mcp__s_x__do_it_1lf321w`.
+HASH_BEGINS = ("_0", "_1")
+_HASH_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+def drop_hash(name: str) -> str:
+    """Return the name of a server's tool without qwen's hash. It is the name that Claude has for
+    the tool.
+    """
+    hashed = (
+        name.startswith(MCP)
+        and name[-8:-6] in HASH_BEGINS
+        and _HASH_CHARACTERS.issuperset(name[-6:])
+    )
+    return name[:-8] if hashed else name
+
+
+def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:
+    """Return a call in Claude's words."""
+    return translate(TOOLS, drop_hash(name), arguments)

@@ -1,0 +1,193 @@
+"""`shim vendor …`: a vendor against captured output, and a first profile out of it."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from shim import adapters
+from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
+from shim.commands.profile.captured import read_captured
+from shim.commands.profile.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
+from shim.commands.profile.tracing import Tracer
+from shim.core.adapter.vendor import Vendor
+from shim.core.errors import FrontendError
+from shim.core.reading.account import counted
+from shim.core.reading.ids import vendor_name
+from shim.state.profile_files import list_unused_keys
+from shim.state.profile_files import vendor as load
+from shim.story.terminal.console import AsJson, print_json, say
+
+SHOWN = 40  # of one sort of findings or notes; --json has them all
+
+app = typer.Typer(
+    name="vendor",
+    help="Draft and check a vendor of your own.\n\nExample: shim vendor draft run.ndjson",
+    cls=Grouped,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Captured = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings."),
+]
+
+
+@app.command(cls=PlainCommand)
+def check(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
+    ],
+    files: Captured,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Show each line, the rules that took it, and what they said."
+        ),
+    ] = (False),
+    as_json: AsJson = False,
+) -> None:
+    """Run a vendor over captured output, and say what to fix.
+
+    Exit 1 when there is something to fix: lines without a rule, lines that are no JSON, tools
+    without an entry, calls and results without each other, runs without an end or a session id,
+    text rules that find no text. Notes, which may be right as they are: rules that took no line,
+    fields that no rule reads (without their values). Secrets are blanked in what is shown.
+
+    Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
+    """
+    vendor, tracer, remarks = _traced(name)
+    _readable(files)
+    rows: list[Explained] = []
+    told = None
+    if explain:
+        told = rows.append if as_json else _explain
+    checker = Checker(vendor, tracer, told, remarks)
+    read_captured(files, checker)
+    report = checker.report()
+    if as_json:
+        document = report.as_json() | (
+            {"explained": [one._asdict() for one in rows]} if explain else {}
+        )
+        print_json(document)
+    else:
+        _draw(report)
+    if report.findings:
+        raise typer.Exit(1)
+
+
+@app.command(cls=PlainCommand)
+def draft(
+    files: Captured,
+    name: Annotated[
+        str,
+        typer.Option("--id", help="The name of the vendor; by default that of the output file."),
+    ] = "",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write to this new file, which must not exist; by default stdout.",
+        ),
+    ] = None,
+) -> None:
+    """Write a first profile from captured output.
+
+    It has rules for what was recognised, and TODO lines for a person.
+
+    Give it several runs: one that only answers, one that reads a file and runs a command, one that
+    fails. The draft is valid as it is, so that `shim vendor check` runs on it at once.
+
+    Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
+    """
+    name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE) or "mine"
+    if not vendor_name(name):
+        raise typer.BadParameter(
+            f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
+        )
+    _readable(files)
+    from shim.commands.profile.draft import draft as drafted
+    from shim.commands.profile.draft_kinds import Seen
+
+    seen = Seen()
+    read_captured(files, seen)
+    text = drafted(seen, name)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+        with open(output, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FrontendError(
+            f"{output} exists already", hint="choose another name with -o"
+        ) from None
+    except OSError as error:
+        raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
+    say(f"wrote {output}: finish its TODO lines")
+    say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+
+
+def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
+    """A vendor by name or by the path of its profile; with its rules traced where it has some, and
+    remarks on keys.
+    """
+    place = adapters.VENDORS.get(name, "")
+    if name.endswith(adapters.PROFILE):
+        place = os.path.abspath(name)
+        name = os.path.basename(name).removesuffix(adapters.PROFILE)
+        if not vendor_name(name):
+            raise FrontendError(
+                f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
+            )
+    if not place.endswith(adapters.PROFILE):
+        return adapters.find(name, flat=True), None, []
+    tracer = Tracer()
+    return load(name, place, os.environ, tracer), tracer, list_unused_keys(place, os.environ)
+
+
+def _readable(files: list[str]) -> None:
+    for path in files:
+        if not os.access(path, os.R_OK) or os.path.isdir(path):
+            what = "is a folder" if os.path.isdir(path) else "cannot be read"
+            raise typer.BadParameter(f"{path} {what}", param_hint="FILE")
+
+
+def _explain(one: Explained) -> None:
+    say(f"{one.place}  {one.sample}")
+    for place, emit in one.rules:
+        say(f"  {place} {emit}")
+    for verb in one.verbs:
+        say(f"    {verb}")
+    if not one.rules and not one.verbs:
+        say("    (nothing)")
+
+
+def _draw(report: Report) -> None:
+    for entries, titles in ((report.findings, FINDINGS), (report.notes, NOTES)):
+        for sort, title in titles.items():
+            _section(title, [one for one in entries if one.sort == sort])
+    verbs = ", ".join(f"{count} {name}" for name, count in report.verbs.items())
+    say(f"said: {verbs or 'nothing'}")
+    found = sum(one.times for one in report.findings)
+    summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
+    say(
+        f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}"
+    )
+
+
+def _section(title: str, entries: list[Entry]) -> None:
+    if not entries:
+        return
+    say(f"{title}:")
+    for one in entries[:SHOWN]:
+        say(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
+        if one.sample:
+            say(f"      {one.sample}")
+    if len(entries) > SHOWN:
+        say(f"  and {len(entries) - SHOWN} more: --json has them")

@@ -1,0 +1,116 @@
+"""A Turn whose verbs are noted as a translator says them: what `shim vendor check` sees of any
+vendor.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from shim.core.adapter.translator import Translator
+from shim.core.turn.turn import Turn
+
+# What a translator tells a Turn (house page, "the Turn"); everything else of it is read, or is the
+# shell's.
+VERBS = frozenset(
+    (
+        *(
+            "started",
+            "message",
+            "text",
+            "thinking",
+            "say",
+            "think",
+            "text_snapshot",
+            "thinking_snapshot",
+            "block_end",
+        ),
+        *(
+            "tool_use",
+            "tool_part",
+            "tool_parts_end",
+            "tool_result",
+            "fill_results",
+            "denied",
+            "message_end",
+            "retract",
+        ),
+        *(
+            "retry",
+            "compacted",
+            "system",
+            "user_text",
+            "unknown",
+            "ended",
+            "failed",
+            "interrupted",
+            "settle",
+            "finish",
+        ),
+        *("spent", "stopped", "permission", "message_facts", "closed"),
+    )
+)
+INTERNAL = ("source",)  # arguments that name the kind of event; they are not shown to a person
+NESTED = "child"  # gives a nested agent, with verbs of its own
+
+
+class Verb(NamedTuple):
+    """One verb with what it was told; `within` is the call that a nested agent runs under, "" for
+    the turn itself.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    named: dict[str, Any]
+    within: str = ""
+
+
+Note = Callable[[Verb, Any], None]
+
+
+class Watched:
+    """Stands before a Turn (or a nested agent): each verb is told to `note`, with the Turn, before
+    it is said.
+    """
+
+    __slots__ = ("_note", "_turn", "_within")
+
+    def __init__(self, turn: Any, note: Note, within: str = "") -> None:
+        object.__setattr__(self, "_turn", turn)
+        object.__setattr__(self, "_note", note)
+        object.__setattr__(self, "_within", within)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._turn, name)
+        if name == "next":
+            return lambda *given, **named: Watched(value(*given, **named), self._note)
+        if name == NESTED:
+            return lambda parent, *given, **named: Watched(
+                value(parent, *given, **named), self._note, str(parent)
+            )
+        if name not in VERBS:
+            return value
+
+        def noted(*given: Any, **named: Any) -> Any:
+            shown = {key: value for key, value in named.items() if key not in INTERNAL}
+            self._note(Verb(name, given, shown, self._within), self._turn)
+            return value(*given, **named)
+
+        return noted
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._turn, name, value)
+
+
+def watched(translator: type[Translator], note: Note) -> type[Translator]:
+    """The class of a vendor's translator, with a Turn that tells `note`."""
+
+    def before(turn: Turn) -> Turn:
+        return turn if isinstance(turn, Watched) else cast(Turn, Watched(turn, note))
+
+    class WatchedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
+        def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+            super().__init__(before(turn), partial=partial)
+
+        def begin(self, turn: Turn) -> None:
+            super().begin(before(turn))
+
+    return WatchedTranslator

@@ -1,0 +1,92 @@
+"""`shim bridge attach` and `shim bridge watch`."""
+
+import os
+import sys
+from contextlib import suppress
+from itertools import chain
+from typing import Annotated
+
+import typer
+
+from shim.bridge import registry
+from shim.bridge.link import HostGoneError, connect_blocking
+from shim.bridge.registry import Registered
+from shim.bridge.start import can_respawn
+from shim.bridge.which import which
+from shim.commands.sessions.logs import casts_of
+from shim.commands.sessions.terminal.attach import attach, watch
+from shim.commands.turn.waiting import pipe_of
+from shim.core.bridge.frames import WATCH, frame
+from shim.story.terminal.console import ReaderMayLeave, open_console, say
+from shim.story.terminal.show import show
+
+WhichSession = Annotated[
+    str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")
+]
+
+
+def attach_session(session: WhichSession) -> None:
+    """Open a session that lives on its own in this terminal.
+
+    What was said before is drawn, then what is said now. A line is the next message. A question is
+    answered with a key. Ctrl-C interrupts the turn, Ctrl-D leaves; the session goes on. Without a
+    terminal, lines of stdin are messages.
+
+    Example: shim bridge attach 1f0c
+    """
+    raise typer.Exit(attach(which(session), os.environ, "shim bridge attach"))
+
+
+def watch_session(
+    session: WhichSession,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the frames of its host, one a line.")
+    ] = False,
+    thinking: Annotated[
+        bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")
+    ] = False,
+) -> None:
+    """Watch a session that lives on its own: all that was said, then what is said now. It is never
+    driven by this.
+
+    One that has ended is drawn from its log.
+
+    Example: shim bridge watch 1f0c
+    """
+    one = which(session)
+    if as_json:
+        _print_frames(one)
+    elif one.alive:
+        raise typer.Exit(watch(one, os.environ, thinking=thinking, full=full))
+    else:
+        _show_log(one, thinking=thinking, full=full)
+
+
+def _print_frames(one: Registered) -> None:
+    """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
+    pipe = pipe_of(open_console())
+    link = connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}")
+    with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
+        for said in chain([link.welcome], link.frames(unless=pipe)):
+            rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
+            sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
+            sys.stdout.flush()
+            if said["kind"] == "bye":
+                return
+        if link.ended:
+            alive = registry.alive(one.session, os.environ)
+            raise HostGoneError(
+                one.session, "its host closed the connection without a word", alive=alive
+            )
+
+
+def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
+    for path in casts_of(one):
+        show(path, open_console(), thinking=thinking, full=full)
+    command = (
+        f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+    )
+    say(f"session {one.id} has ended: `{command}` goes on with it")

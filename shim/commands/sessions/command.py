@@ -1,0 +1,30 @@
+"""`shim bridge …`: sessions that live on their own, for people and scripts."""
+
+import typer
+
+from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
+from shim.commands.sessions.acts import answer_question, list_sessions, say_message, stop_sessions
+from shim.commands.sessions.attach import attach_session, watch_session
+from shim.commands.sessions.serve import serve
+from shim.commands.sessions.token import token
+
+app = typer.Typer(
+    name="bridge",
+    help="Sessions that live on their own: see and drive them.\n\nExample: shim bridge list",
+    cls=Grouped,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+for name, command in (
+    ("list", list_sessions),
+    ("attach", attach_session),
+    ("watch", watch_session),
+    ("say", say_message),
+    ("answer", answer_question),
+    ("stop", stop_sessions),
+    ("serve", serve),
+    ("token", token),
+):
+    app.command(name, cls=PlainCommand)(command)

@@ -1,0 +1,73 @@
+"""Which allow rules a vendor cannot be told, and which keys of the settings have no effect: said in
+`init.shim`.
+"""
+
+from collections.abc import Iterable
+
+from shim.core.adapter.vendor import Request, Vendor
+from shim.core.policy.acts import CHANGERS, READERS
+from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.rules import Rule, Unhonoured
+
+PLAN = "plan"  # no rule allows a change in it, with the real claude neither
+
+
+def not_honoured(
+    vendor: Vendor, policy: Policy, request: Request, unheeded: Iterable[str]
+) -> tuple[Unhonoured, ...]:
+    """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
+    this vendor.
+
+    `unheeded` are `Settled.unheeded`.
+    """
+    rules = [
+        Unhonoured(str(rule), rule.source, reason)
+        for rule in policy.allowed
+        if (reason := _why(vendor, rule, request))
+    ]
+    keys = [
+        Unhonoured(key, source, "only the real claude can honour it")
+        for key, _, source in (one.partition(" in ") for one in unheeded)
+    ]
+    return tuple(dict.fromkeys(rules + keys + _unhooked(vendor, policy, request)))
+
+
+def _unhooked(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonoured]:
+    """The hooks of the settings that do not run before every tool: those that only talk, since
+    others are refused.
+    """
+    if not policy.hooks or vendor.enforcement.own or vendor.program.plays:
+        return []
+    from shim.core.adapter.binding import unhooked
+
+    missed = [
+        (hook.source, tools)
+        for hook in policy.hooks
+        if (tools := sorted(unhooked(vendor, hook, request)))
+    ]
+    return [
+        Unhonoured(
+            "hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}"
+        )
+        for source, tools in missed
+    ]
+
+
+def _why(vendor: Vendor, rule: Rule, request: Request) -> str:
+    """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
+    if vendor.enforcement.own or vendor.program.plays or request.permission_mode in (BYPASS, PLAN):
+        return ""
+    if "(" in rule.tool:
+        return "it cannot be read as a rule"
+    if request.listens or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
+        return ""  # the policy answers its questions, or its hook
+    if vendor.enforcement.allows(rule, request):
+        return ""
+    unasked = vendor.available(request)
+    if rule.tool in unasked and (
+        vendor.unattended
+        or rule.tool in READERS
+        or (request.permission_mode == "acceptEdits" and rule.tool in CHANGERS)
+    ):
+        return ""
+    return f"{vendor.name} cannot be told to run it unasked, and asks nobody in the mode {request.permission_mode}"

@@ -1,0 +1,169 @@
+"""Whether a vendor keeps the rules before a call runs; a turn whose rules it would not keep is
+refused.
+
+A call that is stopped when it is seen may have run. So the vendor has to be told every rule that
+narrows, by its own flags and files, or it has to ask us before each call that the rule may be
+about.
+"""
+
+from shim.core.adapter.vendor import Request, Vendor
+from shim.core.errors import ModeError
+from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
+from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
+from shim.core.policy.sources import BEFORE_A_CALL
+from shim.core.reading.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shim.core.policy.settings_hooks import SettingsHook
+
+# What changes or shows anything outside of the conversation. A hook about all tools has to be run
+# before these.
+ACTING = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
+
+
+def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
+    """ModeError for the first rule that the vendor would break.
+
+    `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
+    (`[vendors.X] late_denials`). A hook of the settings is never run late.
+    """
+    if vendor.enforcement.own or vendor.program.plays:
+        return
+    _check_hooks(vendor, policy, request)
+    if late and request.permission_mode == BYPASS:
+        return
+    for rule in policy.narrowing:
+        if not keeps(vendor, rule, request):
+            raise _refusal(vendor, str(rule), rule.source)
+    chosen = Rule(EVERYTHING, source="--tools")
+    if policy.only is not None and not (
+        vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)
+    ):
+        raise _refusal(vendor, "a choice of tools", chosen.source)
+
+
+def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
+    """ModeError for the first hook of the settings that cannot be run before each call that it is
+    about.
+    """
+    if not policy.hooks:
+        return
+    from shim.core.claude.hooks.commands import names
+    from shim.core.policy.settings_hooks import UNTRUSTED
+
+    for hook in policy.hooks:
+        if hook.refusal:
+            trust = (
+                "start the real claude there once and trust the folder, "
+                if hook.refusal == UNTRUSTED
+                else ""
+            )
+            raise ModeError(
+                f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
+                hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
+            )
+        missed = unhooked(vendor, hook, request)
+        if missed & ACTING or (missed and names(hook.matcher)):
+            raise ModeError(
+                f"{vendor.name} cannot be made to run the {BEFORE_A_CALL} hook in {hook.source} before each call of "
+                f"{', '.join(sorted(missed))}",
+                hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
+                "disableAllHooks in your own settings",
+            )
+
+
+def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozenset[str]:
+    """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
+    servers.
+    """
+    if vendor.enforcement.hooked:
+        return frozenset()
+    from shim.core.claude.hooks.commands import about, names
+
+    own = {*vendor.listed, *(tool.name for tool in vendor.tools.values())}
+    if vendor.abilities.limits_tools:
+        own -= {name for name in request.removed if vendor.own_names((name,))}
+    concerned = {name for name in own if about(hook, name)}
+    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(
+        Rule(MCP), request
+    ):
+        concerned.add(MCP)
+    return frozenset(concerned) - vendor.enforcement.asks(request)
+
+
+def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:
+    """Whether no call that a rule is about runs before it was judged."""
+    if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
+        return True
+    tools = concerned(vendor, rule)
+    if vendor.abilities.limits_tools:
+        tools -= {name for name in request.removed if vendor.own_names((name,))}
+    return tools <= vendor.enforcement.asks(request)
+
+
+def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
+    """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
+    own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
+    if rule.tool == EVERYTHING:
+        return own
+    if rule.content is None and (rule.tool.startswith(MCP) or "*" in rule.tool):
+        return frozenset((rule.tool,))
+    if rule.content is None:
+        return own & (SHELL_TOOLS if rule.tool == SHELL else {rule.tool})
+    named = set(SHELL_TOOLS) if rule.tool == SHELL else {rule.tool}
+    if rule.tool == "Edit":
+        named |= {*CHANGERS, *SHELL_TOOLS}
+    elif rule.tool == "Read":
+        named |= {*CHANGERS, *READERS, *SHELL_TOOLS}
+    return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
+
+
+def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
+    """Claude's names of the tools that a vendor is not to have.
+
+    A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
+    away whose calls nobody sees.
+    """
+    gone = set(policy.removed)
+    if not (vendor.speaks or vendor.enforcement.own):
+        gone |= {rule.tool for rule in policy.ask if rule.content is None}
+    if policy.narrows and not (vendor.enforcement.subagents or vendor.enforcement.own):
+        gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody
+    return tuple(sorted(gone))
+
+
+def unkept(vendor: Vendor, policy: Policy, request: Request) -> str:
+    """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
+    try:
+        check(
+            vendor,
+            policy,
+            request._replace(policy=policy, removed=removed(vendor, policy)),
+            late=False,
+        )
+    except ModeError as error:
+        return str(error)
+    return ""
+
+
+def outdated(
+    vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
+) -> bool:
+    """Whether a child that was told the rules `before` has to be told those of now by its start.
+
+    It need not where it asks before each call that a new rule is about; `asked` are the tools that
+    it asks about.
+    """
+    lifted = any(rule not in now for rule in before)
+    return lifted or any(
+        rule not in before and not concerned(vendor, rule) <= asked for rule in now
+    )
+
+
+def _refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
+    return ModeError(
+        f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",
+        hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
+        f"bypassPermissions, [vendors.{vendor.name}] late_denials = true: then a call is stopped once it is seen",
+    )

@@ -1,0 +1,68 @@
+"""Our hook: what a vendor runs before each call, so that the policy judges the call
+(`conversation.tool_hook`).
+"""
+
+from collections.abc import Sequence
+
+from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.errors import ModeError
+from shim.core.policy.carried import Known, written
+from shim.core.policy.policy import BYPASS
+from shim.core.policy.rules import Rule
+
+# that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
+SECONDS = 900
+# Any failure of the hook is a refusal, and a refusal needs a reason.
+UNASKED = "the permission rules could not be asked about this call"
+CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'
+
+
+def needed(request: Request) -> bool:
+    """Whether any call may have to be kept from running."""
+    return request.permission_mode != BYPASS or (
+        request.policy is not None and request.policy.narrows
+    )
+
+
+def binds(rule: Rule, request: Request) -> bool:
+    """Whether the hook judges by a rule: by each."""
+    return True
+
+
+def command(
+    request: Request, name: str, module: str, asked: tuple[str, ...] = (), words: Sequence[str] = ()
+) -> str:
+    """The line of a shell that judges the call on its stdin, for the vendor called `name`.
+
+    `module` reads the vendor's events, `asked` are the tools about which the vendor asks all the
+    same, in Claude's words. `words` are for the module alone. ModeError where the vendor may not
+    run the line as it is.
+    """
+    assert request.policy is not None, "a turn has a policy"
+    if request.unheard:
+        raise ModeError(
+            f"{name} might not start the hook that applies the permission rules: {request.unheard}",
+            hint=f"remove what is named, or ask for {BYPASS} without rules",
+        )
+    known = Known(
+        request.permission_mode,
+        request.session,
+        request.transcript,
+        request.mode_file,
+        ",".join(asked),
+    )
+    policy = written(request.policy, known)
+    line = " ".join(
+        map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy, *words))
+    )
+    if len(line) > ARGUMENT_BYTES:
+        raise ModeError(
+            f"{name} cannot be told so many permission rules",
+            hint="take rules away, or choose another vendor",
+        )
+    return line
+
+
+def _quoted(word: str) -> str:
+    """A word of a shell's line."""
+    return "'" + word.replace("'", "'\"'\"'") + "'"

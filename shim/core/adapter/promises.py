@@ -1,0 +1,120 @@
+"""Checks whether the promises of a vendor's profile hold for the installed version, and which turns
+depend on them.
+
+A profile was measured with some versions of a program. Its promises are what these versions did:
+the program asks before a tool runs, and keeps permission modes and rules. Another program of the
+same name, or another major version, may not do this. Then the session is reported as unattended,
+and a turn that needs a promise is refused.
+"""
+
+from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.versions import VersionCheck
+from shim.core.errors import PromiseError
+from shim.core.policy.policy import BYPASS, Policy
+
+DEFAULT = "default"
+LINE_CHARACTERS = 80  # so much of a program's output is quoted in an error
+
+
+def has_promises(vendor: Vendor) -> bool:
+    """Return whether a vendor's promises depend on the version. They do not if its profile names no
+    tested versions.
+    """
+    return bool(vendor.version.tested) and not vendor.program.plays
+
+
+def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
+    """Return what a version means for the promises. `problem` is what was found instead of a
+    version.
+    """
+    how = vendor.version
+    if version is None:
+        return VersionCheck(
+            None, distrust=f"the version of {vendor.name} is not recognised: {problem}"
+        )
+    if not how.has_tested_major(version):
+        return VersionCheck(
+            version,
+            distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested})",
+        )
+    place = how.place(version)
+    note = f"{place} than tested ({how.tested})" if place in ("newer", "older") else ""
+    return VersionCheck(version, note)
+
+
+def describe_answer(command: str, line: str) -> str:
+    """Describe what a program printed instead of its version."""
+    if len(line) > LINE_CHARACTERS:
+        line = line[: LINE_CHARACTERS - 1] + "…"
+    return f"`{command}` printed {line!r}"
+
+
+def describe_broken_promise(vendor: Vendor, version: str | None, tool: str) -> str:
+    """Describe why a version is not trusted any more: it ran a call that was denied."""
+    named = f"version {version} of {vendor.name}" if version else vendor.name
+    return f"{named} ran a call of {tool} that was denied; it is trusted again after `shim doctor {vendor.name}`"
+
+
+def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
+    """Return the check of a version that ran a denied call."""
+    return check._replace(distrust=reason, withdrawn=True)
+
+
+def find_promise(
+    vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool
+) -> str:
+    """Return what a turn requires that depends on a promise of the vendor, or "".
+
+    `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run
+    before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
+    a forbidden call was seen.
+    """
+    if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
+        return f"the permission mode {mode}"
+    if prompts and mode != BYPASS:
+        return "a permission prompt (--permission-prompt-tool; background sessions always have it)"
+    if hooks and mode != BYPASS:
+        return "a PreToolUse hook of the frontend"
+    if policy.hooks:
+        return f"a PreToolUse hook ({policy.hooks[0].source})"
+    if late and mode == BYPASS:
+        return ""
+    if policy.narrowing:
+        rule = policy.narrowing[0]
+        return f"the rule {rule} ({rule.source})"
+    return "" if policy.only is None else "a choice of tools (--tools)"
+
+
+def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
+    """Return whether a mode starts the program with the same arguments as bypassPermissions, and
+    without a judge.
+    """
+    same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
+    return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
+
+
+def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
+    """Return the error for a turn that needs a promise that does not hold."""
+    tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
+    if check.withdrawn:
+        remedy = f"{tested} run `shim doctor {vendor.name}` and check what it ran"
+    else:
+        remedy = (
+            f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
+            "rules"
+        )
+    install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
+    others = (
+        f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, "
+        "and may run tools without asking"
+    )
+    return PromiseError(
+        f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
+        hint=f"{install}{others}; `shim doctor {vendor.name}` shows what was found",
+        distrust=check.distrust,
+    )
+
+
+def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
+    """Return the modes that a vendor can run in although its promises do not hold."""
+    return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT and not prompts))

@@ -1,0 +1,353 @@
+"""The pump: a child's bytes in, Claude's bytes and commands for the shell out. Pure.
+
+It is the one place that reads what a Turn leaves for the shell. A driver carries the commands out
+and asks the Turn nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shim.core.adapter.commands import (
+    NO_COMMANDS,
+    Ask,
+    Command,
+    Commands,
+    Expect,
+    Observe,
+    Remember,
+    Said,
+    Stage,
+    TakeBack,
+    TellChild,
+)
+from shim.core.adapter.translation import Translation
+from shim.core.api_errors import Cause, Failure, classify
+from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.claude.permissions import Permission
+from shim.core.errors import ShimError, Tried
+from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.turn.machine import CLOSED, NEW
+from shim.core.turn.outcome import Exit, open_calls
+from shim.core.turn.terms import Terms
+from shim.core.turn.turn import Turn
+
+# Said into one turn: each is kept until it ends, since another child has to be told those that were
+# not answered. Their bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
+STEERED_MESSAGES = 64
+
+Known = tuple[str | None, bool]  # the vendor's session, and whether it can go on
+
+
+class Pump:
+    """The translation of a child, for a shell that serves that child.
+
+    `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what
+    the pump of the child before had told of the session.
+    """
+
+    def __init__(
+        self, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
+    ) -> None:
+        self.translation = translation
+        self.known = known
+        self._saves_late = saves_late
+        self._turn = translation.turn  # the one that `_stage` is about
+        self._stage = Stage.RUNNING
+        self._timeout = ""
+
+    @property
+    def turn(self) -> Turn:
+        return self.translation.turn
+
+    @property
+    def begun(self) -> bool:
+        """Whether the turn has begun and its result is not said."""
+        return self.turn.state not in (NEW, CLOSED)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result of the turn is said."""
+        return self.translation.finished
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known how the turn ends."""
+        return self.turn.outcome is not None
+
+    @property
+    def failed(self) -> bool:
+        return self.turn.is_error
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Return whether the session has cost more than `--max-budget-usd` allows."""
+        budget = self.turn.terms.limits.budget
+        return budget is not None and self.turn.conversation.cost > budget
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anything of the model's was said or done in this turn."""
+        return self.turn.spoken
+
+    # -- a turn begins -----------------------------------------------------------------------------
+
+    def begin(self, terms: Terms | None = None) -> None:
+        """The next turn of the same child, on the terms of the last one where there are no others."""
+        self.translation.begin(terms)
+
+    def answer(
+        self,
+        message: Message,
+        *,
+        echo: bool,
+        hooks: bool,
+        takes: Callable[[], Kinds] = lambda: TEXT_ONLY,
+    ) -> None:
+        """The turn answers `message`, of which the vendor `takes` more than its text.
+
+        `echo`: the message is said again. `hooks`: the frontend has some.
+        """
+        self._restart()
+        self.turn.answers(message, echo=echo, takes=takes)
+        if hooks:
+            self.turn.observed = []
+
+    @property
+    def steerable(self) -> bool:
+        """Whether a call of the turn runs, whose end the model hears together with a message, as
+        the real one's does.
+
+        A message that comes while the model says its last words has a turn of its own; so has one
+        beyond the limits.
+        """
+        running = (
+            self._stage is Stage.RUNNING
+            and bool(self.turn.open)
+            and not (self.decided or self.finished)
+        )
+        few = len(self.steered) < STEERED_MESSAGES
+        return running and few and sum(message.size for message in self.steered) < INBOUND_BYTES
+
+    def steer(self, message: Message) -> None:
+        """A message was said to the child in the middle of the turn."""
+        self.turn.steered(message)
+
+    @property
+    def steered(self) -> list[Message]:
+        """The messages that were said to the child in the middle of the turn."""
+        return self.turn.opening.steered
+
+    def taken(self) -> list[Message]:
+        """Those that a reply has followed since the last call."""
+        opening = self.turn.opening
+        if not opening.fresh:
+            return []
+        fresh, opening.fresh = opening.fresh, []
+        return fresh
+
+    @property
+    def unread(self) -> int:
+        """How many of them no reply has followed."""
+        return len(self.steered) - self.turn.opening.taken
+
+    def anew(self, tried: tuple[Tried, ...]) -> None:
+        """Another child continues the turn; `tried` are the vendors that were asked before it."""
+        self._restart()
+        self.translation.anew()
+        self.turn.terms = self.turn.terms._replace(tried=tried)
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut; see
+        `Translation.retry`.
+        """
+        ready = self.translation.retry(child_exit, stderr)
+        if ready:
+            self._restart()
+        return ready
+
+    def _restart(self) -> None:
+        self._stage, self._timeout = Stage.RUNNING, ""
+
+    # -- what the child says -----------------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> Said:
+        """The lines and the commands for a chunk of the child's stdout."""
+        said = self.translation.feed(chunk)
+        return said, self._commands()
+
+    def read(self, lines: list[bytes]) -> Said:
+        """The lines and the commands for lines of the child, as `Translation.split` gives them."""
+        said = self.translation.read(lines)
+        return said, self._commands()
+
+    def drain(self) -> Said:
+        """What the end of the child's stdout adds: a last line without its end."""
+        said = self.translation.drain()
+        return said, self._commands()
+
+    def skip(self, chunk: bytes) -> Commands:
+        """The commands for bytes between two turns: only questions are read there, to be refused."""
+        self.translation.skip(chunk)
+        return (*map(TellChild, self.translation.outgoing()), *self._questions())
+
+    def rest(self) -> Said:
+        """A child that stays has been silent since the turn was paused: the vendor is done."""
+        self.translation.rest()
+        return b"", self._commands()
+
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the child wrote about its run into a file; before `retry` and `close`."""
+        self.translation.reported(report)
+
+    # -- what the frontend says --------------------------------------------------------------------
+
+    def refused(
+        self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
+    ) -> Said:
+        """Record that a permission was refused. `announced`: the frontend refused it itself and
+        knows it.
+
+        `vendor_knows`: the vendor receives the denial before the call runs.
+        """
+        self.turn.refused(permission, message, announced=announced, vendor_knows=vendor_knows)
+        return self._taken()
+
+    def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> Said:
+        """Write a call that arrived at the frontend's own server, if the call waited for its
+        arguments.
+        """
+        self.turn.write_arrived_call(tool, arguments)
+        return self._taken()
+
+    def corrected(self, permission: Permission, message: str) -> None:
+        """A call was allowed with another input only; `message` is what its result will say."""
+        self.turn.corrected(permission, message)
+
+    def forbid(self, call: str, reason: str) -> Said:
+        """The frontend forbids a call that runs already: the turn ends."""
+        self.turn.forbid(call, reason)
+        return self._taken()
+
+    def interrupt(self) -> None:
+        self.translation.interrupt()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def stop(self, reason: str, cause: Cause) -> None:
+        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
+        self.turn.stopped(reason, cause)
+
+    def stall(self, reason: str) -> None:
+        """The child was silent for too long: we end the turn.
+
+        A real claude that gave its result may have had more to do: that result stands.
+        """
+        if not self.turn.stated:
+            self.stop(self.stall_reason(reason), "stall")
+
+    def stall_reason(self, reason: str) -> str:
+        """A reason with the names of the calls that are open."""
+        waiting = open_calls(self.turn.open)
+        return reason + (f" while these calls were open: {waiting}" if waiting else "")
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
+        child.
+
+        The commands of an end are carried out before its lines are said.
+        """
+        last = self.turn.last_text
+        return self.translation.close(child_exit, stderr), self._last(last)
+
+    def finish(self) -> Said:
+        """The last lines of a turn whose child stays for the next one."""
+        last = self.turn.last_text
+        return self.translation.finish(), self._last(last)
+
+    def settle_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
+        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
+        its result.
+
+        `notice` are the fields of an `informational` system line before the result.
+        """
+        if notice is not None:
+            self.turn.system("informational", **notice)
+        self.turn.ended(result=text, unsent=True)
+        return self.translation.finish()
+
+    def refuse(self, error: Exception) -> bytes:
+        """All lines of a turn that cannot begin, because of an error of the shell."""
+        if isinstance(error, ShimError):
+            self.stop(f"{error}\n{error.hint}".strip(), error.cause)
+        else:
+            self.stop(f"the shim failed: {error!r}", "internal")
+        return self.translation.close(None)
+
+    def fail(self, error: ShimError) -> Said:
+        """The last lines of a turn that cannot go on, because of an error of the shell."""
+        return self.refuse(error), (Remember(self._session()),)
+
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    ) -> Tried | None:
+        """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
+        return self.translation.unanswered(child_exit, stderr, whatever=whatever)
+
+    def waits(self, stderr: str) -> Failure:
+        """What the vendor asks its model again for, by its own words or by what it printed on
+        stderr.
+        """
+        return self.turn.waits or classify(stderr)
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def _taken(self) -> Said:
+        return self.translation.pen.take(), self._commands()
+
+    def _last(self, text: str) -> Commands:
+        self._stage = Stage.FINISHED
+        return Observe((Seen("Stop"),), text), Remember(self._session())
+
+    def _session(self) -> str | None:
+        return self.turn.conversation.vendor_session
+
+    def _commands(self) -> Commands:
+        """What the Turn wants done, and what has changed since the last time."""
+        translation, turn = self.translation, self.translation.turn
+        # the child began another one by itself, and may have ended it already
+        if turn is not self._turn:
+            self._turn, self._stage = turn, Stage.RUNNING
+        if translation.finished and turn.sealed:
+            stage = Stage.FINISHED
+        elif (
+            turn.settled or translation.finished
+        ):  # a passed result may have lines beside it, then its terminator
+            stage = Stage.SETTLED
+        else:
+            stage = Stage.PAUSED if turn.paused else Stage.RUNNING
+        timeout = (
+            "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
+        )
+        known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
+        changed = stage is not self._stage or timeout != self._timeout or known != self.known
+        lines, taken_back = translation.outgoing(), translation.taken_back()
+        if not (changed or lines or turn.asked or turn.observed or taken_back):
+            return NO_COMMANDS
+        commands: list[Command] = []
+        if known != self.known or (stage is Stage.FINISHED and stage is not self._stage):
+            commands.append(Remember(known[0]))
+        if timeout != self._timeout:
+            commands.append(Expect(timeout))
+        if stage is not self._stage:
+            commands.append(stage)
+        self._stage, self._timeout, self.known = stage, timeout, known
+        if turn.observed:
+            seen, turn.observed = tuple(turn.observed), []
+            if stage is not Stage.FINISHED:  # nothing follows an error result (contract S16b)
+                commands.append(Observe(seen))
+        return (*commands, *map(TellChild, lines), *self._questions(), *map(TakeBack, taken_back))
+
+    def _questions(self) -> Iterator[Ask]:
+        asked, self.turn.asked = self.turn.asked, []
+        return map(Ask, asked)

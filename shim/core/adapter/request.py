@@ -1,0 +1,269 @@
+"""What is asked of a vendor: how it is started for a turn, and what a child that stays for the
+conversation is told.
+"""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
+    from shim.core.claude.messages import Kinds, Message
+    from shim.core.claude.permissions import Decision, Permission
+    from shim.core.policy.policy import Policy
+
+# Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
+ARGUMENT_BYTES = 100_000
+
+
+class Launch(NamedTuple):
+    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed
+    behind them.
+
+    `environment` are variables that are added, `unset` those that it must not see, `enforced` those
+    that carry rules, so that no setting goes before them. `pipe`: a stdin with nothing in it is a
+    pipe all the same. `files` are paths of ours that its arguments name, removed when it has ended.
+    """
+
+    arguments: tuple[str, ...]
+    stdin: bytes = b""
+    environment: Mapping[str, str] = {}
+    unset: tuple[str, ...] = ()
+    pipe: bool = False
+    files: tuple[str, ...] = ()
+    enforced: Mapping[str, str] = {}
+
+
+class Report(NamedTuple):
+    """A file, one JSON object, that a vendor writes into `Files.report` about its run, and its keys
+    of use.
+    """
+
+    file: str
+    keys: tuple[str, ...]
+
+
+class Servers(NamedTuple):
+    """MCP servers: name → configuration as Claude has it.
+
+    `given` are those of `--mcp-config`, `private` those that no command line may have.
+    """
+
+    given: Mapping[str, Mapping[str, Any]] = {}
+    private: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def all(self) -> dict[str, Mapping[str, Any]]:
+        return {**self.given, **self.private}
+
+
+class Files(NamedTuple):
+    """Files of ours that one turn has.
+
+    `report` is the folder where the vendor may write its `Vendor.report`, None if it would not be
+    read. `attach` puts a file of the message, base64 and the end of its name, where the vendor
+    reads it, and gives back its path, None when that cannot be; it is None itself where the vendor
+    reads none.
+    """
+
+    report: str | None = None
+    attach: Callable[[str, str], str | None] | None = None
+
+
+class Request(NamedTuple):
+    """One turn that is asked of a vendor.
+
+    `mode` are the arguments that honour the permission mode `permission_mode`, `resume` is the
+    vendor's own id of the session that goes on, `variant` the vendor's dialect if it has several,
+    `trust` whether its trust gate may be opened, `knows` tells whether the installed program has a
+    flag, `removed` are Claude's names of the tools that are denied as a whole. `listens`: the child
+    stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
+    `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; ""
+    where it does. `policy` has the rules that it is kept to; `judge` are the words that start our
+    hook, which judges one call by them. `environment` is what its child would see. `session` is the
+    session's id where the vendor's own is another one, and `transcript` a path in the folder of its
+    history. `mode_file` has the mode while it may change; "" where it may not. `keep` writes a text
+    to a file of ours, whose name has the given end; its path, None when that cannot be. `files`
+    says where other files are. `servers` are the MCP servers that it is told of.
+    """
+
+    invocation: Invocation
+    prompt: str
+    mode: tuple[str, ...] = ()
+    permission_mode: str = "default"
+    resume: str | None = None
+    variant: str = "auto"
+    trust: bool = False
+    knows: Callable[[str], bool] = lambda flag: True
+    removed: tuple[str, ...] = ()
+    listens: bool = False
+    environment: Mapping[str, str] = {}
+    keep: Callable[..., str | None] = lambda text, suffix=".txt": None
+    files: Files = Files()
+    unheard: str = ""
+    policy: "Policy | None" = None
+    judge: tuple[str, ...] = ()
+    session: str = ""
+    transcript: str = ""
+    mode_file: str = ""
+    servers: Servers = Servers()
+
+    def asks_person(self) -> bool:
+        """Whether the frontend can be asked a question to the person."""
+        from shim.core.claude.permissions import QUESTION
+
+        asked = self.invocation.permissions.permission_prompt_tool == "stdio"
+        return asked and (self.policy is None or bool(self.policy.listed((QUESTION,))))
+
+    def with_system_prompt(self) -> str:
+        """The prompt behind the system prompts, for vendors that have no flag for them."""
+        given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)
+        return "\n\n".join([text for text in given if text] + [self.prompt])
+
+    def flag(self, name: str, value: str | None) -> list[str]:
+        """`[name, value]`, or nothing when there is no value.
+
+        A value that begins with a dash is joined with `=`, so that it cannot become a flag
+        (threats: frontend); pi, which knows no `=`, takes the next word whatever it is.
+        """
+        if not value:
+            return []
+        return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+    def kept(self, text: str | None) -> str | None:
+        """The path of a file that holds a text which is too long for an argument; None for one that
+        is not.
+        """
+        return (
+            self.keep(text)
+            if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES
+            else None
+        )
+
+    def mcp_configs(self) -> list[str]:
+        """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
+
+        A vendor reaches those through relays of ours, which are among the private servers.
+        """
+        return [
+            kept
+            for config in self.invocation.configuration.mcp_config
+            if (kept := _reachable(config))
+        ]
+
+    def private_config(self) -> list[str]:
+        """The path of a file of ours with the private servers, for a vendor that reads such files."""
+        import orjson
+
+        servers = self.servers.private
+        path = (
+            self.keep(orjson.dumps({"mcpServers": servers}).decode(), ".json") if servers else None
+        )
+        return [] if path is None else [path]
+
+
+class Speech(Protocol):
+    """What is said to a child that listens: each gives the bytes of whole lines. Unless it is
+    `usable`, it is ended.
+    """
+
+    @property
+    def usable(self) -> bool: ...
+
+    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+        """What makes the translator of a child's lines: another one where it has to know what the
+        child was asked.
+        """
+
+    def hello(self, request: Request) -> bytes: ...
+
+    def follow(self, session: str) -> None:
+        """The vendor's own id of the session that goes on, told before anything that may have to
+        name it.
+        """
+
+    @property
+    def takes(self) -> "Kinds":
+        """What a message may have beside its text, as far as it is known once the child has
+        greeted.
+        """
+
+    def prompt(self, message: "Message") -> bytes:
+        """A message; nothing where the child has to say something first, and it is told then."""
+
+    def steer(self, message: "Message") -> bytes | None:
+        """A message into the turn that runs; None: it cannot be told now, and waits.
+
+        It is tried again while the turn goes on, and else gets a turn of its own.
+        """
+
+    def untaken(self) -> int:
+        """How many messages, the last ones of `steer`, the vendor did not take before its turn
+        ended; then forgotten.
+
+        Each of them gets a turn of its own.
+        """
+
+    def interrupt(self) -> bytes:
+        """Stop the turn, stay for the next."""
+
+    def model(self, name: str | None) -> bytes | None:
+        """Another model, None is its own; gives back None where it cannot be told: another child
+        has to be.
+        """
+
+    def effort(self, level: str | None) -> bytes | None:
+        """How hard its model is to try, in Claude's words; None is its own. Gives back None as
+        `model` does.
+        """
+
+    def mode(self, name: str) -> bytes | None:
+        """Another permission mode, in Claude's words; None: it cannot be told, another child has to
+        be.
+        """
+
+    def heartbeat(self) -> bytes:
+        """A question whether it is alive; nothing for a vendor that has no answer to that."""
+
+    def decide(self, permission: "Permission", decision: "Decision") -> bytes:
+        """The answer to its question. ValueError, with words for the model, when it would not do
+        what was changed.
+        """
+
+
+def _reachable(config: str) -> str:
+    """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
+    import orjson
+
+    try:
+        read = orjson.loads(config)
+    except orjson.JSONDecodeError:
+        return config  # the path of a file
+    servers = read.get("mcpServers") if isinstance(read, dict) else None
+    if not isinstance(servers, dict):
+        return config
+    inside = {
+        name
+        for name, server in servers.items()
+        if isinstance(server, dict) and server.get("type") == "sdk"
+    }
+    if not inside:
+        return config
+    kept = {name: server for name, server in servers.items() if name not in inside}
+    return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
+
+
+def as_argument(prompt: str) -> bool:
+    """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a
+    subcommand.
+    """
+    return (
+        " " in prompt
+        and not prompt.startswith(("-", "@"))
+        and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+    )
+
+
+def as_stdin(prompt: str) -> bytes:
+    return prompt.encode("utf-8", "replace")

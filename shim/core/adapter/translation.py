@@ -1,0 +1,358 @@
+"""The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate`
+feed it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from shim.core.adapter.translator import Translator
+from shim.core.errors import Tried
+from shim.core.reading.account import SAMPLE_CHARACTERS, Account
+from shim.core.reading.decode import PADDING, Decoder
+from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
+from shim.core.turn.machine import CLOSED
+from shim.core.turn.outcome import Exit
+from shim.core.turn.terms import Conversation, Terms
+from shim.core.turn.turn import Turn
+
+if TYPE_CHECKING:
+    from shim.core.turn.terms import Pen
+
+# Events that make a person or a program act. They are never believed from a repaired line (threats:
+# forged lines).
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
+
+
+def guarded(turn: Turn) -> Turn:
+    """The turn, or where no secret may be said an object in its place that leaves them out."""
+    if not turn.terms.redact:
+        return turn
+    from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
+
+    return cast("Turn", TurnWithoutSecrets(turn))
+
+
+class Translation:
+    """One child's output on its way to the frontend.
+
+    `feed` takes chunks of any size, `close` takes how the child ended; both give back whole lines
+    to write.
+    """
+
+    def __init__(
+        self,
+        translator: Callable[..., Translator],
+        terms: Terms,
+        pen: "Pen",
+        previous: Turn | None = None,
+        *,
+        inbound: int = INBOUND_BYTES,
+        aside: Aside | None = None,
+    ) -> None:
+        """`previous` is the last turn of another child of the same conversation.
+
+        A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that
+        `aside` opens.
+        """
+        self.pen = pen
+        self.account = Account()
+        self._inbound = inbound, aside
+        self._lines = LineSplitter(inbound, aside)
+        self._decoder = Decoder(self.account)
+        self._read: str | None = None
+        self._skipped, self._skipped_first = 0, b""  # lines between two turns
+        if previous is None:
+            turn = Turn(pen, terms, Conversation(terms.session.thread), self.account)
+        else:
+            turn = previous.inner.next(terms, self.account)
+        self._read_by(translator(guarded(turn), partial=pen.partial))
+
+    @property
+    def turn(self) -> Turn:
+        return self._translator.turn
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result is said: nothing that the child prints from now on is."""
+        return self.turn.state is CLOSED
+
+    def _read_by(self, translator: Translator) -> None:
+        self._translator = translator
+        self._overridden = type(translator).feed is not Translator.feed
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Claude's lines for a chunk of the child's stdout."""
+        # no name for the lines: a large one is gone before what it said is joined
+        self._pump(self.split(chunk))
+        return self.pen.take()
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines that a chunk of the child's stdout completes; lines that were too long are
+        counted.
+        """
+        lines = self._lines.feed(chunk)
+        if self._lines.skipped:
+            self._count_skipped()
+        return lines
+
+    def read(self, lines: list[bytes]) -> bytes:
+        """Claude's lines for lines of the child's."""
+        self._pump(lines)
+        return self.pen.take()
+
+    def _count_skipped(self) -> None:
+        for _ in range(self._lines.skipped):
+            self.account.repaired("line_too_long", self._lines.head)
+        self._lines.skipped = 0
+
+    def drain(self) -> bytes:
+        """What the end of the child's stdout adds: a last line without its end."""
+        self._pump_rest()
+        return self.pen.take()
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
+        child.
+        """
+        return self._end(child_exit, self._last(child_exit, stderr))
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut (Yume's
+        R11).
+
+        `stderr` is None for a child that stays. Where this gives back False, `close` may follow.
+        """
+        reason = "" if stderr is None else self._last(child_exit, stderr)
+        turn = self.turn
+        if not turn.broke_off(child_exit, reason):
+            return False
+        turn.again()
+        if stderr is None:
+            self._translator.begin(turn)
+        else:
+            self.anew()
+            self._read = None
+            self._read_by(self._translator.anew(turn))
+        return True
+
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    ) -> Tried | None:
+        """Why the child did not answer, where another vendor may be asked; `close` may follow where
+        this is None.
+
+        `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
+        `whatever` the cause is.
+        """
+        said = "" if stderr is None else self._last(child_exit, stderr)
+        return self.turn.unanswered(child_exit, said, whatever=whatever)
+
+    def _pump_rest(self) -> None:
+        self._pump(self._lines.close())
+        self._decoder.close()
+        self._count_skipped()
+
+    def _last(self, child_exit: Exit | None, stderr: str) -> str:
+        """Read what is left of stdout, once; gives back the part of stderr that may be the reason
+        for a failure.
+        """
+        if self._read is not None:
+            return self._read
+        self._pump_rest()
+        try:
+            self._translator.eof(child_exit, stderr)
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        if noise := self._translator.noise:
+            stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
+        if not stderr.strip() and self._decoder.noise:
+            stderr = "\n".join(self._decoder.noise)
+        self._read = stderr
+        return stderr
+
+    def rest(self) -> None:
+        """A child that stays has been silent since the turn was paused: the turn settles."""
+        try:
+            self._translator.eof(None, "")
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        self.turn.settle()
+
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the child wrote about its run into a file (`vendor.Report`); before `close` and
+        `retry`.
+        """
+        self._translator.report = dict(report)
+
+    def finish(self) -> bytes:
+        """The last lines now, for a child that stays for the next turn."""
+        return self._end(None, "")
+
+    def begin(self, terms: Terms | None = None) -> None:
+        """The next turn of the same child; its account counts the lines that were skipped since the
+        last turn.
+        """
+        self.account.forget()
+        if self._skipped:
+            self.account.repaired("late_event", self._skipped_first, self._skipped)
+            self._skipped = 0
+        self._translator.begin(self.turn.next(terms))
+
+    def anew(self) -> None:
+        """Another child continues the turn: what the last child left unfinished is not joined to
+        its first line.
+        """
+        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
+
+    def skip(self, chunk: bytes) -> None:
+        """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
+        refused.
+        """
+        late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
+        if late and not self._skipped:
+            self._skipped_first = late[0]
+        self._skipped += len(late)
+        self._pump(raw for raw in late if self._translator.heeds(raw))
+
+    def asked(self, yes: bool) -> None:
+        """Whether the frontend has sent the child a message by now."""
+        self._translator.asked = yes
+
+    def outgoing(self) -> list[bytes]:
+        """Lines for the child's stdin, since the last call: each is whole."""
+        lines, self._translator.outbox = self._translator.outbox, []
+        return lines
+
+    def taken_back(self) -> list[str]:
+        """Questions whose answers the child does not want any more, since the last call."""
+        return self._translator.taken_back()
+
+    def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
+        try:
+            self.turn.closed(child_exit, stderr)
+        except Exception as error:
+            self.turn.fail_hard(repr(error))
+        self.turn.seal()
+        return self.pen.take()
+
+    def interrupt(self) -> None:
+        self.turn.interrupted()
+
+    def _pump(self, lines: Iterable[bytes]) -> None:
+        translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
+        handlers, test, feed = translator.handlers, translator.line, translator.feed
+        overridden, account = self._overridden, self.account
+        lines = iter(lines)
+        for raw in lines:
+            if test is not None:
+                kept = test(raw)
+                if kept is None:
+                    continue
+                raw = kept
+            account.line = raw
+            if not repair:
+                try:
+                    event = loads(raw)
+                except orjson.JSONDecodeError:
+                    if not raw:
+                        continue
+                    repair = True
+            if repair:
+                repair = self._repair(raw)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
+                continue
+            try:
+                handler = feed if overridden else handlers[event["type"]]
+            except (KeyError, TypeError):
+                self._odd(event)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
+                continue
+            try:
+                handler(event)
+            except Exception as error:
+                self._malformed(error)
+        account.line = b""
+
+    def _repair(self, raw: bytes) -> bool:
+        """Read a line that is not one JSON value; True while an unfinished value waits for the next
+        line.
+
+        What a repair yields is believed only where it may be the vendor's.
+        """
+        for value, torn in self._decoder.repair(raw):
+            if not isinstance(value, dict) and not torn:
+                self._odd(value)
+            elif self._believable(value):
+                self._event(value)
+            elif torn or self._known(value):
+                self.account.repaired("doubtful_event", raw)
+            else:
+                self._unread(value)
+        return self._decoder.holding
+
+    def _event(self, event: object) -> None:
+        if not isinstance(event, dict):
+            self._odd(event)
+            return
+        try:
+            self._translator.repaired(event)
+        except Exception as error:
+            self._malformed(error)
+
+    def _odd(self, event: object) -> None:
+        """A value without a known type. A list of events (the `json` format of some vendors) is
+        read event by event.
+        """
+        bare, given = self._translator.untyped, event if isinstance(event, list) else []
+        items = [item for item in given if isinstance(item, dict) and (bare or "type" in item)]
+        if items and (bare or len(items) == len(given)):
+            for item in items:
+                if self._believable(item) or not self._known(item):
+                    self._event(item)
+                else:
+                    self.account.repaired("doubtful_event")
+        elif isinstance(event, dict):
+            self._unread(event)
+        else:
+            self.account.repaired("not_an_event")
+
+    def _unread(self, event: dict[str, Any]) -> None:
+        """An object that the translator has no handler for; another translator may read on from it."""
+        try:
+            reader = self._translator.unread(event)
+        except Exception as error:
+            self._malformed(error)
+            return
+        if reader is not self._translator:
+            reader.outbox[:0] = self._translator.outbox
+            self._read_by(reader)
+            self._event(event)
+
+    def _malformed(self, error: Exception) -> None:
+        line = self.account.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        self.account.repaired("malformed_event", f"{error!r}: {line}")
+
+    def _known(self, event: object) -> bool:
+        """Whether the translator knows the type of an event, or it is a control message."""
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind is None:
+            return self._translator.untyped and isinstance(event, dict)
+        return isinstance(kind, str) and (
+            self._overridden or kind in self._translator.handlers or kind in _CONTROL
+        )
+
+    def _believable(self, event: object) -> bool:
+        """Whether an object out of a broken line may be an event of this session: never a control
+        message.
+        """
+        if not isinstance(event, dict) or not self._known(event) or event.get("type") in _CONTROL:
+            return False
+        session = event.get("session_id")
+        ours = self.turn.conversation.vendor_session
+        return session is None or ours is None or session == ours

@@ -1,0 +1,342 @@
+"""What a vendor is, as data: how it is found and started, what it can do, and who translates it."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from shim.core.adapter.request import (  # what a vendor's module needs, from one place
+    ARGUMENT_BYTES,
+    Files,
+    Launch,
+    Report,
+    Request,
+    Servers,
+    Speech,
+    as_argument,
+    as_stdin,
+)
+from shim.core.adapter.tools import Tools, vendor_names
+from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import ModeError
+from shim.core.policy.policy import BYPASS
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
+    from shim.core.policy.rules import Rule
+
+__all__ = [
+    "ARGUMENT_BYTES",
+    "Abilities",
+    "Enforcement",
+    "ExitRules",
+    "Files",
+    "Launch",
+    "ProgramFacts",
+    "Report",
+    "Request",
+    "Servers",
+    "SessionFacts",
+    "Speech",
+    "Surroundings",
+    "Vendor",
+    "as_argument",
+    "as_stdin",
+]
+
+
+class Abilities(NamedTuple):
+    """What a vendor can do. What it cannot is done for it, or has no effect.
+
+    streams       it can print fragments
+    resumes       it can resume a session
+    takes_model   its command line names a model; otherwise the one that a frontend asks for is not
+                  what answers
+    takes_effort  it can be told how hard its model is to try
+    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
+    selects_tools its own flags can limit it to the tools of `--tools`; otherwise each call has to
+    be checked first limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
+    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is
+                  read
+    prices        it says what a reply cost, so `--max-budget-usd` can be kept
+    retracts      it may say a reply again that was cut
+    servers       it takes MCP servers (`--mcp-config`)
+    commands      among them those that are commands, as our relays to servers in the frontend's
+                  process are
+    auto_mode     its models can decide what may run, if it has the mode auto (False for recordings
+                  of other vendors)
+    """
+
+    streams: bool = False
+    resumes: bool = False
+    takes_model: bool = True
+    takes_effort: bool = False
+    limits_tools: bool = False
+    selects_tools: bool = False
+    limits_turns: bool = False
+    structures: bool = False
+    prices: bool = False
+    retracts: bool = False
+    servers: bool = False
+    commands: bool = True
+    auto_mode: bool = True
+
+
+class Enforcement(NamedTuple):
+    """How a vendor is kept to rules before a call runs.
+
+    asks        Claude's names of the tools that a request lets it run only after its question was
+                answered
+    binds       whether what a request launches it with keeps it to a rule
+    told        whether it hears beforehand of a rule about a whole tool, so that such a call does
+                not end its turn
+    allows      whether a request launches it so that it runs unasked what a rule allows
+    subagents   calls of its subagents are bound, and asked about, like its own
+    own         it keeps Claude's rules by itself, so that whatever it asks is asked
+    heeds       whether our hook lets it run what a rule allows
+    hooked      our hook judges each of its calls
+    says_first  it says a call before our hook has judged it
+    judged      its own modes let more run than Claude's: in each but the widest its questions are
+                answered here
+    plain       a prompt without the words for which it reads files before any call
+    """
+
+    asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
+    binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    told: "Callable[[Rule], bool]" = lambda rule: False
+    allows: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    subagents: bool = False
+    own: bool = False
+    heeds: "Callable[[Rule], bool]" = lambda rule: False
+    hooked: bool = False
+    says_first: bool = False
+    judged: bool = False
+    plain: Callable[[str], str] = lambda prompt: prompt
+
+
+class SessionFacts(NamedTuple):
+    """What is peculiar to a vendor's sessions.
+
+    saves_late  a session can only go on once a reply was complete
+    given_id    a new session has our id, because the vendor tells its own too late for a turn that
+                is cut
+    prefixes    a child that stays is told system prompts before the first message, and nowhere else
+    """
+
+    saves_late: bool = False
+    given_id: bool = False
+    prefixes: bool = False
+
+
+class ExitRules(NamedTuple):
+    """How a vendor's turn is stopped, and how its process ends.
+
+    interrupt    the signal that stops its turn
+    grace        the seconds that it gets for that; 0 is as long as any vendor
+    clean_exits  exit codes that do not contradict its own "done"
+    """
+
+    interrupt: str = "SIGINT"
+    grace: float = 0.0
+    clean_exits: frozenset[int] = frozenset({0})
+
+
+class ProgramFacts(NamedTuple):
+    """What is peculiar to a vendor's program.
+
+    bundled     the module of ours that is its program
+    variants    names of its dialects; `probe` picks one from the program's `--help`
+    unreleased  what a person should know of a vendor that no released program is
+    install     the command that installs it
+    login       how it is asked whether it has a login
+    plays       the vendor that it stands for, where it plays recordings
+    place       where it is in them, which is its own id of the session then
+    two_way     gives the same vendor, driven so that it asks; None where it always is, or has no
+                such way
+    two_way_words  what the help of a version names that has this way
+    stays       one message too is given to a child that stays
+    models      Claude's name of a model → its own, where the settings say nothing else
+    listing     how it is asked for its models
+    """
+
+    bundled: str = ""
+    variants: tuple[str, ...] = ()
+    probe: Callable[[str], str] | None = None
+    unreleased: str = ""
+    install: str = ""
+    login: LoginProbe = LoginProbe()
+    plays: str = ""
+    place: Callable[[], str] | None = None
+    two_way: "Callable[[], Vendor] | None" = None
+    two_way_words: tuple[str, ...] = ()
+    stays: bool = False
+    models: Mapping[str, str] = MappingProxyType({})
+    listing: ModelProbe = ModelProbe()
+
+
+class Surroundings(NamedTuple):
+    """The variables, files and folders that matter to a vendor's program.
+
+    keys          the ANTHROPIC_* variables that it may see
+    api_base      the variable in which it reads another address of its model's API
+    home          its folder of records: the variable that names it, and where in the person's home
+                  it is without
+    report        what it writes about its run into a folder of ours
+    overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
+    widened_by    JSON file in the working directory or at home → its key that gives tools which no
+                  rule names
+    servers_in    JSON file in the working directory or at home → the key that lists MCP servers by
+                  name
+    brings        what of a working directory, or a folder around it, it starts unasked: path → the
+                  keys of a JSON file
+                  that name programs, none where the path itself is one
+    brings_off    a flag that only a version knows which does not start them
+    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
+    attachments   where it reads files that a prompt names: variables, and folders below what the
+                  first one says
+    """
+
+    keys: tuple[str, ...] = ()
+    api_base: str = ""
+    home: tuple[str, str] | None = None
+    report: Report | None = None
+    overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    widened_by: Mapping[str, str] = MappingProxyType({})
+    servers_in: Mapping[str, str] = MappingProxyType({})
+    brings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    brings_off: str = ""
+    gate: str = ""
+    attachments: tuple[tuple[str, str], ...] = ()
+
+
+class Vendor(NamedTuple):
+    """A vendor.
+
+    programs      names on PATH, the first that exists is started
+    translates    who translates its lines: "module:Class", or what gives the class; loaded once its
+                  child runs
+    modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing
+                  is refused
+    tools         its tools in Claude's words
+    listed        Claude's names of what it can run, where its own stream does not say
+    chooses       which tools a request leaves it, where that is more than `listed`
+    unattended    it runs its tools and never asks
+    passthrough   its stream is Claude's already
+    speaks        the `Speech` of a child that stays for the conversation, named as in `translates`;
+                  "": a child
+                  a turn
+    login         how a person logs in with it, said when the vendor is not logged in
+    timeouts      how long it may be silent, where that is longer than others (keys of
+                  `config.TIMEOUTS`), and how long
+                  it waits for an answer, where that is shorter
+    version       how its program is asked for its version, and which ones were tried
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    translates: "str | Callable[[], type[Translator]]"
+    launch: Callable[[Request], Launch]
+    modes: Mapping[str, tuple[str, ...]]
+    tools: Tools = MappingProxyType({})
+    listed: tuple[str, ...] = ()
+    chooses: Callable[[Request], tuple[str, ...]] | None = None
+    unattended: bool = False
+    passthrough: bool = False
+    speaks: str | Callable[[], Speech] = ""
+    login: str = ""
+    timeouts: Mapping[str, float] = MappingProxyType({})
+    version: VersionProbe = VersionProbe()
+    abilities: Abilities = Abilities()
+    enforcement: Enforcement = Enforcement()
+    sessions: SessionFacts = SessionFacts()
+    exit: ExitRules = ExitRules()
+    program: ProgramFacts = ProgramFacts()
+    surroundings: Surroundings = Surroundings()
+
+    @property
+    def translator(self) -> "type[Translator]":
+        """The class that translates its lines. Its module is imported here and not before: the
+        child starts first.
+        """
+        found: type[Translator] = (
+            _loaded(self.translates) if isinstance(self.translates, str) else self.translates()
+        )
+        return found
+
+    def speech(self) -> Speech:
+        """The `Speech` of one child that stays; only for a vendor that `speaks`."""
+        made: Speech = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+        return made
+
+    @property
+    def shown(self) -> str:
+        """The name that a frontend sees: of who speaks, recorded or not."""
+        return self.program.plays or self.name
+
+    def available(self, request: Request) -> tuple[str, ...]:
+        """Claude's names of the tools that it can run under a request, for `init.tools`."""
+        return self.listed if self.chooses is None else self.chooses(request)
+
+    def judged(self, mode: str) -> bool:
+        """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
+        return self.enforcement.judged and mode not in ("auto", BYPASS)
+
+    def unheeded(self, invocation: Invocation) -> list[str]:
+        """What of an invocation has no effect, a line each."""
+        said = []
+        if invocation.limits.max_budget_usd is not None and not (
+            self.abilities.prices or self.passthrough
+        ):
+            said.append(
+                f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n"
+            )
+        if invocation.model and not self.abilities.takes_model:
+            said.append(f"--model has no effect: {self.name} has no flag for it\n")
+        if invocation.limits.effort and not (self.abilities.takes_effort or self.passthrough):
+            said.append(
+                f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
+            )
+        if invocation.configuration.mcp_config and not (
+            self.abilities.servers or self.program.plays
+        ):
+            said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
+        if invocation.configuration.strict_mcp_config and not (
+            self.passthrough or self.program.plays
+        ):
+            said.append(
+                f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
+            )
+        return said
+
+    def wait_for_answers(self) -> None:
+        """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's
+        interactive).
+        """
+        if self.unattended:
+            raise ModeError(
+                f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
+                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
+            )
+
+    def mode_arguments(self, mode: str) -> tuple[str, ...]:
+        """The arguments that honour a permission mode; ModeError when there is no way to (surface
+        page).
+        """
+        if mode in self.modes:
+            return self.modes[mode]
+        raise ModeError(
+            f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
+            hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
+        )
+
+    def own_names(self, names: tuple[str, ...]) -> list[str]:
+        """Its own names of the tools that Claude calls `names`."""
+        return vendor_names(self.tools, names)
+
+
+def _loaded(place: str) -> Any:
+    """The class that "module:Class" names."""
+    from importlib import import_module
+
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,212 @@
+"""What a vendor's program is asked: its version and whether that was tried, its models, and whether
+it has a login.
+
+A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07`
+compare alike, and what stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not
+count: a preview is nearer to what it is a preview of than to what came before.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+
+from shim.core.adapter.routing import may_be_told
+from shim.core.reading.typed import NamedTuple
+
+ANSWER_CHARACTERS = 4000  # characters that a pattern sees
+VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
+NUMBERS = 8  # of one
+DIGITS = 18  # of one number
+# What most programs print, alone or behind their name; a text, because a pattern is compiled only
+# where one is asked.
+USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
+# Colours and other escape sequences: some programs also print them to a pipe.
+ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
+SIGNS = (">=", "<=", "==", ">", "<")
+CONDITIONS = 4  # of one range
+MOST_MODELS = 500  # of one program: a frontend shows them all
+
+
+class VersionCheck(NamedTuple):
+    """What the version of the installed program means for the promises of its profile.
+
+    A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that
+    it keeps a rule.
+
+    version   the version, or None if it was not recognised
+    note      a remark about a version whose promises hold, such as "newer than tested", or ""
+    distrust  why the promises do not hold, or ""
+    withdrawn the version ran a call that was denied, so that nobody can vouch for it
+    """
+
+    version: str | None = None
+    note: str = ""
+    distrust: str = ""
+    withdrawn: bool = False
+
+
+class VersionProbe(NamedTuple):
+    """How a vendor's program is asked for its version, and which versions were tried.
+
+    `args` are the arguments of the question. `regex` finds the version in what it answers: its
+    first group, or all that it matches; `^` and `$` are the ends of a line. `tested` is a range,
+    conditions with commas between them (`>=0.169,<0.170`); "" where none was.
+    """
+
+    args: tuple[str, ...] = ("--version",)
+    regex: str = USUAL
+    tested: str = ""
+
+    def read(self, answer: str) -> str | None:
+        """The version in an answer; None without any."""
+        import re
+
+        plain = re.sub(ESCAPES, "", answer[:ANSWER_CHARACTERS])
+        lines = "\n".join(line.strip() for line in plain.splitlines())
+        found = re.search(self.regex, lines, re.MULTILINE)
+        if found is None:
+            return None
+        version = (found[1] if found.re.groups else found[0]) or ""
+        return version.strip().rstrip(".,;:)")[:VERSION_CHARACTERS] or None
+
+    def place(self, version: str | None) -> str:
+        """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
+        numbers, bounds = numbers_of(version or ""), conditions(self.tested)
+        if not numbers or not bounds:
+            return "unknown"
+        for sign, bound in bounds:
+            if not _holds(numbers, sign, bound):
+                below = _padded(numbers, bound) < _padded(bound, numbers)
+                return "older" if sign[0] == ">" or below else "newer"
+        return "tested"
+
+    def has_tested_major(self, version: str) -> bool:
+        """Return whether a version has the first number of a tested version. A range may have no
+        upper bound.
+        """
+        numbers = numbers_of(version)
+        if not numbers:
+            return False
+        return all(
+            _allows_major(numbers[0], sign, bound) for sign, bound in conditions(self.tested)
+        )
+
+
+class ModelProbe(NamedTuple):
+    """How a vendor's program is asked for the models that it can be told; () where it has no such
+    list.
+
+    `regex` finds one in each line of the answer: its groups with slashes between them, or all that
+    it matches.
+    """
+
+    args: tuple[str, ...] = ()
+    regex: str = r"^\S+$"
+
+    def read(self, answer: str) -> list[str]:
+        """The names in an answer, in its order."""
+        import re
+
+        found = re.finditer(self.regex, answer, re.MULTILINE)
+        names = ["/".join(one.groups()) or one[0] for one in islice(found, MOST_MODELS)]
+        return [name for name in dict.fromkeys(names) if may_be_told(name)]
+
+
+class LoginProbe(NamedTuple):
+    """How a vendor's program is asked, free of charge, whether it has a login; its stdin is empty.
+
+    `args` are its arguments, and `refusal` matches its words for a missing login in a line that it
+    prints; "" where there is no such question. `environment` are variables for it. `unless` says
+    when it runs without a login all the same; "" where it never does.
+    """
+
+    args: tuple[str, ...] = ()
+    refusal: str = ""
+    environment: Mapping[str, str] = {}
+    unless: str = ""
+
+    def read(self, answer: str) -> str:
+        """Its words for a missing login; "" where it says none."""
+        import re
+
+        found = (re.search(self.refusal, line[:ANSWER_CHARACTERS]) for line in answer.splitlines())
+        return next((match[0] for match in found if match), "")
+
+
+Numbers = tuple[int, ...]
+
+
+def numbers_of(version: str) -> Numbers:
+    """The numbers of a version; () without any."""
+    text = version.removeprefix("v")
+    if text[4:5] == text[7:8] == "-":  # a date
+        text = text[:10].replace("-", ".")
+    found = []
+    for part in text.split(".", NUMBERS)[:NUMBERS]:
+        digits = part[: len(part) - len(part.lstrip(_DIGITS))]
+        if digits:
+            found.append(int(digits[:DIGITS]))
+        if digits != part or not part:
+            break
+    return tuple(found)
+
+
+_DIGITS = "0123456789"
+
+
+def conditions(text: str) -> list[tuple[str, Numbers]]:
+    """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
+    condition.
+    """
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    found = []
+    for part in parts:
+        sign = next((sign for sign in SIGNS if part.startswith(sign)), "")
+        bound = part[len(sign) :].strip()
+        numbers = bound.replace("-", ".").split(".")
+        if (
+            not sign
+            or len(parts) > CONDITIONS
+            or not all(one.isascii() and one.isdigit() for one in numbers)
+        ):
+            raise ValueError(part)
+        found.append((sign, numbers_of(bound)))
+    return found
+
+
+def newest(text: str) -> str:
+    """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
+    ends = [
+        part.strip().lstrip("<>= ")
+        for part in text.split(",")
+        if part.strip().startswith(("<", "=="))
+    ]
+    return ends[0] if ends else ""
+
+
+def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
+    """Return whether a version with this first number can meet a condition. `<2.0` excludes every
+    2.
+    """
+    if sign == "==":
+        return major == bound[0]
+    if sign in (">=", ">"):
+        return major >= bound[0]
+    if sign == "<" and not any(bound[1:]):
+        return major < bound[0]
+    return major <= bound[0]
+
+
+def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
+    one, other = _padded(numbers, bound), _padded(bound, numbers)
+    return {
+        ">=": one >= other,
+        "<=": one <= other,
+        ">": one > other,
+        "<": one < other,
+        "==": one == other,
+    }[sign]
+
+
+def _padded(numbers: Numbers, beside: Numbers) -> Numbers:
+    """The numbers, filled up with zeros: 0.24 is 0.24.0."""
+    return numbers + (0,) * (len(beside) - len(numbers))

@@ -1,0 +1,47 @@
+"""Signals that come while our modules are loaded are noted, and obeyed once a result can be
+written.
+
+Left to Python, a SIGINT would raise in the middle of an import: a traceback, or a crash in a module
+written in C.
+"""
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from shim.io.inherited_signals import stop_ignoring_signals, unblock_signals
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+
+heard: list[int] = []
+
+
+def handle(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
+    for name in NAMES:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def listen() -> None:
+    """Record signals from now on, also signals that our parent has ignored or blocked."""
+    stop_ignoring_signals()
+    handle(_note)
+    unblock_signals()
+
+
+def forget() -> None:
+    """Let signals end the process as usual, a noted one at once: what follows is short and writes
+    no result.
+    """
+    for name in NAMES:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is _note:
+            signal.signal(number, signal.SIG_DFL)
+    if heard:
+        signal.raise_signal(heard[0])
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    heard.append(number)

@@ -1,0 +1,94 @@
+"""The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file,
+never to stdout.
+"""
+
+import os
+from collections.abc import Callable
+
+from shim.core.errors import FrontendError
+from shim.core.reading.account import SAMPLE_CHARACTERS
+from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.io.raw_output import tell
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+
+Log = Callable[..., None]
+
+
+def open_log(setting: str | None, *, redact: bool = True) -> Log:
+    """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
+    name and its facts.
+
+    `level` among the facts is that of the event, "info" without it. SILENT is what a log is that
+    nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an unknown
+    level or a file that cannot be opened.
+    """
+    if not setting:
+        return SILENT
+    level, _, path = setting.partition(":")
+    if level not in LEVELS:
+        raise FrontendError(
+            f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE"
+        )
+    import logging
+
+    import structlog
+
+    try:
+        stream: Any = _file(path) if path else _Stderr()
+    except OSError as error:
+        raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    logger = structlog.get_logger()
+
+    def write(event: str, *, level: str = "info", **facts: Any) -> None:
+        try:
+            getattr(logger, level)(event, **facts)
+        except OSError:
+            pass  # no turn fails because the disk of its log is full
+
+    if not redact:
+        return write
+    from shim.core.secrets.redactor import Redactor
+
+    def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
+        redactor = Redactor(cut=SAMPLE_CHARACTERS)
+        write(redactor.text(event), level=level, **redactor.value(facts))
+
+    return write_clean
+
+
+def _file(path: str) -> "TextIO":
+    """A log file, which only its owner may read. A pipe that has no reader is an error; nothing
+    waits for one.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1)
+
+
+class _Stderr:
+    """stderr, without waiting for its reader."""
+
+    write = staticmethod(tell)
+
+    def flush(self) -> None:
+        """There is no buffer."""
+
+
+def _nothing(event: str, **facts: Any) -> None:
+    """No log was asked for."""
+
+
+SILENT: Log = _nothing

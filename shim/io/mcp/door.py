@@ -1,0 +1,268 @@
+"""The socket through which relays reach the MCP servers of the frontend's process.
+
+It stands in a folder of ours with a random name that nobody else may enter. Who connects must be
+our own user, and says a ticket first, which only the environment of a relay has; it names the
+server.
+"""
+
+import secrets
+import shutil
+import socket
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import orjson
+from anyio.abc import TaskGroup
+
+from shim.core.claude.permissions import STOPPED, Decision
+from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
+from shim.core.reading.lines import LineSplitter
+from shim.io.mcp.relay import SOCKET, TICKET
+from shim.io.mcp.socket_folder import NAME, new_folder, same_user
+
+RELAY = ("-I", "-m", "shim.io.mcp.relay")
+CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
+GREETING_SECONDS = 10.0  # for a relay's ticket, which it says before anything else
+# for what is no call: the real claude waits no longer for a server that starts
+ANSWER_SECONDS = 60.0
+MESSAGE_BYTES = 16 * 1024 * 1024  # of one message of a vendor's; a line of ours may hold much less
+# of answers that a relay has not read; one that reads nothing is let go
+HELD_BYTES = 64 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+# where nobody can be let in, for lack of descriptors: who waits outside is still there
+PAUSE_SECONDS = 0.2
+
+
+class Door:
+    """One socket, opened when a vendor is first told of the servers.
+
+    `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is
+    put to its server; `call_seconds` is how long the frontend may take for one.
+    """
+
+    def __init__(
+        self,
+        servers: SdkServers,
+        flush: Callable[[], Awaitable[None]],
+        judge: Callable[[str, Mapping[str, Any]], Awaitable[Decision]],
+        call_seconds: float,
+    ) -> None:
+        self._servers = servers
+        self._flush = flush
+        self._judge = judge
+        self._judged = 0  # calls that wait for a decision
+        self._call_seconds = call_seconds
+        self._tickets: dict[str, str] = {}  # ticket → server
+        # request → when it is late, and after how many seconds
+        self._deadlines: dict[str, tuple[float, float]] = {}
+        self._due = anyio.Event()
+        self._folder = ""
+        self._socket: socket.socket | None = None
+        self.connections = 0
+
+    def entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """What a vendor is told of the servers: each is a command, which is a relay. OSError where
+        there is no socket.
+
+        The ticket stands in the environment of the relay alone, so that nothing else that the
+        vendor starts has it.
+        """
+        if self._socket is None:
+            self._open()
+        given = {server: ticket for ticket, server in self._tickets.items()}
+        for name in names:
+            if name not in given:
+                given[name] = secrets.token_hex(16)
+                self._tickets[given[name]] = name
+        path = f"{self._folder}/{NAME}"
+        command = {"command": sys.executable, "args": list(RELAY)}
+        return {name: {**command, "env": {SOCKET: path, TICKET: given[name]}} for name in names}
+
+    def _open(self) -> None:
+        opened = socket.socket(socket.AF_UNIX)
+        opened.setblocking(False)
+        try:
+            self._folder = new_folder()
+            opened.bind(f"{self._folder}/{NAME}")
+            opened.listen(CONNECTIONS)
+        except OSError:
+            opened.close()
+            self._remove()
+            raise
+        self._socket = opened
+
+    def _remove(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def serve(self) -> None:
+        """Take connections until cancelled; then nothing of the door is left."""
+        assert self._socket is not None
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch)
+                while True:
+                    await anyio.wait_readable(self._socket)
+                    try:
+                        link, _ = self._socket.accept()
+                    except OSError:  # who wanted in has gone again, or there is no descriptor left
+                        await anyio.sleep(PAUSE_SECONDS)
+                    else:
+                        self._let_in(link, tasks)
+        finally:
+            self._socket.close()
+            self._remove()
+
+    def _let_in(self, link: socket.socket, tasks: TaskGroup) -> None:
+        link.setblocking(False)
+        if self.connections >= CONNECTIONS or not same_user(link):
+            link.close()
+            return
+        self.connections += 1
+        tasks.start_soon(self._converse, link)
+
+    async def _converse(self, link: socket.socket) -> None:
+        """One relay, from its ticket to its end."""
+        splitter, relay = LineSplitter(MESSAGE_BYTES), None
+        try:
+            with anyio.move_on_after(GREETING_SECONDS):
+                lines = await _first_lines(link, splitter)
+                server = (
+                    self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
+                )
+                relay = None if server is None else Relay(link, server)
+            if relay is None:
+                return
+            self._servers.join(relay)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(relay.write)
+                await self._hear(relay, lines, tasks)
+                while chunk := await _read(link):
+                    await self._hear(relay, splitter.feed(chunk), tasks)
+                tasks.cancel_scope.cancel()
+        finally:
+            link.close()
+            self.connections -= 1
+            if relay is not None:
+                self._servers.leave(relay)
+                with anyio.move_on_after(1, shield=True):
+                    await self._flush()
+
+    async def _hear(self, relay: "Relay", lines: list[bytes], tasks: TaskGroup) -> None:
+        """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no
+        other line for it.
+        """
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                message = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                message = None
+            called = self._servers.called(relay, message)
+            if called is None:
+                self._put(relay, message, ANSWER_SECONDS)
+            elif self._judged >= IN_FLIGHT:
+                self._servers.deny(relay, message, FULL)
+            else:
+                self._judged += 1
+                tasks.start_soon(self._call, relay, message, *called)
+        await self._flush()
+
+    async def _call(
+        self, relay: "Relay", message: dict[str, Any], tool: str, arguments: Mapping[str, Any]
+    ) -> None:
+        """Call a tool if that may be: as it was said, or as the frontend changed it."""
+        try:
+            decision = await self._judge(tool, arguments)
+        finally:
+            self._judged -= 1
+        if not decision.allow:
+            self._servers.deny(relay, message, decision.message or STOPPED)
+            return
+        if decision.changed is not None:
+            message = {**message, "params": {**message["params"], "arguments": decision.changed}}
+        self._put(relay, message, self._call_seconds)
+        await self._flush()
+
+    def _put(self, relay: "Relay", message: object, seconds: float) -> None:
+        request = self._servers.hear(relay, message)
+        if request is not None:
+            self._deadlines[request] = anyio.current_time() + seconds, seconds
+            self._due.set()
+
+    async def _watch(self) -> None:
+        """Give up on what the frontend does not answer."""
+        while True:
+            self._due = anyio.Event()
+            self._deadlines = {
+                it: when for it, when in self._deadlines.items() if self._servers.awaits(it)
+            }
+            now = anyio.current_time()
+            for request, (when, seconds) in self._deadlines.items():
+                if when <= now:
+                    self._servers.expire(request, seconds)
+            left = [when for when, _ in self._deadlines.values() if when > now]
+            await self._flush()
+            with anyio.move_on_at(min(left, default=float("inf"))):
+                await self._due.wait()
+
+
+class Relay:
+    """One connection to the server `server`, and what is still to be written to it."""
+
+    def __init__(self, link: socket.socket, server: str) -> None:
+        self.server = server
+        self._link = link
+        self._lines: deque[bytes] = deque()
+        self._held = 0
+        self._news = anyio.Event()
+
+    def deliver(self, line: bytes) -> None:
+        self._held += len(line)
+        if self._held > HELD_BYTES:
+            with suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)  # our reading of it comes to its end
+            return
+        self._lines.append(line)
+        self._news.set()
+
+    async def write(self) -> None:
+        """Write what is delivered, until cancelled or the relay has gone."""
+        while True:
+            while self._lines:
+                view = memoryview(self._lines.popleft())
+                self._held -= len(view)
+                while view:
+                    try:
+                        view = view[self._link.send(view) :]
+                    except BlockingIOError:
+                        await anyio.wait_writable(self._link)
+                    except OSError:
+                        return
+            self._news = anyio.Event()
+            await self._news.wait()
+
+
+async def _first_lines(link: socket.socket, splitter: LineSplitter) -> list[bytes]:
+    """The first whole lines; none from one that says nothing."""
+    while chunk := await _read(link):
+        if lines := splitter.feed(chunk):
+            return lines
+    return []
+
+
+async def _read(link: socket.socket) -> bytes:
+    """The next bytes, b"" at the end."""
+    while True:
+        await anyio.wait_readable(link)
+        try:
+            return link.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            continue
+        except OSError:
+            return b""

@@ -1,0 +1,133 @@
+"""The prompt of a turn: the first positional argument, then the text on stdin (contract P7, P20,
+F4).
+"""
+
+import os
+import select
+
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import ArgumentError, FrontendError
+from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.typed import TYPE_CHECKING
+from shim.io.raw_output import tell
+
+if TYPE_CHECKING:
+    from shim.io.tap import Tap
+
+SILENT_SECONDS = 3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
+PATIENT_SECONDS = 600.0  # of silence on an open stdin, if the prompt must come from it
+CHUNK_BYTES = 256 * 1024
+LARGER = "raise max_inbound_bytes in config.toml"
+SYSTEM_PROMPT_BYTES = 1024 * 1024
+
+NO_PROMPT = (
+    "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+)
+SLOW_STDIN = (
+    "Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
+    "explicitly: < /dev/null to skip, or wait longer.\n"
+)
+
+
+def read_prompt(
+    invocation: Invocation,
+    descriptor: int = 0,
+    limit: int = INBOUND_BYTES,
+    recorder: "Tap | None" = None,
+) -> str:
+    """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
+    program.
+    """
+    given = invocation.prompt or ""
+    piped = _piped(descriptor, bool(given), limit, recorder)
+    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    if not prompt:
+        if invocation.leftovers.swallowed:
+            flag, word = invocation.leftovers.swallowed
+            raise ArgumentError(
+                f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
+                hint=f"put a prompt before {flag} or after --",
+            )
+        raise ArgumentError(NO_PROMPT)
+    _check_text(prompt)
+    return prompt
+
+
+def _check_text(prompt: str) -> None:
+    if "\0" in prompt:
+        raise FrontendError(
+            "the prompt contains a NUL character, which cannot be passed to a program"
+        )
+
+
+def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) -> str:
+    """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only
+    shortly.
+    """
+    given = invocation.prompt or ""
+    piped = _piped(descriptor, True, limit, None).rstrip("\r\n")
+    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    _check_text(prompt)
+    return prompt
+
+
+def read_file_option(invocation: Invocation) -> Invocation:
+    """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
+    their places.
+    """
+    if invocation.system.system_prompt_file is not None:
+        invocation = invocation.with_flags(
+            system_prompt=_read(invocation.system.system_prompt_file), system_prompt_file=None
+        )
+    if invocation.system.append_system_prompt_file is not None:
+        text = _read(invocation.system.append_system_prompt_file)
+        invocation = invocation.with_flags(
+            append_system_prompt=text, append_system_prompt_file=None
+        )
+    return invocation
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SYSTEM_PROMPT_BYTES + 1)
+    except OSError as error:
+        raise FrontendError(f"the file {path} cannot be read: {error.strerror}") from None
+    if len(data) > SYSTEM_PROMPT_BYTES:
+        raise FrontendError(f"the file {path} is larger than {SYSTEM_PROMPT_BYTES} bytes")
+    return data.decode("utf-8", "replace")
+
+
+def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
+    """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
+    try:
+        if os.isatty(descriptor):
+            return ""
+        os.fstat(descriptor)
+    except OSError:
+        return ""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        patience = SILENT_SECONDS if have_prompt and not parts else PATIENT_SECONDS
+        ready, _, _ = select.select([descriptor], [], [], patience)
+        if not ready:
+            if parts:
+                raise FrontendError(
+                    f"stdin said nothing for {patience:g} s in the middle of the prompt"
+                )
+            tell(SLOW_STDIN)
+            break
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except OSError:
+            break
+        if recorder is not None:
+            recorder.stream("i", chunk)
+        if not chunk:
+            break
+        parts.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            raise FrontendError(f"the prompt on stdin is larger than {limit} bytes", hint=LARGER)
+    return b"".join(parts).decode("utf-8", "replace")

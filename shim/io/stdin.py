@@ -1,0 +1,89 @@
+"""Our stdin while a conversation runs: lines that are read as they come, without blocking the loop.
+
+anyio is imported by the first read of the loop. Lines that are there before that are heard and
+answered without it.
+"""
+
+import os
+import select
+import stat
+from typing import TYPE_CHECKING, Protocol
+
+from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+
+if TYPE_CHECKING:
+    from shim.io.tap import Tap
+
+CHUNK_BYTES = 256 * 1024
+
+
+class Inbound(Protocol):
+    """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
+    own.
+
+    limit  the most bytes of a line, and of lines that wait for their turn
+    lines  splits what `read` gives
+    heard  lines that came before the first `read`
+    """
+
+    limit: int
+    lines: LineSplitter
+    heard: list[bytes]
+
+    async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
+
+
+def waits(descriptor: int) -> bool:
+    """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
+    them.
+    """
+    mode = os.fstat(descriptor).st_mode
+    device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
+    return not (stat.S_ISREG(mode) or device)
+
+
+class Source:
+    """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
+
+    def __init__(
+        self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None
+    ) -> None:
+        """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their
+        turn.
+        """
+        self.limit = limit
+        self._recorder = recorder
+        self.lines = LineSplitter(limit)
+        self.heard: list[bytes] = []
+        self._descriptor = descriptor
+        self._waits = waits(descriptor)
+
+    def hear(self) -> list[bytes]:
+        """The whole lines that have come, without waiting. They are kept in `heard` as well."""
+        if not self._waits or not select.select([self._descriptor], [], [], 0)[0]:
+            return []
+        try:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+        except OSError:
+            return []
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
+        self.heard = list(self.lines.feed(chunk))
+        return self.heard
+
+    async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        import anyio
+
+        if self._waits:
+            await anyio.wait_readable(self._descriptor)
+        else:
+            await anyio.lowlevel.checkpoint()
+        try:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+        except OSError:
+            return b""
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
+        return chunk

@@ -1,0 +1,343 @@
+"""The transcript of a session: the file that history views and the SDKs' `list_sessions` read
+(contract F12).
+
+A line of the transcript is the line of the stream with more members in front. So nothing is parsed:
+finished lines are found by how they begin, and copied (`transcript_lines`). Members of the stream
+that a transcript does not have disturb no reader. Each message names the one before it. A resumed
+session reads that name from the end of its file.
+
+Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no
+link is followed, and files that we did not make are left alone. A failure ends the transcript with
+a sentence on stderr, never the turn.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+
+from shim.core.claude.usage import Tally
+from shim.core.reading.ids import parse_uuid
+from shim.core.reading.json_text import dump
+from shim.io.raw_output import tell
+from shim.io.stamps import fresh_uuid, now
+from shim.io.transcript_lines import (
+    UUID_CHARACTERS,
+    Usages,
+    folder_name,
+    last_uuid,
+    list_message_uuids,
+    list_user_uuids,
+    messages,
+    title,
+)
+
+FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
+TAIL_BYTES = 64 * 1024  # of an older file, where the id of its last message is searched
+ENTRYPOINT_CHARACTERS = 64  # because every line repeats it
+
+# How each file of ours begins. Another program's file never does, and is never written to.
+MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
+
+_INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
+
+
+# only so much of a transcript's end is searched for repeated messages
+MAX_RESUMED_BYTES = 16 * 1024 * 1024
+
+
+def read_user_uuids(path: str) -> list[str]:
+    """Return the ids of the user's messages in a transcript, or [] if it cannot be read."""
+    return list_user_uuids(_read_end(path))
+
+
+def read_message_uuids(path: str) -> list[str]:
+    """Return the ids of all messages in a transcript, in order, or [] if it cannot be read."""
+    return list_message_uuids(_read_end(path))
+
+
+def _read_end(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - MAX_RESUMED_BYTES))
+            return file.read(MAX_RESUMED_BYTES)
+    except OSError:
+        return b""
+
+
+class Transcript:
+    """Appends the messages of one session to its file. Nothing is written before the session's id
+    is known.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        cwd: str,
+        version: str,
+        clean: Callable[[object], object] | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
+        come here blanked.
+
+        `tally` knows what the messages used.
+        """
+        self._clean = clean
+        self._projects = projects_directory(environment, cwd)
+        self._cwd = cwd
+        self._version = version
+        # History lists leave out sessions of programs.
+        self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
+        self._name: str | None = None
+        # path of the transcript of the original session, which is copied for a fork
+        self.forked_from = ""
+        self._descriptor: int | None = None
+        self._ended = not self._projects
+        self._size = 0
+        self._parent = b"null"
+        self._constant = b""
+        self._gap = b""
+        self._waiting: tuple[object, str | None] | None = None
+        self._last_prompt = ""
+        self._usages = Usages(tally)
+
+    def open(self, session_id: str) -> None:
+        """Take the session's id, and write a prompt that came before it. A second call does
+        nothing.
+
+        The file is made with its first line. A file that we made earlier is continued.
+        """
+        if self._name is not None or parse_uuid(session_id) is None:
+            return
+        self._name = f"{session_id}.jsonl"
+        self._constant = (
+            b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
+            + dump(self._entrypoint[:ENTRYPOINT_CHARACTERS])
+            + b',"cwd":'
+            + dump(self._cwd if self._clean is None else self._clean(self._cwd))
+            + b',"sessionId":'
+            + dump(session_id)
+            + b',"version":'
+            + dump(self._version)
+            + b',"timestamp":"'
+        )
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self.prompt(*waiting)
+
+    def path(self, session_id: str) -> str:
+        """The path of a session's transcript; "" if none is written."""
+        return (
+            "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+        )
+
+    def prompt(self, content: object, uuid: str | None = None) -> None:
+        """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's
+        own id of it.
+        """
+        if self._name is None:
+            self._waiting = (content, uuid)
+            return
+        if not self._ready():
+            return
+        if self._clean is not None:
+            content = self._clean(content)
+        identity = dump(uuid if parse_uuid(uuid or "") else fresh_uuid())
+        message = b'"type":"user","message":{"role":"user","content":' + dump(content)
+        self._write(
+            [
+                b'{"parentUuid":',
+                self._parent,
+                self._front(),
+                message,
+                b'},"uuid":',
+                identity,
+                b"}\n",
+            ]
+        )
+        self._parent = identity
+        self._last_prompt = title(content) or self._last_prompt
+
+    def lines(self, data: bytes) -> None:
+        """Take whole lines that go out, and write those that are messages of the main conversation.
+
+        The session's id is that of the first `init`, unless `open` was called before.
+        """
+        if self._name is None:
+            self._open_as_said(data)
+        if self._name is None or self._ended:
+            return
+        pieces: list[bytes] = []
+        places: dict[bytes, int] = {}
+        known, size = self._usages.places, 0
+        for line in messages(data):
+            if not self._ready():
+                return
+            front = b'{"parentUuid":%b%b' % (self._parent, self._front())
+            first = line.message not in known and line.message not in places
+            said = (front, *line.pieces(data, first=first))
+            if first and line.message:
+                places[line.message] = size + len(front) + len(said[1])
+            pieces += said
+            size += sum(map(len, said))
+            self._parent = data[line.end - UUID_CHARACTERS - 4 : line.end - 2]
+        if pieces:
+            start = self._write(pieces)
+            known.update((message, start + place) for message, place in places.items())
+        self._count()
+
+    def _count(self) -> None:
+        """Write what the messages used so far."""
+        if self._descriptor is not None:
+            try:
+                self._usages.write(self._descriptor)
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+
+    def _open_as_said(self, data: bytes) -> None:
+        start = 0 if data.startswith(_INIT) else data.find(b"\n" + _INIT) + 1
+        at = data.find(_SESSION, start) + len(_SESSION)
+        if data.startswith(_INIT, start) and at >= len(_SESSION):
+            self.open(data[at : at + UUID_CHARACTERS].decode("ascii", "replace"))
+
+    def close(self) -> None:
+        """Close the file, with the last prompt at its end, where history lists look for a title."""
+        if self._descriptor is not None and self._last_prompt:
+            said = (
+                dump(self._last_prompt),
+                self._parent,
+                dump(str(self._name).removesuffix(".jsonl")),
+            )
+            self._write(
+                [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said]
+            )
+        self._end()
+
+    def _front(self) -> bytes:
+        """The members between the parent's id and the line's own."""
+        return b'%b%b",' % (self._constant, now().encode())
+
+    def _ready(self) -> bool:
+        """Whether there is a file to write to."""
+        if self._descriptor is None and not self._ended:
+            try:
+                self._open_file()
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+        return not self._ended
+
+    def _open_file(self) -> None:
+        for path in (os.path.dirname(self._projects), self._projects):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        projects = _open_folder(self._projects, None)
+        try:
+            name = folder_name(self._cwd)
+            try:
+                os.mkdir(name, 0o700, dir_fd=projects)
+            except FileExistsError:
+                pass
+            folder = _open_folder(name, projects)
+        finally:
+            os.close(projects)
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            try:
+                self._descriptor = os.open(
+                    str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder
+                )
+                self._copy_history(self._descriptor)
+            except FileExistsError:
+                self._descriptor = os.open(str(self._name), flags, dir_fd=folder)
+                self._continue(self._descriptor)
+        finally:
+            os.close(folder)
+
+    def _copy_history(self, descriptor: int) -> None:
+        """Copy the lines of the original session into the transcript of a fork, with the fork's
+        session id.
+        """
+        original = os.path.basename(self.forked_from).removesuffix(".jsonl")
+        data = _read_end(self.forked_from) if original else b""
+        # the original is missing, not written by the shim, or too long to be copied
+        if not data.startswith(MARK):
+            return
+        data = data[: data.rfind(b"\n") + 1]
+        session = str(self._name).removesuffix(".jsonl")
+        for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
+            data = data.replace(key + dump(original), key + dump(session))
+        while data:
+            written = os.write(descriptor, data)
+            self._size += written
+            self._parent = last_uuid(data[-TAIL_BYTES:])
+            data = data[written:]
+
+    def _continue(self, descriptor: int) -> None:
+        """Continue at the end of the file. OSError if we did not make it."""
+        status = os.fstat(descriptor)
+        ours = (
+            stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+        )
+        if not ours or os.pread(descriptor, len(MARK), 0) != MARK:
+            raise OSError("it exists and was not made by the shim")
+        self._size = status.st_size
+        tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
+        # Its last line may be cut: we were killed, or the disk was full.
+        self._gap = b"" if tail.endswith(b"\n") else b"\n"
+        self._parent = last_uuid(tail)
+
+    def _write(self, pieces: list[bytes]) -> int:
+        """Append whole lines in one call, so that another process' lines come before or after them.
+
+        Gives the place of the first one in the file.
+        """
+        if self._descriptor is None or self._ended:
+            return 0
+        written = b"".join(pieces)
+        data = self._gap + written
+        self._size += len(data)
+        if self._size > FILE_BYTES:
+            self._fail(f"it would be larger than {FILE_BYTES // (1024 * 1024)} MB")
+            return 0
+        self._gap = b""
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(written)
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+            return 0
+
+    def _fail(self, reason: str) -> None:
+        tell(
+            f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n"
+        )
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
+    """The folder of all transcripts; "" if no home folder is known."""
+    home = environment.get("HOME") or os.path.expanduser("~")
+    claude = environment.get("CLAUDE_CONFIG_DIR") or (
+        os.path.join(home, ".claude") if os.path.isabs(home) else ""
+    )
+    return os.path.join(cwd, claude, "projects") if claude else ""
+
+
+def _open_folder(path: str, parent: int | None) -> int:
+    """A folder that is ours and that not everybody may write to; below `parent` it may not be a
+    link.
+    """
+    follow = 0 if parent is None else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
+    status = os.fstat(descriptor)
+    if status.st_uid != os.getuid() or status.st_mode & 0o002:
+        os.close(descriptor)
+        raise OSError("its folder is not yours, or everybody may write to it")
+    return descriptor

@@ -1,0 +1,85 @@
+"""What `init.tools` lists: the tools that can run, in each mode and under the rules that add to it."""
+
+import pytest
+from sweeps import each
+
+from shim.adapters import VENDORS, find
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.policy.settings_hooks import SettingsHook
+
+CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}
+READ_ONLY = ("default", "plan", "dontAsk")
+# each call goes through our hook, so a rule or a hook of the settings adds to the mode
+HOOKED = ("codex", "copilot")
+# they list their tools themselves, or have one mode
+OWN_SAY = {"claude", "qwen", "qwen-rfc", "replay", "demo"}
+ASKS_NOBODY = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
+# their own settings, which are not seen here, say what runs in their own default
+WIDER = {"cursor", "cline", "amp"}
+
+
+def available(name, mode, hooks=(), **rules):
+    vendor, kinds = find(name), {kind: read_rules(said) for kind, said in rules.items()}
+    policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
+    arguments = vendor.mode_arguments(mode)
+    request = Request(
+        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy
+    )
+    return set(vendor.available(request))
+
+
+def cells(modes):
+    return [
+        (name, mode)
+        for name in VENDORS
+        if name not in OWN_SAY
+        for mode in modes
+        if mode in find(name).modes
+    ]
+
+
+@each(("name", "mode"), cells(READ_ONLY))
+def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
+    if mode != "plan" and name in ASKS_NOBODY | WIDER:
+        assert available(name, mode) == set(find(name).listed)
+    else:
+        assert not available(name, mode) & CHANGES
+
+
+@each(("name", "mode"), cells(["acceptEdits"]))
+def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
+    assert available(name, mode) & CHANGES
+
+
+@each(("name", "mode"), cells(["bypassPermissions"]))
+def test_where_everything_may_run_everything_is_listed(name, mode):
+    assert available(name, mode) == set(find(name).listed)
+
+
+@pytest.mark.parametrize("mode", READ_ONLY)
+def test_codex_lists_what_its_sandbox_lets_run(mode):
+    assert available("codex", mode) == {"Bash", "Task", "TodoWrite"}
+
+
+def test_cursor_lists_what_reads_in_its_mode_for_plans():
+    assert available("cursor", "plan") == {"Read", "Grep", "Glob", "LS", "TodoWrite", "Task"}
+
+
+@each("name", HOOKED)
+# in a plan nothing adds
+@each(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
+def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
+    assert available(name, mode, allow=["Write"]) - available(name, mode) == adds
+    assert (
+        available(name, mode, hooks=[SettingsHook("Write", "exit 0")]) - available(name, mode)
+        == adds
+    )
+
+
+def test_the_web_is_listed_for_codex_with_leave_alone():
+    assert "WebSearch" in available("codex", "default", allow=["WebSearch"])
+    assert "WebSearch" not in available("codex", "acceptEdits")

@@ -1,0 +1,485 @@
+"""Pass-through: a real claude's lines as they came, and what is finished for it when it dies."""
+
+import json
+
+import pytest
+from support import brief, check_frames, fixture_cases, parse
+
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.adapter.commands import Stage
+from shim.core.adapter.pump import Pump
+from shim.core.turn.outcome import Exit
+from shim.core.turn.reply import SAID_CHARACTERS
+from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
+
+SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"
+_numbers = iter(range(10**9))
+
+
+def line(kind: str, **fields: object) -> str:
+    """One line of a real claude, with keys in its own order and a uuid of its own."""
+    uuid = f"aaaaaaaa-0000-4000-8000-{next(_numbers):012x}"
+    return json.dumps(
+        {"type": kind, **fields, "session_id": SESSION, "uuid": uuid}, separators=(",", ":")
+    )
+
+
+INIT = line(
+    "system",
+    subtype="init",
+    cwd="/repo",
+    tools=["Bash"],
+    model="opus",
+    claude_code_version="2.1.327",
+)
+
+
+def assistant(*blocks: dict, identity: str = "msg_1", parent: str | None = None) -> str:
+    message = {
+        "id": identity,
+        "role": "assistant",
+        "model": "opus",
+        "content": list(blocks),
+        "usage": {},
+    }
+    return line("assistant", message=message, parent_tool_use_id=parent)
+
+
+def text(words: str, **more: str) -> str:
+    return assistant({"type": "text", "text": words}, **more)
+
+
+def call(identity: str, **more: str) -> str:
+    return assistant(
+        {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "ls"}}, **more
+    )
+
+
+def told(identity: str, parent: str | None = None) -> str:
+    block = {"type": "tool_result", "tool_use_id": identity, "content": "out"}
+    return line("user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent)
+
+
+def stream(**event: object) -> str:
+    return line("stream_event", event=event, parent_tool_use_id=None)
+
+
+def result(words: str = "hi", *, is_error: bool = False, **fields: object) -> str:
+    fields |= {"errors": [words]} if is_error else {"result": words}
+    subtype = "error_during_execution" if is_error else "success"
+    times = {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
+    return line("result", subtype=subtype, is_error=is_error, **times, **fields)
+
+
+def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
+    """The raw lines that are said for a claude that prints `lines` and exits."""
+    translation = open_translation("claude", partial=partial, stable=True)
+    said = translation.feed("".join(one + "\n" for one in lines).encode())
+    said += translation.close(None if code is None else Exit(code=code), stderr)
+    check_frames(said)
+    return said.decode().splitlines()
+
+
+END = '{"type":"message_stop"}'
+
+
+def test_a_good_turn_is_passed_byte_for_byte():
+    lines = [INIT, text("hi"), call("t"), told("t"), text("done", identity="msg_2"), result("done")]
+    assert run(*lines) == [*lines, END]
+
+
+@pytest.mark.parametrize("identity", ["t", ""])
+@pytest.mark.parametrize("parent", [None, "task"])
+def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
+    """A real claude behind a proxy that gives every call one id: its lines are its own."""
+    other = {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "pwd"}}
+    calls = [call(identity, parent=parent), assistant(other, parent=parent)]
+    lines = [
+        INIT,
+        *calls,
+        told(identity, parent),
+        told(identity, parent),
+        text("done"),
+        result("done"),
+    ]
+    assert run(*lines) == [*lines, END]
+
+
+def test_calls_with_one_id_are_answered_if_claude_dies():
+    other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
+    said = run(INIT, call("t"), assistant(other), told("t"), code=1)
+    results = [
+        block
+        for one in map(json.loads, said)
+        if one["type"] == "user"
+        for block in one["message"]["content"]
+    ]
+    assert [(block["tool_use_id"], block["is_error"]) for block in results[1:]] == [("t", True)]
+
+
+def test_keys_that_nobody_knows_are_passed():
+    lines = [INIT, line("brand_new", a={"b": [1, 2.50, "\\u00e9"]}), result()]
+    assert run(*lines) == [*lines, END]
+
+
+def test_spaces_and_escapes_stay_as_they_were_written():
+    odd = '{ "type" : "assistant",  "message":{"model":"m", "content":[{"type":"text","text":"\\u0068\\u00e9"}]}}'
+    assert odd in run(INIT, odd, result())
+
+
+def test_carriage_returns_are_not_passed():
+    assert run(INIT + "\r", text("hi") + "\r", result() + "\r")[0] == INIT
+
+
+def test_lines_beside_the_conversation_pass_before_init_and_behind_the_result():
+    """Control responses come before init, session states after the result (contract S2, S16b)."""
+    response = '{"type":"control_response","response":{"subtype":"success","request_id":"1","response":{}}}'
+    idle = line("system", subtype="session_state_changed", state="idle")
+    assert run(response, INIT, result(), idle)[:2] == [response, INIT]
+    assert idle in run(INIT, result(), idle)
+
+
+def test_stream_events_pass_only_when_they_were_asked_for():
+    """Contract S12."""
+    events = [
+        stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "hi"}),
+        text("hi"),
+        stream(type="content_block_stop", index=0),
+        stream(type="message_delta", delta={"stop_reason": "end_turn"}, usage={}),
+        stream(type="message_stop"),
+    ]
+    end = result()
+    assert run(INIT, *events, end, partial=True) == [INIT, *events, end, END]
+    assert run(INIT, *events, end) == [INIT, events[3], end, END]
+
+
+def test_a_second_result_and_a_second_init_are_dropped():
+    """Contract S20: real ones are printed for background work."""
+    first, second = result("one"), result("two")
+    said = run(INIT, text("one"), first, second)
+    assert (said.count(first), said.count(second)) == (1, 0)
+    another = INIT.replace("opus", "opus ")
+    assert another not in run(INIT, another, text("hi"), result())
+
+
+def test_the_init_of_another_turn_begins_it():
+    """Contract S2: again before every turn."""
+    lines = [
+        INIT,
+        text("one"),
+        result("one"),
+        INIT.replace("aaaaaaaa", "bbbbbbbb"),
+        text("two"),
+        result("two"),
+    ]
+    assert run(*lines) == [*lines[:3], END, *lines[3:], END]
+
+
+def test_a_result_without_its_call_is_dropped():
+    orphan = told("nobody")
+    assert orphan not in run(INIT, orphan, result())
+
+
+def test_what_the_user_said_is_passed():
+    replay = line(
+        "user", message={"role": "user", "content": "one"}, parent_tool_use_id=None, isReplay=True
+    )
+    assert replay in run(INIT, replay, result())
+
+
+def test_a_nested_agents_lines_are_passed():
+    lines = [
+        INIT,
+        call("task"),
+        call("n", parent="task"),
+        told("n", parent="task"),
+        told("task"),
+        result(),
+    ]
+    assert run(*lines) == [*lines, END]
+
+
+# -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------
+
+
+def passed(*lines: str, terminator: str = "none") -> list[str]:
+    """The lines that a frontend gets in a conversation: each result is said at once, and the child
+    stays.
+    """
+    pump = Pump(open_translation("claude", terminator=terminator, partial=True, stable=True))
+    said = b""
+    for one in lines:
+        given, commands = pump.feed(one.encode() + b"\n")
+        said += given + (pump.finish()[0] if Stage.SETTLED in commands else b"")
+    return said.decode().splitlines()
+
+
+RECORDED = [case for case in fixture_cases("claude") if case.folder.name.startswith("2.")]
+
+
+def test_every_recorded_claude_is_passed_byte_for_byte():
+    assert len(RECORDED) > 50
+    for case in RECORDED:
+        lines = case.data.decode("utf-8", "surrogateescape").splitlines()
+        sound = [one for one in lines if one.startswith("{") and one.isascii()]
+        if len(sound) == len(lines):
+            assert passed(*lines) == lines, case.folder.name
+
+
+def test_the_results_of_background_work_are_passed_behind_the_first():
+    """Contract S20: each has an `init` of its own, and they stand together at the end."""
+    another = INIT.replace("opus", "opus ")
+    lines = [INIT, another, text("one"), result("one"), text("two"), result("two")]
+    assert passed(*lines) == lines
+    late = [text("late"), result("late")]
+    assert passed(*lines, *late) == lines, "a result that no `init` stands for"
+    assert passed(*lines, terminator="message_stop") == [INIT, *lines[2:4], END], "it ends the turn"
+
+
+def test_a_result_without_its_call_and_a_call_without_its_result_are_passed():
+    lines = [INIT, told("nobody"), call("t"), result()]
+    assert passed(*lines) == lines
+
+
+def test_a_message_that_is_said_again_before_the_next_init_is_passed():
+    replay = line(
+        "user", message={"role": "user", "content": "two"}, parent_tool_use_id=None, isReplay=True
+    )
+    lines = [
+        INIT,
+        text("one"),
+        result("one"),
+        replay,
+        INIT.replace("aaaaaaaa", "bbbbbbbb"),
+        text("two"),
+        result("two"),
+    ]
+    assert passed(*lines) == lines
+
+
+# -- what a dying claude leaves --------------------------------------------------------------------
+
+
+def ends(*lines: str, **how: object) -> list[str]:
+    return brief(parse("\n".join(run(*lines, **how)).encode()))
+
+
+@pytest.mark.parametrize("code", [0, 1, 143, None])
+def test_a_claude_that_dies_without_a_result_has_an_error(code):
+    said = ends(INIT, text("hi"), code=code)
+    assert said[:2] == ["init", "text:hi"]
+    assert said[2].startswith("end:error_during_execution! claude")
+    assert said[3:] == ["."]
+
+
+def test_a_claude_that_says_nothing_has_an_init_and_an_error():
+    said = ends(code=1, stderr="error: unknown option '--nope'")
+    assert said[0] == "init"
+    assert "unknown option" in said[1]
+
+
+def test_a_line_of_text_in_place_of_events_is_the_error_text():
+    """`claude` answers in plain text when it was started wrongly (contract 11)."""
+    assert "not logged in, sorry" in ends("not logged in, sorry", code=1)[1]
+
+
+def test_an_open_call_of_a_dead_claude_gets_a_result():
+    said = ends(INIT, call("t"), code=137)
+    assert said[2].startswith("failed:t ")
+
+
+def test_an_open_nested_call_of_a_dead_claude_gets_a_result():
+    """Contract S16c: every tool_use."""
+    said = ends(INIT, call("task"), call("n", parent="task"), code=137)
+    answered = [word for word in said if "failed:" in word]
+    assert len(answered) == 2
+
+
+@pytest.mark.parametrize("kind", ["text", "thinking"])
+def test_an_open_block_of_a_dead_claude_is_closed(kind):
+    opened = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+    said = ends(
+        INIT,
+        stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
+        stream(type="content_block_start", index=0, content_block=opened),
+        stream(
+            type="content_block_delta", index=0, delta={"type": f"{kind}_delta", kind: "half of"}
+        ),
+        code=143,
+        partial=True,
+    )
+    assert said[:4] == [
+        "init",
+        "start",
+        f"open:{kind}",
+        ("+" if kind == "text" else "~") + "half of",
+    ]
+    assert said[4:6] == [("text:" if kind == "text" else "think:") + "half of", "stop"]
+    assert said[6].startswith("done:")
+    assert said[7].startswith("end:error_during_execution!")
+
+
+def test_an_open_call_block_of_a_dead_claude_is_closed():
+    said = ends(
+        INIT,
+        stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
+        stream(
+            type="content_block_start",
+            index=0,
+            content_block={"type": "tool_use", "id": "t", "name": "Bash"},
+        ),
+        stream(
+            type="content_block_delta",
+            index=0,
+            delta={"type": "input_json_delta", "partial_json": "{"},
+        ),
+        code=143,
+        partial=True,
+    )
+    assert said[2] == "open:tool_use"
+    assert "stop" in said[3:] and said[-3].startswith("done:")
+
+
+def test_a_result_and_a_bad_exit_contradict_each_other():
+    """House: a non-zero exit after a good result is an error; the result waits for it."""
+    said = ends(INIT, text("hi"), result("hi"), code=1)
+    assert said[-2].startswith(
+        "end:error_during_execution! claude said that it was done, but exited with code 1"
+    )
+
+
+def test_an_error_result_is_passed_whatever_the_exit():
+    """rc 1 is what claude itself has after an error result (contract 5.8)."""
+    failed = result("boom", is_error=True)
+    for code in (0, 1):
+        assert failed in run(INIT, text("hi"), failed, code=code)
+
+
+def test_a_result_without_init_gets_one():
+    """Contract 5.10: a session that cannot start prints a result alone; one init is promised here."""
+    failed = result("No conversation found with session ID: x", is_error=True)
+    said = run(failed, code=1)
+    assert said[1:] == [failed, END]
+    assert json.loads(said[0])["session_id"] == SESSION
+
+
+def test_an_interrupt_beats_the_result_that_claude_prints():
+    translation = open_translation("claude", stable=True)
+    said = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
+    translation.interrupt()
+    said += translation.close(None)
+    check_frames(said)
+    assert brief(parse(said))[-2].startswith("end:error_during_execution!")
+
+
+def interrupt_line(words: str = INTERRUPTED, **more: object) -> str:
+    message = {"role": "user", "content": [{"type": "text", "text": words}]}
+    return line("user", message=message, parent_tool_use_id=None, **more)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")],
+)
+def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(words, reason, partial):
+    """As it does while it starts. Its own line says so, and is said once."""
+    lines = (INIT, text("hi"), interrupt_line(words))
+    said = [json.loads(one) for one in run(*lines, partial=partial)]
+    assert [one for one in said if one["type"] == "user"] == [json.loads(lines[-1])]
+    (end,) = [one for one in said if one["type"] == "result"]
+    assert (end["subtype"], end["num_turns"], end["errors"]) == (
+        "error_during_execution",
+        2,
+        [INTERRUPTED],
+    )
+    assert (end["terminal_reason"], end["shim"]["cause"]) == (reason, "interrupted")
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_result_of_an_interrupted_claude_is_passed(partial):
+    lines = [INIT, text("hi"), interrupt_line(), result("[ede_diagnostic]", is_error=True)]
+    assert run(*lines, partial=partial) == [*lines, END]
+
+
+def test_what_a_user_said_before_is_no_interrupt():
+    said = run(INIT, interrupt_line(isReplay=True), code=1)
+    assert "exited with code 1" in said[-2]
+
+
+def test_a_terminator_comes_behind_what_follows_the_result():
+    state = line("system", subtype="session_state_changed", state="idle")
+    lines = [INIT, text("hi"), result(), state]
+    assert run(*lines) == [*lines, END]
+    pump = Pump(open_translation("claude", stable=True))
+    _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
+    assert Stage.FINISHED not in commands and Stage.SETTLED in commands
+    assert pump.close(Exit(code=0))[0] == END.encode() + b"\n"
+
+
+def test_a_line_that_had_to_be_repaired_is_written_anew():
+    odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
+    translation = open_translation("claude", stable=True)
+    said = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
+    said += translation.close(Exit(code=0))
+    assert "text:caf\ufffd" in brief(parse(said))
+
+
+# -- what no real claude prints --------------------------------------------------------------------
+
+
+def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_frontend():
+    translation = open_translation("claude", stable=True)
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "Write",
+        "input": {"content": "x" * translation.pen.room},
+    }
+    said = translation.feed(
+        f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
+    )
+    assert b"control_request" not in said
+    (answer,) = map(json.loads, translation.outgoing())
+    assert answer["response"]["request_id"] == "q"
+    assert answer["response"]["response"]["behavior"] == "deny"
+
+
+def test_nothing_passes_behind_a_terminator_that_was_said():
+    """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
+    translation = open_translation("claude", stable=True)
+    said = translation.feed((INIT + "\n" + result() + "\n").encode())
+    translation.interrupt()
+    said += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
+    (turn,) = check_frames(said)
+    assert turn[-2]["type"] == "result"
+    assert translation.account.repairs["late_event"] == 1
+
+
+def test_a_streamed_block_without_end_is_not_remembered_without_end():
+    translation = open_translation("claude", stable=True)
+    opening = [
+        stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    ]
+    delta = stream(
+        type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000}
+    )
+    translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
+    assert 0 < sum(map(len, translation.turn.speech.parts)) <= SAID_CHARACTERS
+    assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_block_that_no_message_holds_is_finished_in_a_message_of_ours(partial):
+    events = [
+        stream(type="content_block_stop", index=0),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "half a"}),
+    ]
+    *_, error, end = ends(INIT, *events, code=1, partial=partial)
+    assert (error, end) == (
+        "end:error_during_execution! claude exited with code 1 before it finished",
+        ".",
+    )

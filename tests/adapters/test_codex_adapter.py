@@ -1,0 +1,462 @@
+"""What codex's stream leaves out of a change of files, out of its record of the thread.
+
+The lines of the record are those of codex 0.169.0, shortened to what is read; that a real codex
+writes them in time is in `tests/e2e/test_codex.py`.
+"""
+
+import json
+
+import pytest
+from profiling import result_line
+from ruling import judge
+from support import brief, parse, terms_of
+from sweeps import each
+
+from shim.adapters import find, find_recorded
+from shim.adapters.codex_record import DAYS, LOOKS, Record, hunks
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
+from shim.core.adapter.translation import Translation
+from shim.core.turn.outcome import Exit
+from shim.process.vendor_home import Home
+
+THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
+HERE = "/home/dev/project"
+BEGIN = {"type": "thread.started", "thread_id": THREAD}
+USED = {"input_tokens": 120, "cached_input_tokens": 20, "output_tokens": 30}
+DONE = {"type": "turn.completed", "usage": USED}
+A, NEW = f"{HERE}/a.txt", f"{HERE}/new.txt"
+TWO = {
+    A: {
+        "type": "update",
+        "unified_diff": "@@ -1,2 +1,2 @@\n-hello world\n+HELLO world\n second\n",
+        "move_path": None,
+    },
+    NEW: {"type": "add", "content": "line one\nline two\n"},
+}
+SUCCESS = "Success. Updated the following files:\nA new.txt\nM a.txt\n"
+
+
+def record(kind, **payload):
+    return {
+        "timestamp": "2026-11-22T04:12:18.290Z",
+        "type": "event_msg",
+        "payload": {"type": kind, **payload},
+    }
+
+
+BEGUN = record("task_started", turn_id="t")
+
+
+def changed(identity, changes, status="completed", stdout=SUCCESS, stderr=""):
+    """A line of the record: what was changed."""
+    item = {"type": "FileChange", "id": identity, "changes": changes}
+    return record(
+        "item_completed", item={**item, "status": status, "stdout": stdout, "stderr": stderr}
+    )
+
+
+def item(kind, identity, *paths, status="completed", what="update"):
+    """A line of the stream: that something is, or was, changed."""
+    changes = [{"path": path, "kind": what} for path in paths]
+    found = {"id": identity, "type": "file_change", "changes": changes, "status": status}
+    return {"type": f"item.{kind}", "item": found}
+
+
+def began_and_ended(identity, *paths, **more):
+    return [item("started", identity, *paths, **more), item("completed", identity, *paths, **more)]
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Puts lines into the record of the thread; gives the terms that a launcher would give."""
+
+    def put(*lines, day="22", **terms):
+        folder = tmp_path / ".codex" / "sessions" / "2026" / "11" / day
+        folder.mkdir(parents=True)
+        text = "".join((one if isinstance(one, str) else dump(one)) + "\n" for one in lines)
+        (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
+        home = Home("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
+        return terms_of("codex", home=home, **terms)
+
+    return put
+
+
+def dump(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
+def lines(terms, *events, code=0):
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
+    return parse(
+        translation.feed(data) + translation.close(None if code is None else Exit(code=code))
+    )
+
+
+def calls(said):
+    """Name and arguments of every call."""
+    blocks = [
+        block
+        for line in said
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    return [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+
+
+EDIT = (
+    "Edit",
+    {"file_path": A, "old_string": "hello world\nsecond\n", "new_string": "HELLO world\nsecond\n"},
+)
+WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
+
+
+def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
+    said = lines(records(BEGUN, changed("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE)
+    assert calls(said) == [EDIT, WRITE]
+    results = [line for line in said if line["type"] == "user"]
+    assert [line["message"]["content"][0]["content"] for line in results] == [SUCCESS.strip()] * 2
+    assert results[0]["tool_use_result"]["oldString"] == "hello world\nsecond\n"
+    assert results[1]["tool_use_result"]["content"] == "line one\nline two\n"
+
+
+@pytest.mark.parametrize("day", ["21", "22", "23"])
+def test_the_record_lies_under_the_date_of_some_clock(records, day):
+    assert (
+        calls(
+            lines(
+                records(BEGUN, changed("c1", TWO), day=day),
+                *began_and_ended("item_0", A, NEW),
+                DONE,
+            )
+        )[0]
+        == EDIT
+    )
+
+
+def test_a_change_in_several_places_is_an_edit_of_each(records):
+    diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
+    terms = records(
+        BEGUN, changed("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}})
+    )
+    said = lines(terms, *began_and_ended("item_0", A), DONE)
+    pairs = [(given["old_string"], given["new_string"]) for _, given in calls(said)]
+    assert pairs == [
+        ("line2\nline3\nline4\n", "line2\nLINE3\nline4\n"),
+        ("line38\nline39\n", "line38\nLINE39\n"),
+    ]
+    assert len(brief(said)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
+
+
+def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
+    change = {
+        "type": "update",
+        "unified_diff": TWO[A]["unified_diff"],
+        "move_path": f"{HERE}/b.txt",
+    }
+    said = lines(records(BEGUN, changed("c1", {A: change})), *began_and_ended("item_0", A), DONE)
+    (result,) = (line for line in said if line["type"] == "user")
+    assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
+
+
+def test_a_deleted_file_has_no_contents(records):
+    terms = records(BEGUN, changed("c1", {A: {"type": "delete", "content": "hello\n"}}))
+    assert calls(lines(terms, *began_and_ended("item_0", A, what="delete"), DONE)) == [
+        ("Delete", {"file_path": A})
+    ]
+
+
+def test_a_change_that_failed_says_why(records):
+    why = f"Failed to write file {NEW}\n"
+    terms = records(BEGUN, changed("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why))
+    said = lines(terms, *began_and_ended("item_0", NEW, status="failed"), DONE)
+    (block,) = (line["message"]["content"][0] for line in said if line["type"] == "user")
+    assert block["is_error"] and block["content"] == why.strip()
+
+
+def test_changes_of_the_same_file_are_said_in_their_order(records):
+    other = {
+        A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
+    }
+    terms = records(BEGUN, changed("c1", {A: TWO[A]}), changed("c2", other))
+    said = lines(terms, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
+    assert [given["new_string"] for _, given in calls(said)] == ["HELLO world\nsecond\n", "2nd\n"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [BEGUN, changed("c0", {A: TWO[A]}), BEGUN],
+        [BEGUN, changed("c0", {NEW: TWO[NEW]})],
+        [BEGUN, dump(changed("c0", {A: TWO[A]}))[:-9]],
+        [
+            BEGUN,
+            '{"type":"FileChange"',
+            '["type":"FileChange"]',
+            dump({"payload": {"item": {"type": "FileChange"}}}),
+        ],
+        [BEGUN, record("agent_message", message=dump(changed("c0", {A: TWO[A]})))],
+        [],
+    ],
+    ids=["an earlier turn's", "another file's", "a cut one", "broken ones", "a quoted one", "none"],
+)
+def test_what_is_not_in_the_record_is_said_as_the_stream_says_it(records, before):
+    said = lines(records(*before), *began_and_ended("item_0", A), DONE)
+    assert calls(said) == [("Edit", {"file_path": A})]
+    assert result_line(said)["shim"]["repairs"] == {}
+
+
+def test_a_change_that_never_ended_is_said_at_the_end(records):
+    terms = records(BEGUN, changed("c1", TWO))
+    for end in ([DONE], []):
+        said = lines(terms, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
+        assert calls(said) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
+        assert [word.partition(":")[0] for word in brief(said)][-3:-1] == ["failed", "failed"]
+
+
+def test_a_denied_change_is_stopped_when_it_begins(records):
+    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
+    assert translation.finished, "before the change has ended"
+    assert result_line(parse(said))["shim"]["cause"] == "denied"
+
+
+def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
+    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Bash",)))
+    assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
+
+
+@pytest.mark.parametrize(
+    "changes", [None, [], ["x"], [{"path": 1, "kind": "add"}], [{"path": A}], {"path": A}]
+)
+def test_a_change_that_is_none_breaks_nothing(records, changes):
+    events = began_and_ended("item_0", A)
+    for one in events:
+        one["item"]["changes"] = changes
+    said = lines(records(BEGUN, changed("c1", TWO)), *events, DONE)
+    assert brief(said)[-1].startswith("end:success")
+
+
+@pytest.mark.parametrize(
+    "thread", ["x", "../../../../etc", "ffffffff-ffff-7fff-bfff-ffffffffffff", ""]
+)
+def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
+    """Threats: vendor output, session ids that become file names."""
+    terms = records(BEGUN, changed("c1", TWO))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
+    data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
+    assert calls(parse(data + translation.close(Exit(code=0)))) == [("Edit", {"file_path": A})]
+
+
+def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
+    """`codex exec --ephemeral` writes none; a folder may have thousands of others."""
+    asked = []
+
+    class Nowhere:
+        def find(self, folder, ending):
+            asked.append(folder)
+
+    record = Record(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
+    for _ in range(5 * LOOKS):
+        assert record.unsaid() == []
+    assert len(asked) == LOOKS * len(DAYS)
+
+
+def test_a_warning_comes_before_the_turn_has_begun(records):
+    """Of a thread that goes on the record ends with the turn before it."""
+    warning = {
+        "type": "item.completed",
+        "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
+    }
+    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
+
+
+def test_where_nothing_runs_no_record_is_read():
+    said = lines(terms_of("codex"), *began_and_ended("item_0", A), DONE)
+    assert calls(said) == [("Edit", {"file_path": A})]
+
+
+# -- calls that the stream does not have -----------------------------------------------------------
+
+ADD = f"*** Begin Patch\n*** Add File: made.txt\n+x\n+\n*** Update File: {A}\n@@\n one\n-two\n+2\n*** End Patch\n"
+SAID = {"type": "item.completed", "item": {"id": "item_9", "type": "agent_message", "text": "So."}}
+PATCHED = [
+    ("Write", {"file_path": f"{HERE}/made.txt", "content": "x\n\n"}),
+    ("Edit", {"file_path": A, "old_string": "one\ntwo\n", "new_string": "one\n2\n"}),
+]
+EXITED = (
+    "Chunk ID: 6750ad\nWall time: 0.0000 seconds\nProcess exited with code 1\n"
+    "Output:\ntouch: Read-only file system\n"
+)
+
+
+def called(name, given, output, identity="c1"):
+    """Two lines of the record: a call and what it gave."""
+    more = {"input": given} if name == "apply_patch" else {"arguments": given}
+    kind = "custom_tool_call" if name == "apply_patch" else "function_call"
+    output = record(f"{kind}_output", call_id=identity, output=output)
+    return [record(kind, name=name, call_id=identity, **more), output]
+
+
+def shell(command):
+    return json.dumps({"cmd": command})
+
+
+REJECTED = (
+    "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "output", "expected"),
+    [
+        ("exec_command", shell("touch x"), EXITED, [("Bash", {"command": "touch x"})]),
+        ("apply_patch", ADD, REJECTED, PATCHED),
+        ("exec_command", shell(f"apply_patch <<'EOF'\n{ADD}EOF"), REJECTED, PATCHED),
+        ("apply_patch", ADD, f"apply_patch verification failed: no lines in {A}", PATCHED),
+        (
+            "apply_patch",
+            "x",
+            "apply_patch verification failed: x",
+            [("apply_patch", {"input": "x"})],
+        ),
+        ("update_plan", "{}", "unsupported call: update_plan", [("update_plan", {})]),
+        (
+            "exec_command",
+            "{}",
+            "failed to parse function arguments: missing field `cmd`",
+            [("exec_command", {})],
+        ),
+        (
+            "exec_command",
+            "{",
+            "failed to parse function arguments: EOF",
+            [("exec_command", {"raw": "{"})],
+        ),
+    ],
+)
+def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
+    records, name, given, output, expected
+):
+    said = lines(records(BEGUN, *called(name, given, output), cwd=HERE), SAID, DONE)
+    assert calls(said) == expected
+    results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
+    assert all(result["is_error"] and result["content"] in output for result in results)
+    assert len(result_line(said)["permission_denials"]) == (
+        len(expected) if output == REJECTED else 0
+    )
+    assert [word.partition(":")[0] for word in brief(said)][-2:] == ["text", "end"]
+
+
+def test_a_call_without_an_item_is_said_once(records):
+    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    assert len(calls(lines(terms, SAID, SAID, DONE))) == 1
+
+
+def test_a_command_that_went_well_did_not_fail(records):
+    terms = records(
+        BEGUN, *called("exec_command", shell("true"), EXITED.replace("code 1", "code 0"))
+    )
+    (block,) = (
+        line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user"
+    )
+    assert not block["is_error"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        called(
+            "exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"
+        ),
+        called("write_stdin", "{}", EXITED),
+        called("view_image", "{}", "attached"),
+        called("exec_command", shell("x"), [{"type": "input_image"}]),
+        called("exec_command", shell("x"), EXITED)[1:],
+        called("exec_command", shell("x"), EXITED)[:1],
+        [*called("exec_command", shell("x"), EXITED), BEGUN],
+    ],
+    ids=[
+        "still runs",
+        "a poll",
+        "another tool",
+        "no text",
+        "no call",
+        "no output",
+        "an earlier turn",
+    ],
+)
+def test_what_is_not_certain_to_have_no_item_is_not_said(records, found):
+    assert calls(lines(records(BEGUN, *found), SAID, DONE)) == []
+
+
+def test_a_command_that_has_an_item_is_not_said_again(records):
+    call, output = called("exec_command", shell("x"), EXITED)
+    done = record("item_completed", item={"type": "CommandExecution", "id": "c1"})
+    assert calls(lines(records(BEGUN, call, done, output), SAID, DONE)) == []
+
+
+def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, tmp_path):
+    terms = records(BEGUN)
+    (file,) = tmp_path.rglob("*.jsonl")
+    text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    data = translation.feed(dump(BEGIN).encode() + b"\n")
+    for piece in (text[:-9], text[-9:]):
+        with file.open("a", encoding="utf-8") as growing:
+            growing.write(piece)
+        data += translation.feed(dump(SAID).encode() + b"\n")
+    assert [name for name, _ in calls(parse(data))] == ["Bash"]
+
+
+@each(
+    ("diff", "expected"),
+    [
+        ("", []),
+        ("@@ -0,0 +1 @@\n+x\n", [("", "x\n")]),
+        ("@@ -1,3 +1,3 @@\n a\n \n-b\n+c\n", [("a\n\nb\n", "a\n\nc\n")]),
+        ("@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n", [("a", "b\n")]),
+        ("@@ -1,2 +1,2 @@\n-x\n+y\n a\n\\ No newline at end of file\n", [("x\na", "y\na")]),
+        ("@@ -1 +1 @@\n-@@ -1 @@\n+a\x0bb\u2028c\r\n", [("@@ -1 @@\n", "a\x0bb\u2028c\r\n")]),
+    ],
+)
+def test_the_parts_of_a_diff(diff, expected):
+    assert list(hunks(diff)) == expected
+
+
+SAYS = {
+    "type": "item.completed",
+    "item": {"id": "item_0", "type": "agent_message", "text": "hello"},
+}
+
+
+def context(**said):
+    return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "turn_context", "payload": said}
+
+
+def test_the_model_is_the_one_that_the_record_names(records):
+    said = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
+    assert [line["message"]["model"] for line in said if line["type"] == "assistant"] == ["gpt-6"]
+    assert list(said[-1]["modelUsage"]) == ["gpt-6"]
+
+
+def test_the_model_of_the_turn_before_is_not_this_ones(records):
+    said = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
+    assert list(said[-1]["modelUsage"]) == ["new"]
+
+
+@pytest.mark.parametrize("found", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
+def test_a_record_without_a_model_names_none(records, found):
+    said = lines(records(BEGUN, *found), SAYS, DONE)
+    assert list(said[-1]["modelUsage"]) == ["unknown"]
+
+
+def test_a_replay_reads_no_record():
+    """What is played runs nothing: the person's own codex has no part in it."""
+
+    recorded = find_recorded("codex", find("demo").launch, lambda: "", listens=True, flat=False)
+    assert recorded.surroundings.home is None

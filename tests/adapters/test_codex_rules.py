@@ -1,0 +1,251 @@
+"""What codex is told of the rules: its words for every mode, and a hook that fails closed."""
+
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+from itertools import pairwise
+
+import pytest
+from sweeps import each
+
+from shim.adapters import codex_rules, find
+from shim.conversation.drivers.launcher import HOOK
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ModeError
+from shim.core.policy.carried import Known, read
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.settings_hooks import SettingsHook
+
+HERE = Place('/work/it\'s "här"', "/home")
+BYPASS = "bypassPermissions"
+HOOK_SECONDS = 60
+
+
+def request(mode, place=HERE, judge=HOOK, **rules):
+    policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
+    arguments = find("codex").mode_arguments(mode)
+    return Request(
+        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge
+    )
+
+
+def words(asked):
+    return list(find("codex").launch(asked).arguments)
+
+
+def settings(asked):
+    """codex's settings, as its `-c` words say them one over the other."""
+    given, found = words(asked), {}
+    for flag, word in pairwise(given):
+        if flag == "-c":
+            key, _, value = word.partition("=")
+            found[key] = tomllib.loads(f"it = {value}")["it"]
+    return found
+
+
+def hook(asked):
+    """The command of the only hook."""
+    ((handler,),) = (group["hooks"] for group in settings(asked)["hooks.PreToolUse"])
+    return handler["command"]
+
+
+def answer(command, call, **more):
+    """How the hook ends for a command of the model's, and what it says."""
+    event = {
+        "hook_event_name": "PreToolUse",
+        "cwd": HERE.cwd,
+        "tool_name": "Bash",
+        "tool_input": {"command": call},
+    }
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        input=json.dumps(event | more),
+        capture_output=True,
+        text=True,
+        timeout=HOOK_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_the_widest_mode_without_rules_is_told_nothing():
+    assert settings(request(BYPASS)) == {} and "--ignore-rules" not in words(request(BYPASS))
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
+def test_a_narrower_mode_has_the_hook_and_no_files_that_widen(mode):
+    given = words(request(mode))
+    assert {"--ignore-rules", "--dangerously-bypass-hook-trust"} <= set(given)
+    assert settings(request(mode))["features.hooks"] is True
+    assert settings(request(mode))["web_search"] == "disabled"
+
+
+def test_each_folder_around_the_working_directory_is_untrusted():
+    untrusted = {"trust_level": "untrusted"}
+    assert settings(request("default"))["projects"] == dict.fromkeys(
+        ("/", "/work", HERE.cwd), untrusted
+    )
+
+
+def test_the_folder_that_a_link_leads_to_is_untrusted_too():
+    linked = Place("/work", real=lambda path: path.replace("/work", "/real/place"))
+    assert set(settings(request("plan", linked))["projects"]) == {
+        "/",
+        "/work",
+        "/real",
+        "/real/place",
+    }
+
+
+def test_the_sandbox_is_open_only_where_something_may_be_changed():
+    assert settings(request("plan", allow=["Bash"]))["sandbox_mode"] == "read-only"
+    assert settings(request("default"))["sandbox_mode"] == "read-only"
+    assert settings(request("default", allow=["Write"]))["sandbox_mode"] == "workspace-write"
+    assert settings(request("acceptEdits"))["sandbox_mode"] == "workspace-write"
+
+
+def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
+    found = settings(request("acceptEdits", HERE._replace(directories=("../other", "/more"))))
+    table = "sandbox_workspace_write"
+    assert (
+        found[f"{table}.exclude_slash_tmp"] is True
+        and found[f"{table}.exclude_tmpdir_env_var"] is True
+    )
+    assert (
+        found[f"{table}.writable_roots"] == ["/work/other", "/more"]
+        and found[f"{table}.network_access"] is False
+    )
+    assert (
+        settings(request("acceptEdits", allow=["Bash(git push:*)"]))[f"{table}.network_access"]
+        is True
+    )
+
+
+@pytest.mark.parametrize("kind", ["deny", "ask"])
+def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
+    asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
+    assert "--dangerously-bypass-approvals-and-sandbox" in words(
+        asked
+    ) and "sandbox_mode" not in settings(asked)
+    policy, known = read(shlex.split(hook(asked))[-1], str)
+    assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
+
+
+@each(
+    ("mode", "rules", "searches"),
+    [
+        (BYPASS, {"deny": ["WebSearch"]}, False),
+        (BYPASS, {"ask": ["WebSearch"]}, False),
+        (BYPASS, {"deny": ["Bash"]}, True),
+        ("default", {"allow": ["WebSearch"]}, True),
+        ("default", {"allow": ["WebSearch"], "deny": ["Web*"]}, False),
+    ],
+)
+def test_the_web_is_searched_only_with_leave(mode, rules, searches):
+    assert ("web_search" not in settings(request(mode, **rules))) is searches
+
+
+def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
+    for matcher, searches in (("Bash", True), ("WebSearch", False), ("", False)):
+        hooked = Policy(place=HERE, hooks=[SettingsHook(matcher, "true")])
+        assert ("web_search" not in settings(request(BYPASS)._replace(policy=hooked))) is searches
+
+
+def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
+    hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
+    asked = request("default")._replace(
+        policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t"
+    )
+    policy, known = read(shlex.split(hook(asked))[-1], str)
+    assert (policy.hooks, known) == (hooks, Known("default", "S", "/t"))
+    assert settings(asked)["sandbox_mode"] == "workspace-write"
+
+
+def test_too_many_rules_for_an_argument_are_refused():
+    with pytest.raises(ModeError, match="so many permission rules"):
+        words(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
+
+
+@pytest.mark.parametrize(
+    "asked", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
+)
+def test_codex_is_not_started_where_the_hook_may_be_switched_off(asked):
+    with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
+        words(asked._replace(unheard="behind a launcher it might not see our file"))
+    assert words(request(BYPASS)._replace(unheard="behind a launcher it might not see our file"))
+
+
+# -- the hook --------------------------------------------------------------------------------------
+
+
+def test_the_hook_lets_through_what_the_rules_allow_and_says_why_it_refuses():
+    command = hook(request("default", deny=["Bash(touch:*)"]))
+    assert answer(command, "ls") == (0, "")
+    assert answer(command, "A=1 touch x") == (2, "Bash is not allowed (Bash(touch:*))\n")
+    assert answer(command, "make") == (2, "Bash is not allowed and nobody can be asked (default)\n")
+
+
+def test_an_event_that_the_hook_does_not_understand_is_refused():
+    command = hook(request(BYPASS, deny=["Bash(touch:*)"]))
+    code, said = answer(command, None)
+    assert code == 2 and said.startswith("the call cannot be judged")
+
+
+@pytest.mark.parametrize(
+    "judge", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
+)
+def test_a_hook_that_fails_refuses_the_call_and_says_so(judge):
+    """codex runs a call whose hook fails in any other way than this."""
+    code, said = answer(hook(request("default", judge=judge)), "ls")
+    assert code == 2 and said.endswith("the permission rules could not be asked about this call\n")
+
+
+def test_a_hook_that_is_killed_refuses_the_call():
+    code, said = answer(hook(request("default", judge=("/bin/sh", "-c", "kill -9 $$"))), "ls")
+    assert code == 2 and "could not be asked" in said
+
+
+def asking(mode, *flags, **rules):
+    """The settings of an app-server, which asks about its calls."""
+    asked = request(mode, **rules)._replace(invocation=parse(["-p", "hi", *flags]))
+    given, found = codex_rules.asking(asked), {}
+    for flag, word in pairwise(given):
+        if flag == "-c":
+            key, _, value = word.partition("=")
+            found[key] = tomllib.loads(f"it = {value}")["it"]
+    return found
+
+
+ANSWERED = ("--permission-prompt-tool", "stdio")
+
+
+@each(
+    ("mode", "flags", "sandbox"),
+    [
+        ("default", ANSWERED, "danger-full-access"),
+        ("acceptEdits", ANSWERED, "danger-full-access"),
+        ("plan", ANSWERED, "read-only"),
+        ("dontAsk", ANSWERED, "read-only"),
+        ("default", (), "read-only"),
+        ("acceptEdits", (), "workspace-write"),
+        (BYPASS, (), "danger-full-access"),
+    ],
+)
+def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(
+    mode, flags, sandbox
+):
+    assert asking(mode, *flags)["sandbox_mode"] == sandbox
+
+
+def test_nothing_is_typed_into_a_program_that_was_asked_about():
+    assert asking(BYPASS)["features.unified_exec_tty"] is False
+
+
+def test_the_person_is_asked_by_the_model_only_where_there_is_one():
+    key = "features.default_mode_request_user_input"
+    assert (key in asking("default", *ANSWERED), key in asking("default")) == (True, False)

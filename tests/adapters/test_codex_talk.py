@@ -1,0 +1,599 @@
+"""codex's app-server as Claude's stream: a child's lines in, lines of ours and lines for the child
+out.
+"""
+
+import json
+
+import pytest
+from codex_agent import (
+    BEGUN,
+    COMMAND,
+    CONFIG,
+    COUNTS,
+    GREETED,
+    LISTED,
+    OPENED,
+    THREAD,
+    Talk,
+    completed,
+    delta,
+    done,
+    question,
+    said,
+    started,
+)
+from support import check_turns
+from sweeps import each
+
+from shim.adapters.codex_thread_stream import ThreadTranslator
+from shim.core.claude.messages import Message, Part
+
+ADDED = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x\n"}
+CHANGED = {
+    "path": "/w/b",
+    "kind": {"type": "update", "move_path": None},
+    "diff": "@@\n-x\n+y\n@@\n-1\n+2\n",
+}
+PATCH = {"type": "fileChange", "id": "p1", "changes": [ADDED, CHANGED]}
+MCP = {
+    "type": "mcpToolCall",
+    "id": "s1",
+    "server": "srv",
+    "tool": "get",
+    "arguments": {"path": "x"},
+}
+ASKED_OF = {
+    "codex_approval_kind": "mcp_tool_call",
+    "tool_name": "get",
+    "tool_params": {"path": "x"},
+}
+COLORS = [
+    {
+        "id": "c",
+        "header": "Color",
+        "question": "Which?",
+        "options": [{"label": "Red", "description": "warm"}],
+    }
+]
+PERSON = "item/tool/requestUserInput"
+ELICITATION = "mcpServer/elicitation/request"
+
+
+def methods(talk):
+    return [line.get("method") for line in talk.lines_told]
+
+
+# -- a thread is opened ----------------------------------------------------------------------------
+
+
+def test_a_message_waits_for_the_thread():
+    talk = Talk().prompt()
+    assert methods(talk) == ["initialize"]
+    talk.says(GREETED, CONFIG, LISTED)
+    assert methods(talk) == [
+        "initialize",
+        "initialized",
+        "config/read",
+        "hooks/list",
+        "thread/start",
+    ]
+    talk.says(OPENED)
+    assert talk.last()["method"] == "turn/start"
+    assert talk.last()["params"]["input"] == [{"type": "text", "text": "hi", "text_elements": []}]
+
+
+def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
+    talk = Talk(servers={"own one": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
+    asked = talk.last()["params"]
+    config = asked["config"]
+    assert asked["approvalPolicy"] == "untrusted"
+    assert config["bypass_hook_trust"] is True
+    prompting = {"default_tools_approval_mode": "prompt"}
+    assert config["mcp_servers"] == {
+        "own_one": {"command": "x", "args": [], "env": {}, **prompting},
+        "srv": {**prompting, "tools": {"get": {"approval_mode": "prompt"}}},
+    }
+    ((handler,),) = (group["hooks"] for group in config["hooks"]["PreToolUse"])
+    assert handler["command"].endswith("'own_one' 'srv'")
+    talk.says(OPENED)
+    assert talk.last()["params"]["approvalPolicy"] == "untrusted"
+
+
+def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_it():
+    talk = Talk(servers={"srv": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
+    config = talk.last()["params"]["config"]
+    assert not [key for key in config if "." in key]
+    assert config["mcp_servers"]["srv"] == {
+        **{"command": "x", "args": [], "env": {}, "default_tools_approval_mode": "prompt"},
+        "tools": {"get": {"approval_mode": "prompt"}},
+    }
+
+
+def hook_of(event, trust="trusted", **more):
+    return {
+        "key": f"{event} {trust}",
+        "eventName": event,
+        "trustStatus": trust,
+        "isManaged": False,
+        **more,
+    }
+
+
+def listing(*hooks):
+    return {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": list(hooks)}]}}
+
+
+def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
+    found = (
+        *(hook_of("preToolUse"), hook_of("permissionRequest"), hook_of("stop")),
+        *(
+            hook_of("stop", "untrusted"),
+            hook_of("postToolUse", "modified"),
+            hook_of("stop", "managed", isManaged=True),
+        ),
+    )
+    hooks = (
+        Talk().prompt().says(GREETED, CONFIG, listing(*found)).last()["params"]["config"]["hooks"]
+    )
+    off = (
+        "preToolUse trusted",
+        "permissionRequest trusted",
+        "stop untrusted",
+        "postToolUse modified",
+    )
+    assert hooks["state"] == {key: {"enabled": False} for key in off}
+    assert "PreToolUse" in hooks
+
+
+@each(
+    ("answer", "said"),
+    [
+        ({"id": 3, "error": {"code": -32601, "message": "no such method"}}, "no such method"),
+        ({"id": 3, "result": {"data": []}}, "another version of codex"),
+        ({"id": 3, "result": {"data": [{"cwd": "/w"}]}}, "another version of codex"),
+        (listing({"eventName": "stop"}), "another version of codex"),
+        (
+            listing(hook_of("permissionRequest", "managed", isManaged=True, sourcePath="/etc/x")),
+            "administrator's (/etc/x)",
+        ),
+    ],
+)
+def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
+    talk = Talk().prompt().says(GREETED, CONFIG, answer)
+    assert not talk.speech.usable and "thread/start" not in methods(talk)
+    (turn,) = check_turns(talk.end().lines, partial=False)
+    assert said in turn[-2]["errors"][0]
+
+
+@pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
+def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
+    talk = Talk(*flags, resume="old").prompt().says(GREETED, CONFIG, LISTED)
+    assert talk.last()["method"] == f"thread/{way}"
+    assert talk.last()["params"]["threadId"] == "old"
+
+
+def test_the_model_the_effort_and_the_system_prompts_are_told():
+    words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
+    talk = Talk(*words).prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    opened, turn = (line["params"] for line in talk.lines_told[-2:])
+    assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
+        "m2",
+        "Be brief.",
+        "xhigh",
+    )
+
+
+def test_another_model_comes_with_the_next_message():
+    talk = Talk().begun().says(done()).end()
+    assert talk.speech.model("m2") == b""
+    assert json.loads(talk.speech.prompt(Message("next")))["params"]["model"] == "m2"
+    assert talk.speech.model(None) == b""
+    assert json.loads(talk.speech.prompt(Message("next")))["params"]["model"] == "m1"
+
+
+def test_its_own_model_is_not_known_where_another_one_was_asked_for():
+    assert Talk("--model", "m2").begun().speech.model(None) is None
+
+
+def test_an_image_is_given_as_it_is():
+    parts = (Part("image", media_type="image/png", data="AAAA"), Part("text", "look"))
+    talk = Talk().begun().prompt(Message("look", parts))
+    assert talk.last()["params"]["input"][0] == {
+        "type": "image",
+        "url": "data:image/png;base64,AAAA",
+    }
+
+
+def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_more_use():
+    talk = (
+        Talk(resume="x")
+        .prompt()
+        .says(
+            GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
+        )
+    )
+    assert not talk.speech.usable
+    assert "turn/start" not in methods(talk)
+    (turn,) = check_turns(talk.end().lines, partial=False)
+    assert turn[-2]["errors"] == ["no rollout"]
+
+
+# -- what it says ----------------------------------------------------------------------------------
+
+
+def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
+    words = {"type": "agentMessage", "id": "m1", "text": "Hello"}
+    used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
+    talk = Talk().begun().says(delta("Hel"), delta("lo"), completed(words), used, done()).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "Hello"
+    assert turn[-2]["usage"]["input_tokens"] == 100
+    assert turn[0]["model"] == "m1"
+
+
+def test_usage_of_another_turn_is_not_counted():
+    used = said("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
+    used["params"]["turnId"] = "earlier"
+    (turn,) = check_turns(Talk().begun().says(used, delta("x"), done()).end().lines, partial=False)
+    assert turn[-2]["usage"]["input_tokens"] == 0
+
+
+def test_thoughts_are_said_once():
+    thought = {"type": "reasoning", "id": "r1", "summary": ["One", "Two"]}
+    parts = [
+        said("item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=place, delta=words)
+        for place, words in enumerate(thought["summary"])
+    ]
+    talk = Talk().begun().says(*parts, completed(thought), done()).end()
+    assert [block["thinking"] for block in talk.blocks("thinking")] == ["One", "Two"]
+
+
+def test_a_plan_is_a_list_of_todos():
+    steps = [{"step": "look", "status": "completed"}, {"step": "act", "status": "inProgress"}]
+    plan = said("turn/plan/updated", plan=steps)
+    talk = Talk().begun().says(plan, plan, done()).end()
+    (call,) = talk.blocks("tool_use")
+    assert [todo["status"] for todo in call["input"]["todos"]] == ["completed", "in_progress"]
+
+
+def test_a_failed_turn_says_why_and_a_retry_is_said():
+    trouble = {
+        "error": {"message": "Reconnecting... 1/5", "additionalDetails": "401"},
+        "willRetry": True,
+    }
+    error = {
+        "message": "no",
+        "codexErrorInfo": {"responseTooManyFailedAttempts": {"httpStatusCode": 401}},
+    }
+    talk = Talk().begun().says(said("error", **trouble), done("failed", error=error)).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert [line["attempt"] for line in turn if line.get("subtype") == "api_retry"] == [1]
+    assert (turn[-2]["is_error"], turn[-2]["api_error_status"]) == (True, 401)
+
+
+def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
+    spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
+    words = {"type": "agentMessage", "id": "m9", "text": "done below"}
+    ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
+    talk = (
+        Talk()
+        .begun()
+        .says(started(spawn), ended, delta("done", "m9", "t2"), completed(words, "t2"), done())
+        .end()
+    )
+    lines = [json.loads(line) for line in talk.lines.splitlines()]
+    (nested,) = (line for line in lines if b"done below" in json.dumps(line).encode())
+    assert nested["parent_tool_use_id"] == "a1"
+
+
+def test_an_end_of_another_thread_or_turn_ends_nothing():
+    other = done()
+    other["params"]["threadId"] = "t2"
+    talk = Talk().begun().says(other, done(turn="u0"))
+    assert not talk.pump.decided
+
+
+# -- its questions ---------------------------------------------------------------------------------
+
+
+def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
+    talk = Talk().begun().says(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
+    talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
+    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [
+        ("a", False)
+    ]
+
+
+def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
+    assert Talk().begun().says(question(cwd="/etc")).asked[0].arguments == {
+        "command": "ls",
+        "directory": "/etc",
+    }
+
+
+@pytest.mark.parametrize(("stop", "decision"), [(False, "decline"), (True, "cancel")])
+def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision):
+    talk = Talk().begun().says(question()).answer(False, interrupt=stop)
+    assert talk.last()["result"] == {"decision": decision}
+
+
+def test_the_model_is_told_why_a_call_was_denied():
+    talk = Talk().begun().says(question()).answer(False, message="use the other one")
+    answer, reason = talk.lines_told[-2:]
+    assert answer["result"] == {"decision": "decline"}
+    assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
+    assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
+    assert talk.speech.untaken() == 0
+
+
+def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
+    asking = question(method="item/fileChange/requestApproval", itemId="p1")
+    talk = Talk().begun().says(started(PATCH), asking)
+    assert [(asked.tool, asked.call) for asked in talk.asked] == [
+        ("Write", "p1"),
+        ("MultiEdit", "p1:1"),
+    ]
+    before = len(talk.lines_told)
+    talk.answer(True)
+    assert len(talk.lines_told) == before
+    assert talk.answer(True).last()["result"] == {"decision": "accept"}
+    talk.says({**asking, "id": 8, "params": {**asking["params"], "itemId": "p2"}})
+    assert talk.last()["result"] == {"decision": "decline"}
+
+
+def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_says_nothing():
+    talk = (
+        Talk()
+        .begun()
+        .says(started(PATCH), question(method="item/fileChange/requestApproval", itemId="p1"))
+    )
+    assert talk.answer(False, 1).last()["result"] == {"decision": "decline"}
+    before = len(talk.lines_told)
+    assert len(talk.answer(True).lines_told) == before
+
+
+def test_a_file_that_moves_is_judged_at_both_places():
+    moved = {**CHANGED, "kind": {"type": "update", "move_path": "/etc/b"}}
+    patch = {**PATCH, "changes": [moved]}
+    talk = (
+        Talk()
+        .begun()
+        .says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
+    )
+    assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/b", "/etc/b"]
+
+
+def test_two_questions_are_answered_in_the_other_order():
+    second = {**COMMAND, "id": "c2"}
+    talk = (
+        Talk().begun().says(started(COMMAND), question(), started(second), question(8, itemId="c2"))
+    )
+    assert talk.answer(True, 1).last() == {"id": 8, "result": {"decision": "accept"}}
+    assert talk.answer(False).last() == {"id": 7, "result": {"decision": "decline"}}
+
+
+def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
+    asking = question(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
+    talk = Talk().begun().says(started(MCP), asking)
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
+    assert talk.answer(True).last()["result"] == {"action": "accept", "content": {}, "_meta": None}
+    assert talk.says({**asking, "id": 8}).last()["result"]["action"] == "decline"
+
+
+def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
+    schema = {"properties": {"size": {"type": "string", "enum": ["s", "m"]}}, "required": ["size"]}
+    asking = question(
+        method=ELICITATION,
+        serverName="srv",
+        mode="form",
+        message="Which size?",
+        requestedSchema=schema,
+    )
+    talk = Talk().begun().says(asking)
+    (asked,) = talk.asked
+    assert asked.tool == "AskUserQuestion"
+    text = asked.arguments["questions"][0]["question"]
+    talk.answer(True, changed={**asked.arguments, "answers": {text: "m"}})
+    assert talk.last()["result"] == {"action": "accept", "content": {"size": "m"}, "_meta": None}
+    talk.says(delta("ok"), done()).end()
+    assert "m" in talk.blocks("tool_result")[0]["content"]
+
+
+def test_what_is_no_form_of_a_server_is_declined():
+    talk = (
+        Talk()
+        .begun()
+        .says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+    )
+    assert (talk.asked, talk.last()["result"]["action"]) == ([], "decline")
+
+
+def test_a_question_to_the_person_is_answered_by_its_own_ids():
+    talk = Talk().begun().says(question(method=PERSON, itemId="q1", questions=COLORS))
+    (asked,) = talk.asked
+    assert asked.tool == "AskUserQuestion"
+    talk.answer(True, changed={**asked.arguments, "answers": {"Which?": "Red"}})
+    assert talk.last()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
+    talk.says(delta("Red it is"), done()).end()
+    assert [block["is_error"] for block in talk.blocks("tool_result")] == [False]
+
+
+def test_a_changed_input_is_refused_in_words():
+    talk = Talk().begun().says(question())
+    with pytest.raises(ValueError, match="with another input only"):
+        talk.answer(True, changed={"command": "pwd"})
+
+
+@pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])
+def test_a_question_about_something_else_than_a_command_is_declined(kind):
+    talk = Talk().begun().says(question(kind=kind))
+    assert (talk.asked, talk.last()["result"]) == ([], {"decision": "decline"})
+
+
+def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer():
+    asking = question(method="item/permissions/requestApproval", permissions={"network": True})
+    assert Talk().begun().says(asking).last()["result"] == {"permissions": {}, "scope": "turn"}
+    assert Talk().begun().says(question(method="item/tool/call")).last()["error"]["code"] == -32601
+
+
+def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
+    talk = Talk().begun()
+    said, _ = talk.pump.feed(b"x" + json.dumps(question()).encode() + b"\n")
+    assert (said, talk.asked) == (b"", [])
+
+
+def test_between_two_turns_questions_and_answers_are_read():
+    heeds = ThreadTranslator.heeds
+    assert heeds(json.dumps(question()).encode())
+    assert heeds(b'{"id":4,"result":{}}')
+    assert not heeds(json.dumps(delta("x"), separators=(",", ":")).encode())
+
+
+# -- a turn is stopped, or steered -----------------------------------------------------------------
+
+
+def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
+    talk = Talk().begun().says(delta("Hel"))
+    talk.told += talk.speech.interrupt()
+    assert talk.last()["params"] == {"threadId": "t1", "turnId": "u1"}
+    talk.pump.interrupt()
+    (turn,) = check_turns(talk.says(done("interrupted")).end().lines, partial=False)
+    assert turn[-2]["errors"] == ["[Request interrupted by user]"]
+
+
+def test_a_turn_without_a_name_is_stopped_when_it_has_one():
+    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    assert talk.speech.interrupt() == b""
+    assert talk.says(BEGUN).last()["method"] == "turn/interrupt"
+
+
+def test_a_message_is_said_into_the_turn_that_runs():
+    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    assert talk.speech.steer(Message("more")) is None
+    talk.says(BEGUN)
+    talk.told += talk.speech.steer(Message("more"))
+    assert talk.last()["params"]["expectedTurnId"] == "u1"
+    talk.told += talk.speech.steer(Message("even more"))
+    talk.says(
+        {"id": 6, "result": {"turnId": "u1"}},
+        {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
+    )
+    item = {"type": "userMessage", "id": "m2", "content": [{"type": "text", "text": "more"}]}
+    talk.says(
+        *(
+            {"method": "item/completed", "params": {"threadId": thread, "item": item}}
+            for thread in ("t1", "t9")
+        )
+    )
+    assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
+    talk.says(done())
+    assert talk.speech.steer(Message("late")) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "mode", "same"),
+    [
+        (("--permission-prompt-tool", "stdio"), "acceptEdits", True),
+        (("--permission-prompt-tool", "stdio"), "plan", False),
+        ((), "acceptEdits", False),
+        ((), "dontAsk", True),
+    ],
+)
+def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
+    assert Talk(*flags).begun().speech.mode(mode) == (b"" if same else None)
+
+
+# -- items that come again, and how they ended -----------------------------------------------------
+
+
+def ran(item_id="c1", command="ls"):
+    ended = {"status": "completed", "exitCode": 0, "aggregatedOutput": ""}
+    return {"type": "commandExecution", "id": item_id, "command": command, "cwd": "/w", **ended}
+
+
+def test_an_item_that_comes_again_is_the_same_call():
+    talk = Talk().begun().says(*[started(ran()), completed(ran())] * 2, done()).end()
+    assert len(talk.blocks("tool_use")) == 1
+
+
+def test_an_item_with_the_same_id_about_something_else_is_another_call():
+    talk = Talk().begun().says(completed(ran()), completed(ran(command="pwd")), done()).end()
+    assert [call["input"]["command"] for call in talk.blocks("tool_use")] == ["ls", "pwd"]
+
+
+@each(
+    ("status", "code", "failed"),
+    [
+        ("completed", 0, False),
+        ("completed", 7, True),
+        ("completed", None, False),
+        ("inProgress", None, True),
+        (None, None, True),
+        (None, 0, False),
+        ("declined", None, True),
+        ("failed", 0, True),
+    ],
+)
+def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
+    talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
+    assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]
+
+
+# -- an error of the service, and what an interrupt leaves -----------------------------------------
+
+
+@each(
+    ("info", "status"),
+    [
+        ("modelNotFound", 404),
+        ("unauthorized", 401),
+        ("rateLimitExceeded", 429),
+        ("serverOverloaded", 529),
+        ({"modelNotFound": {}}, 404),
+        ({"httpConnectionFailed": {"httpStatusCode": 502}}, 502),
+        ({"httpConnectionFailed": {"httpStatusCode": None}}, None),
+        ("sandboxError", None),
+        (None, None),
+    ],
+)
+def test_an_error_has_the_status_of_its_kind(info, status):
+    error = {"message": "it failed", "codexErrorInfo": info}
+    (turn,) = check_turns(
+        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+    )
+    assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
+
+
+def test_an_error_without_a_text_is_named_by_its_kind():
+    error = {"message": "", "codexErrorInfo": "modelNotFound"}
+    (turn,) = check_turns(
+        Talk().begun().says(done("failed", error=error)).end().lines, partial=False
+    )
+    assert "modelNotFound" in turn[-2]["result"]
+
+
+def test_the_commands_of_an_interrupted_turn_are_ended():
+    spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
+    ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
+    talk = Talk().begun().says(ended, done("interrupted"))
+    cleaned = [
+        line["params"]["threadId"]
+        for line in talk.lines_told
+        if "Terminals/clean" in str(line.get("method"))
+    ]
+    assert cleaned == [THREAD, "t2"]
+
+
+def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
+    assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().says(done()))
+
+
+def test_a_partial_answer_is_said_like_any_text():
+    """Its phase is new in codex 0.171."""
+    words = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
+    (turn,) = check_turns(Talk().begun().says(completed(words), done()).end().lines, partial=False)
+    assert (turn[-2]["result"], turn[-2]["shim"]["unknown_events"]) == ("First.", {})

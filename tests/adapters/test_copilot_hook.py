@@ -1,0 +1,150 @@
+"""What copilot's hook is told of a call, in Claude's words, and what copilot is told before it
+starts.
+"""
+
+import json
+
+import pytest
+from sweeps import each
+
+from shim.adapters import find
+from shim.adapters.copilot_hook import answer, calls
+from shim.adapters.copilot_rules import LINE, PLUGIN
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ModeError
+from shim.core.policy.place import Place
+from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.rules import read_rules
+
+HERE = Place("/work")
+
+
+def told(name, given, folder="/work"):
+    return calls({"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": given}, HERE)
+
+
+def launch(mode, **more):
+    policy = Policy(
+        place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
+    )
+    vendor = find("copilot")
+    return vendor.launch(
+        Request(
+            parse(["-p", "hi"]),
+            "hi",
+            mode=vendor.mode_arguments(mode),
+            permission_mode=mode,
+            policy=policy,
+            judge=("judge",),
+            **more,
+        )
+    )
+
+
+@each(
+    ("name", "given", "expected"),
+    [
+        ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
+        ("view", {"path": "a.txt"}, ("Read", {"file_path": "/work/a.txt"})),
+        (
+            "create",
+            {"path": "/b", "file_text": "x"},
+            ("Write", {"file_path": "/b", "content": "x"}),
+        ),
+        (
+            "edit",
+            {"path": "/b", "old_str": "x", "new_str": "y"},
+            ("Edit", {"file_path": "/b", "old_string": "x", "new_string": "y"}),
+        ),
+        ("grep", {"pattern": "x"}, ("Grep", {"pattern": "x", "path": "/work"})),
+        ("rg", {"pattern": "x", "paths": ["sub"]}, ("Grep", {"pattern": "x", "path": "/work/sub"})),
+        ("glob", {"pattern": "*", "paths": "/b"}, ("Glob", {"pattern": "*", "path": "/b"})),
+        ("task", {"prompt": "x"}, ("Task", {"prompt": "x"})),
+        ("web_fetch", {"url": "https://a.b"}, ("WebFetch", {"url": "https://a.b"})),
+        ("something_new", {"a": 1}, ("something_new", {"a": 1})),
+        (
+            "apply_patch",
+            "*** Begin Patch\n*** Delete File: a\n*** End Patch",
+            ("Delete", {"file_path": "/work/a"}),
+        ),
+        ("srv-tool", {"a": 1}, ("mcp__srv__tool", {"a": 1})),
+    ],
+)
+def test_a_call_is_said_in_claudes_words(name, given, expected):
+    assert told(name, given) == [expected]
+
+
+def test_a_command_in_another_folder_says_the_folder():
+    assert told("bash", {"command": "ls"}, "/other") == [
+        ("Bash", {"command": "ls", "directory": "/other"})
+    ]
+
+
+def test_a_search_in_two_places_is_two_calls():
+    assert [given["path"] for _, given in told("grep", {"pattern": "x", "paths": ["a", "/b"]})] == [
+        "/work/a",
+        "/b",
+    ]
+
+
+def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
+    assert [name for name, _ in told("my-srv-make", {})] == [
+        "mcp__my__srv-make",
+        "mcp__my-srv__make",
+    ]
+
+
+@each(
+    ("name", "given", "folder"),
+    [
+        ("bash", {}, "/work"),
+        ("bash", "ls", "/work"),
+        ("view", {"path": 1}, "/work"),
+        ("grep", {"pattern": "x", "paths": [1]}, "/work"),
+        ("apply_patch", "nothing", "/work"),
+        ("bash", {"command": "ls"}, "work"),
+        (None, {}, "/work"),
+    ],
+)
+def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
+    with pytest.raises(ValueError, match=r"the (event|call|patch)"):
+        told(name, given, folder)
+
+
+def test_its_answer_is_a_decision_of_copilots():
+    assert json.loads(answer("", {})) == {"permissionDecision": "allow"}
+    assert json.loads(answer("no", {})) == {
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "no",
+    }
+
+
+# -- the launch ------------------------------------------------------------------------------------
+
+
+@each(
+    ("mode", "rules", "hooked"),
+    [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS, {}, False)]
+    + [(BYPASS, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],
+)
+def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
+    started = launch(mode, rules=rules)
+    assert ("--plugin-dir" in started.arguments) is (LINE in started.enforced) is hooked
+    if hooked:
+        assert started.arguments[started.arguments.index("--plugin-dir") + 1] == PLUGIN
+    assert started.environment["COPILOT_ALLOW_ALL"] == "false"
+
+
+def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
+    with open(f"{PLUGIN}/plugin.json", "rb") as file:
+        hooks = json.load(file)["hooks"]
+    with open(f"{PLUGIN}/{hooks}", "rb") as file:
+        (hook,) = json.load(file)["hooks"]["preToolUse"]
+    assert hook["bash"] == f'eval "${{{LINE}:?}}"'
+
+
+def test_copilot_is_not_started_where_it_may_not_see_the_plugin():
+    with pytest.raises(ModeError, match="might not start the hook"):
+        launch("default", unheard="behind a launcher it might not see our file")
+    assert launch(BYPASS, unheard="behind a launcher it might not see our file").arguments

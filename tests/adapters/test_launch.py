@@ -1,0 +1,628 @@
+"""How each vendor is started: the exact arguments, stdin and environment for what a frontend asked."""
+
+import json
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+from ruling import policy
+from sweeps import each
+
+from shim.adapters import VENDORS, find
+from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import permission_mode
+
+U = "11111111-2222-4333-8444-555555555555"
+V = "99999999-8888-4777-8666-555555555555"
+ALL = tuple(VENDORS)
+QWEN = ("--output-format", "stream-json", "--approval-mode", "default")
+CURSOR = ("-p", "--output-format", "stream-json", "--model", "auto")
+CAKE = ("--output-format", "stream-json")
+PI = ("--mode", "json")
+CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
+
+
+def launch(name, *words, prompt="say hi", resume=None, **facts):
+    """What a vendor gives for a command line, with the request that the start makes of it."""
+    vendor, invocation = find(name), parse(words)
+    mode = permission_mode(
+        invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
+    )
+    facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
+    request = Request(
+        invocation=invocation,
+        prompt=prompt,
+        mode=vendor.mode_arguments(mode),
+        permission_mode=mode,
+        resume=resume or invocation.session.resume,
+        removed=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
+        **facts,
+    )
+    return vendor.launch(request)
+
+
+def pairs(arguments, flag):
+    """The values of a flag, as `--flag value` or `--flag=value`."""
+    found = [word.partition("=")[2] for word in arguments if word.startswith(flag + "=")]
+    return found + [value for word, value in pairwise(arguments) if word == flag]
+
+
+# -- the plainest turn -----------------------------------------------------------------------------
+
+
+@each(
+    ("vendor", "arguments", "stdin"),
+    [
+        ("acai", (*CAKE, "say hi"), b""),
+        ("cake", (*CAKE, "say hi"), b""),
+        ("claude", CLAUDE, b"say hi"),
+        ("cursor", (*CURSOR, "say hi"), b""),
+        ("demo", (), b"say hi"),
+        ("pi", PI, b"say hi"),
+        ("qwen", QWEN, b"say hi"),
+    ],
+)
+def test_the_plainest_turn(vendor, arguments, stdin):
+    started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
+    assert started.arguments == arguments
+    assert started.stdin == stdin
+    assert ("QWEN_CODE_SUPPRESS_YOLO_WARNING" in started.environment) == (vendor == "qwen")
+
+
+@each(
+    ("mode", "listens", "file"),
+    [
+        ("default", True, "qwen_asks_all.json"),
+        ("plan", True, "qwen_asks_all.json"),
+        ("acceptEdits", False, "qwen_asks_changes.json"),
+        ("bypassPermissions", True, None),
+        ("auto", True, None),
+    ],
+)
+def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, listens, file):
+    started = launch("qwen", "-p", "--permission-mode", mode, listens=listens)
+    path = started.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
+    assert (path and path.rpartition("/")[2]) == file
+    if path is not None:
+        settings = json.loads(Path(path).read_bytes())
+        assert settings["disableAllHooks"] is True and settings["permissions"]["deny"] == ["Agent"]
+        assert {"Bash", "Edit", "mcp__*"} <= set(settings["permissions"]["ask"])
+        assert ("Read" in settings["permissions"]["ask"]) == listens
+
+
+def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
+    rules = policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
+    started = launch(
+        "qwen", "--disallowedTools", *map(str, rules.deny), listens=True, policy=rules
+    )  # to exclude `edit` excludes write_file too
+    assert sorted(pairs(started.arguments, "--exclude-tools")) == [
+        *("mcp__other__*", "mcp__srv", "mcp__third__get_*", "run_shell_command")
+    ]
+
+
+@pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
+def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
+    """It appends a hash to a name with other characters: the tool `do it` of `s.x` is
+    `mcp__s_x__do_it_1lf321w`.
+    """
+    rules = policy(deny=[rule])
+    started = launch("qwen", "--disallowedTools", rule, policy=rules)
+    told = set(pairs(started.arguments, "--exclude-tools"))
+    assert told == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)]
+)
+def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags, has):
+    """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and
+    asks nobody.
+    """
+    assert (
+        "--exclude-tools=ask_user_question" not in launch("qwen", *flags, listens=True).arguments
+    ) is has
+
+
+def test_the_first_acai_has_a_subcommand_and_a_prompt_flag():
+    started = launch("acai", "--model", "m1", variant="instruct")
+    assert started.arguments == (
+        "instruct",
+        "--streaming-json",
+        "--model",
+        "m1",
+        "--prompt",
+        "say hi",
+    )
+
+
+# -- options, vendor by vendor ---------------------------------------------------------------------
+
+TABLE = [
+    # words, vendor, the arguments that follow the plainest ones (before a positional prompt)
+    (("--model", "m1"), "acai", ("--model", "m1")),
+    (("--model", "m1"), "pi", ("--model", "m1")),
+    (("--model", "m1"), "qwen", ("--model", "m1")),
+    (("--model", "m1"), "claude", ("--model=m1",)),
+    (("--fallback-model", "m2"), "qwen", ("--fallback-model", "m2")),
+    (("--fallback-model", "m2"), "pi", ()),
+    (
+        ("--include-partial-messages", "--output-format", "stream-json"),
+        "qwen",
+        ("--include-partial-messages",),
+    ),
+    (("--include-partial-messages", "--output-format", "stream-json"), "pi", ()),
+    # sessions
+    (("--resume", U), "acai", ("--resume", U)),
+    (("--resume", U, "--fork-session"), "cake", ("--fork", U)),
+    (("--session-id", U), "cake", ()),
+    (("--resume", U), "cursor", ("--resume", U)),
+    (("--session-id", U), "cursor", ("--resume", U)),
+    (("--resume", U), "pi", ("--session", U)),
+    (("--resume", U, "--fork-session"), "pi", ("--fork", U)),
+    (("--session-id", U), "pi", ("--session-id", U)),
+    (("--resume", U), "qwen", ("--resume", U)),
+    (("--resume", U, "--fork-session"), "qwen", ("--resume", U, "--fork-session")),
+    (
+        ("--resume", U, "--fork-session", "--session-id", V),
+        "qwen",
+        ("--resume", U, "--fork-session"),
+    ),
+    (("--session-id", U), "qwen", ("--session-id", U)),
+    (("--resume", U, "--fork-session"), "claude", (f"--resume={U}", "--fork-session")),
+    (("--session-id", U), "claude", (f"--session-id={U}",)),
+    (("-c",), "claude", ("--continue",)),
+    # texts
+    (("--append-system-prompt", "Be brief."), "qwen", ("--append-system-prompt", "Be brief.")),
+    (("--system-prompt", "You are X."), "qwen", ("--system-prompt", "You are X.")),
+    (("--append-system-prompt", "Be brief."), "pi", ("--append-system-prompt", "Be brief.")),
+    (("--append-system-prompt", "Be brief."), "claude", ("--append-system-prompt=Be brief.",)),
+    # tools
+    (("--tools", "Read,Glob"), "qwen", ("--core-tools=read_file", "--core-tools=glob")),
+    (("--disallowedTools", "Bash"), "qwen", ("--exclude-tools=run_shell_command",)),
+    (("--disallowedTools", "Bash(rm *)"), "qwen", ()),
+    (("--disallowedTools", "Bash(rm *)"), "claude", ("--disallowedTools=Bash(rm *)",)),
+    (("--tools", ""), "claude", ("--tools=",)),
+    (("--tools", "default"), "claude", ()),
+    # limits and folders
+    (("--max-turns", "3"), "qwen", ("--max-session-turns", "3")),
+    (("--max-turns", "3"), "cursor", ()),
+    (("--max-turns", "3"), "claude", ("--max-turns=3",)),
+    (("--max-turns", "0"), "qwen", ()),
+    (("--add-dir", "/a", "/b"), "cake", ("--add-dir", "/a", "--add-dir", "/b")),
+    (("--add-dir", "/a"), "cursor", ("--add-dir", "/a")),
+    (("--add-dir", "/a"), "qwen", ("--add-dir", "/a")),
+    (("--add-dir", "/a"), "pi", ()),
+    (("--mcp-config", '{"mcpServers":{}}'), "qwen", ('--mcp-config={"mcpServers":{}}',)),
+    (("--mcp-config", "servers.json"), "qwen", ("--mcp-config=servers.json",)),
+    (("--mcp-config", '{"mcpServers":{"own":{"type":"sdk","name":"own"}}}'), "qwen", ()),
+    (
+        ("--mcp-config", '{"mcpServers":{"own":{"type":"sdk"},"far":{"command":"far"}}}'),
+        "qwen",
+        ('--mcp-config={"mcpServers":{"far":{"command":"far"}}}',),
+    ),
+    (
+        ("--mcp-config", '{"mcpServers":{"own":{"type":"sdk"}}}'),
+        "claude",
+        ('--mcp-config={"mcpServers":{"own":{"type":"sdk"}}}',),
+    ),
+    (("--json-schema", "{}"), "qwen", ("--json-schema", "{}")),
+    # Claude's own flags that no vendor knows, and flags that nobody knows
+    (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "qwen", ()),
+    (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "pi", ("--thinking", "high")),
+    (("--effort", "max"), "pi", ("--thinking", "xhigh")),
+    (("--effort", "max"), "codex", ("-c", 'model_reasoning_effort="xhigh"')),
+    (("--effort", "low"), "opencode", ("--variant", "low")),
+    (
+        ("--betas", "b1", "--effort", "high", "--no-such-flag=x"),
+        "claude",
+        ("--effort=high", "--betas=b1"),
+    ),
+    (("--setting-sources", "user", "--strict-mcp-config", "--settings", "{}"), "cursor", ()),
+]
+
+
+@each(("words", "vendor", "more"), TABLE)
+def test_an_option_becomes_the_vendors_own(words, vendor, more):
+    plain = launch(vendor).arguments
+    positional = plain[-1:] if plain[-1:] == ("say hi",) else ()
+    expected = (*plain[: len(plain) - len(positional)], *more, *positional)
+    given = launch(vendor, *words).arguments
+    assert sorted(given) == sorted(expected)
+    if vendor not in ("qwen", "cursor"):
+        assert given == expected
+    joined = " ".join(given)
+    for flag, value in pairwise(more):
+        if flag.startswith("--") and not value.startswith("--"):
+            assert f"{flag} {value}" in joined
+
+
+def test_cursor_is_always_told_the_model():
+    assert pairs(launch("cursor").arguments, "--model") == ["auto"]
+    assert pairs(launch("cursor", "--model", "gpt-5.1").arguments, "--model") == ["gpt-5.1"]
+
+
+def test_a_session_goes_on_under_the_vendors_own_id():
+    for vendor, flag in {
+        "cake": "--resume",
+        "cursor": "--resume",
+        "pi": "--session",
+        "qwen": "--resume",
+    }.items():
+        arguments = launch(vendor, "--resume", U, resume="own-id").arguments
+        assert pairs(arguments, flag) == ["own-id"], vendor
+        assert U not in arguments
+
+
+def test_an_old_pi_is_not_given_a_flag_that_it_does_not_know():
+    assert launch("pi", "--session-id", U, knows=lambda flag: False).arguments == PI
+
+
+@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
+def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag(vendor):
+    started = launch(vendor, "--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
+    assert started.arguments[-1] == "You are X.\n\nBe brief.\n\nsay hi"
+
+
+def test_a_trust_gate_is_opened_only_by_the_settings():
+    assert "--trust" not in launch("cursor").arguments
+    assert "--trust" not in launch("cursor", "--permission-mode", "bypassPermissions").arguments
+    assert "--trust" in launch("cursor", trust=True).arguments
+
+
+# -- prompts ---------------------------------------------------------------------------------------
+
+
+# theirs is guarded by a space: tests/adapters/test_bundled.py
+WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")
+REQUESTED = ("qwen-rfc",)  # the prompt is a part of a request
+DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin
+
+
+PROMPTS = ("--yolo", "--yolo and more", "--", "-", "@/etc/passwd", "@a and b", "-p\n x")
+LONG_PROMPTS = ("p " * ARGUMENT_BYTES, "ü " * 40_000)
+
+
+@each("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
+def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor):
+    for prompt in (*PROMPTS, *LONG_PROMPTS):
+        started = launch(vendor, prompt=prompt)
+        said = started.stdin.decode()
+        if vendor in REQUESTED:
+            said = json.loads(said)["input"]["parts"][0]["text"]
+        assert said == prompt
+        assert list(started.arguments).count(prompt) == (vendor in DASHED and prompt == "-"), (
+            prompt[:20]
+        )
+        if vendor in DASHED:
+            assert started.arguments[-1] == "-", prompt[:20]
+
+
+def test_the_first_acai_gets_such_a_prompt_by_stdin_too():
+    started = launch("acai", prompt="--yolo", variant="instruct")
+    assert started.arguments == ("instruct", "--streaming-json")
+    assert started.stdin == b"--yolo"
+
+
+def test_a_long_system_prompt_counts_as_part_of_the_prompt():
+    started = launch("cursor", "--append-system-prompt", "s" * ARGUMENT_BYTES)
+    assert started.arguments == CURSOR
+    assert started.stdin.endswith(b"\n\nsay hi")
+
+
+SUBCOMMANDS = {
+    "cursor": (
+        "login",
+        "logout",
+        "status",
+        "about",
+        "models",
+        "create-chat",
+        "ls",
+        "resume",
+        "mcp",
+        "update",
+    ),
+    "cake": ("replay", "init", "sessions", "bash", "debug"),
+}
+
+
+@each(("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words])
+def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, word):
+    """commander and clap look for a subcommand in the first positional: `logout` would log the
+    person out.
+    """
+    started = launch(vendor, prompt=word)
+    assert word not in started.arguments
+    assert started.stdin == word.encode()
+
+
+# -- what could become a flag, or widen a permission -----------------------------------------------
+
+HOSTILE = ("--yolo", "--force", "-y", "--approval-mode=yolo", "--shim-vendor=x")
+CARRIERS = (
+    "--append-system-prompt",
+    "--system-prompt",
+    "--fallback-model",
+    "--json-schema",
+    "--mcp-config",
+    "--allowedTools",
+    "--tools",
+    "--disallowedTools",
+    "--settings",
+    "--agents",
+)
+NEED_A_TOOL = ("droid", "vibe")  # no flag leaves them none
+# pi looks at no word again that it took as the value of one of these.
+TAKES_ANYTHING = {"pi": ("--system-prompt", "--append-system-prompt")}
+
+
+@each("vendor", ALL)
+def test_no_value_becomes_a_flag_of_the_vendor(vendor):
+    """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
+    for carrier, value in product(CARRIERS, HOSTILE):
+        try:
+            arguments = launch(vendor, f"{carrier}={value}").arguments
+        except FrontendError:
+            assert carrier == "--tools" and vendor in NEED_A_TOOL
+            continue
+        for before, word in zip(("", *arguments), arguments, strict=False):
+            if word == value:
+                assert before in TAKES_ANYTHING.get(vendor, ()), (
+                    f"{carrier}={value} became {before} {word}"
+                )
+
+
+WIDER = {
+    *("--yolo", "-y", "yolo", "--force", "-f", "--dangerously-skip-permissions"),
+    *(
+        "--allow-dangerously-skip-permissions",
+        "--permission-mode=bypassPermissions",
+        "--approve",
+        "-a",
+    ),
+    *("--approve-mcps", "--auto-review", "--trust", "--skip-trust", "--sandbox"),
+}
+
+
+@each("vendor", ALL)
+def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
+    for mode in ("default", "plan", "acceptEdits", "dontAsk", "auto", "manual"):
+        words = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
+        try:
+            arguments = launch(vendor, *words).arguments
+        except FrontendError:
+            assert mode in ("plan", "acceptEdits", "dontAsk", "auto"), (
+                "the default is never refused"
+            )
+        else:
+            assert not WIDER & set(arguments), f"{mode} became {sorted(WIDER & set(arguments))}"
+
+
+@pytest.mark.parametrize("vendor", [name for name in ALL if name != "claude"])
+def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
+    assert not WIDER & set(launch(vendor, "--allow-dangerously-skip-permissions").arguments)
+
+
+@each(
+    ("vendor", "more"),
+    [
+        ("acai", ()),
+        ("cake", ()),
+        ("cursor", ("--force",)),
+        ("demo", ()),
+        ("pi", ()),
+        ("qwen", ("--approval-mode", "yolo")),
+    ],
+)
+@each("words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")])
+def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
+    arguments = launch(vendor, *words).arguments
+    assert set(arguments) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
+    assert [word for word in arguments if word in more] == list(more)
+
+
+@each(
+    ("mode", "expected"),
+    [
+        (None, "default"),
+        ("default", "default"),
+        ("manual", "default"),
+        ("plan", "plan"),
+        ("acceptEdits", "default"),
+        ("dontAsk", "default"),
+        ("auto", "auto"),
+    ],
+)
+def test_qwen_is_always_told_its_mode(mode, expected):
+    """qwen 0.24 would run `auto` by itself."""
+    arguments = launch("qwen", *(["--permission-mode", mode] if mode else [])).arguments
+    assert pairs(arguments, "--approval-mode") == [expected]
+
+
+NARROW = [
+    # vendor, mode, the words that keep it so narrow
+    ("cline", "default", "--auto-approve false"),
+    ("cline", "plan", "--plan --auto-approve false"),
+    ("codex", "default", '-c sandbox_mode="read-only"'),
+    ("codex", "plan", '-c sandbox_mode="read-only"'),
+    ("codex", "acceptEdits", '-c sandbox_mode="read-only"'),
+    ("copilot", "plan", "--plan"),
+    ("copilot", "acceptEdits", "--allow-tool=write"),
+    ("cursor", "plan", "--mode plan"),
+    ("droid", "default", "--only-tools LS,Grep,Glob,Read,TodoWrite"),
+    ("gemini", "default", "--approval-mode default"),
+    ("gemini", "plan", "--approval-mode plan"),
+    ("gemini", "acceptEdits", "--approval-mode auto_edit"),
+    ("kilo", "plan", "--agent plan"),
+    ("opencode", "plan", "--agent plan"),
+    ("qwen-rfc", "default", "--approval-mode default"),
+    ("qwen-rfc", "plan", "--approval-mode plan"),
+    ("qwen-rfc", "acceptEdits", "--approval-mode auto-edit"),
+    ("qwen-rfc", "dontAsk", "--approval-mode default"),
+    ("vibe", "default", "--agent ask"),
+    ("vibe", "acceptEdits", "--agent accept-edits"),
+]
+
+
+@each(("vendor", "mode", "words"), NARROW)
+def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words):
+    assert f" {words} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
+
+
+def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
+    with pytest.raises(
+        FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"
+    ):
+        launch("pi", "--permission-mode", "auto")
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+READ_ONLY = "read,grep,find,ls"
+
+
+@each(
+    ("words", "expected"),
+    [
+        ((), None),
+        (("--permission-mode", "plan"), READ_ONLY),
+        (("--permission-mode", "acceptEdits"), f"{READ_ONLY},edit,write"),
+        (("--dangerously-skip-permissions",), None),
+        (("--tools", "Read,Grep"), "read,grep"),
+        (("--tools", "Read", "--permission-mode", "plan"), "read"),
+        (("--tools", "Read,Bash", "--permission-mode", "plan"), "read"),
+        (("--tools", "Bash", "--permission-mode", "plan"), ""),
+        (("--tools", ""), ""),
+        (("--tools", "WebSearch"), ""),
+        (("--tools", "NoSuchTool"), ""),
+        (("--disallowedTools", "Bash"), "read,edit,write"),
+        (("--disallowedTools", "Bash(rm *)"), None),
+        (("--disallowedTools", "WebSearch"), None),
+        (("--disallowedTools", "Edit", "--permission-mode", "acceptEdits"), f"{READ_ONLY},write"),
+        (("--tools", "Read", "--disallowedTools", "Read"), ""),
+        (("--allowedTools", "Read"), None),
+        (("--allowedTools", "Bash(git *)"), None),
+        (
+            ("--allowedTools", "Bash", "--permission-mode", "acceptEdits"),
+            f"{READ_ONLY},edit,write,bash",
+        ),
+        (
+            ("--allowedTools", "Bash(git *)", "--permission-mode", "acceptEdits"),
+            f"{READ_ONLY},edit,write",
+        ),
+        (("--allowedTools", "Bash", "--permission-mode", "plan"), READ_ONLY),
+        (("--allowedTools", "mcp__server__tool"), None),
+    ],
+)
+def test_pi_is_left_the_tools_that_were_asked_for(words, expected):
+    arguments = launch("pi", *words).arguments
+    if expected is None:
+        assert arguments == PI
+    elif expected:
+        assert sorted(pairs(arguments, "--tools")[0].split(",")) == sorted(expected.split(","))
+    else:
+        assert "--no-tools" in arguments and "--tools" not in arguments
+
+
+@pytest.mark.parametrize("words", ["", "NoSuchTool", "MultiEdit"])
+def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
+    arguments = launch("qwen", f"--tools={words}").arguments
+    excluded = {name for value in pairs(arguments, "--exclude-tools") for name in value.split(",")}
+    assert (
+        pairs(arguments, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
+    )
+
+
+@each("name", [name for name in ALL if name not in ("claude", "qwen")])
+def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
+    """qwen and claude say for themselves what they have."""
+    vendor = find(name)
+    for denied in vendor.listed:
+        request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
+        assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
+
+
+def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
+    """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
+    arguments = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
+    assert "--exclude-tools=edit" in arguments
+    assert "--exclude-tools=structured_output" not in arguments
+
+
+def test_a_qwen_that_listens_is_not_given_a_schema():
+    """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
+    assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments
+
+
+# -- a real claude ---------------------------------------------------------------------------------
+
+
+def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
+    request = Request(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
+    denied = pairs(find("claude").launch(request).arguments, "--disallowedTools")
+    assert denied == ["Bash(rm *)", "Write"]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
+    arguments = (
+        find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+    )
+    assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
+    assert "--include-partial-messages" in arguments
+
+
+@pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
+def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
+    """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
+    assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
+    assert "--no-mcp" not in launch("pi", "--permission-mode", mode, listens=True).arguments
+    # or its help came too late
+    older = launch("pi", "--permission-mode", mode, knows=lambda flag: False).arguments
+    assert "--no-mcp" not in older and any(
+        name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(",")
+    )
+
+
+def test_pi_has_no_mcp_tools_under_a_rule_about_one():
+    rules = policy(deny=("mcp__server__tool",))
+    assert "--no-mcp" in launch("pi", policy=rules).arguments
+    assert (
+        "mcp__"
+        in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
+    )
+    assert launch("pi", policy=policy(deny=("Bash(rm *)",))).arguments == PI
+    assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
+
+
+@each(
+    ("words", "facts", "given_back"),
+    [
+        ((), {"listens": True}, True),
+        (("--permission-mode", "acceptEdits"), {"listens": True}, False),
+        (("--dangerously-skip-permissions",), {}, True),
+        ((), {}, False),
+        (("--dangerously-skip-permissions",), {"knows": lambda flag: False}, False),
+    ],
+)
+def test_a_resumed_pi_session_gets_its_builtin_tools_again(words, facts, given_back):
+    """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
+    arguments = launch("pi", *words, "--resume", U, **facts).arguments
+    assert ("+read,+bash,+edit,+write" in pairs(arguments, "--tools")) is given_back
+    assert "+" not in "".join(pairs(launch("pi", *words, **facts).arguments, "--tools"))
+
+
+def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
+    started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
+    assert pairs(started.arguments, "-e")[0].endswith("/adapters/pi_gate.js")
+    told = json.loads(started.enforced["PI_GATE"])
+    assert told["folders"] == [".", "/elsewhere"]
+    assert ".git" in told["names"]
+    assert "-e" not in launch("pi").arguments
+
+
+def test_pi_that_may_not_find_our_file_gets_no_mode_that_needs_it():
+    with pytest.raises(FrontendError, match="its edits in the folder: it runs in a container"):
+        launch("pi", "--permission-mode", "acceptEdits", unheard="it runs in a container")

@@ -1,0 +1,25 @@
+"""What pi says a tool returned, in Claude's words."""
+
+from sweeps import each
+
+from shim.adapters.pi_stream import content
+
+IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+@each(
+    ("blocks", "expected"),
+    [
+        ([text("one")], "one"),
+        ([text("one"), text("two")], "one\ntwo"),
+        ([text("one"), IMAGE], [text("one"), IMAGE]),
+        ("one", "one"),
+        (None, ""),
+    ],
+)
+def test_texts_are_one_text_with_a_line_each_and_images_stay(blocks, expected):
+    assert content(blocks) == expected

@@ -1,0 +1,513 @@
+"""pi in a conversation: what it is told by its RPC, and what is read of it."""
+
+import json
+
+import pytest
+from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
+from support import STABLE_IDENTITY, check_turns, terms_of
+from sweeps import each
+
+from shim.adapters import find
+from shim.adapters.pi import GATE
+from shim.core.adapter.commands import Stage
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import Message, Part
+from shim.core.claude.pen import ClaudePen
+from shim.core.errors import ModeError
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+
+ASKING = ("--permission-prompt-tool", "stdio")
+STARTED = {"disposition": "started"}
+
+
+def running():
+    talk = Talk().begun()
+    return talk.says(talk.answer_to("prompt", STARTED), START)
+
+
+def kinds(told):
+    return [one["type"] for one in told]
+
+
+def values(told):
+    return [json.loads(one["value"]) for one in told if one["type"] == "extension_ui_response"]
+
+
+# -- the start -------------------------------------------------------------------------------------
+
+
+def started(mode, **fields):
+    vendor = find("pi").program.two_way()
+    request = Request(
+        parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields
+    )
+    return vendor.launch(request)
+
+
+@each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
+def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
+    child = started(mode)
+    assert child.arguments[:2] == ("--mode", "rpc") and GATE in child.arguments
+    assert json.loads(child.enforced["PI_GATE"]) == {"asks": True}
+    assert (child.stdin, child.pipe) == (b"", True)
+
+
+def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
+    with pytest.raises(ModeError, match="asks before each of its calls: far away"):
+        started("default", unheard="far away")
+    ruled = Policy(place=Place("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
+    with pytest.raises(ModeError):
+        started("bypassPermissions", unheard="far away", policy=ruled)
+    assert "-e" not in started("bypassPermissions", unheard="far away").arguments
+
+
+# -- a message -------------------------------------------------------------------------------------
+
+
+def test_a_message_waits_until_the_session_and_the_commands_are_known():
+    talk = Talk()
+    assert kinds(talk.prompt().told) == ["get_state", "get_commands"]
+    assert "hi" in [one.get("message") for one in Talk().begun().told]
+
+
+def test_a_turn_is_what_pi_says_until_it_has_settled():
+    talk = running().says(reply(text("Hello")), END)
+    assert talk.stages[-1] is Stage.PAUSED
+    talk.says(SETTLED)
+    assert talk.stages[-1] is Stage.SETTLED
+    talk.end()
+    check_turns(talk.lines, partial=False)
+    assert [one["result"] for one in talk.results] == ["Hello"]
+
+
+def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
+    talk = Talk().begun(hello=False)
+    assert "prompt" not in kinds(talk.told) and not talk.speech.usable
+    (result,) = talk.end().results
+    assert result["is_error"] and "did not load our extension" in json.dumps(result)
+
+
+def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_extension():
+    talk = Talk(
+        mode="bypassPermissions", unheard="behind a launcher it might not see our file"
+    ).begun(hello=False)
+    assert "prompt" in kinds(talk.told)
+    assert talk.speech.mode("default") is None
+
+
+def test_the_end_of_the_last_run_is_not_that_of_the_next():
+    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk.prompt("two").says(SETTLED)
+    assert talk.stages.count(Stage.SETTLED) == 1
+
+
+def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
+    talk = Talk().begun()
+    talk.says(
+        talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END
+    )
+    assert talk.stages[-1] is Stage.PAUSED
+    talk.says(
+        {
+            "type": "auto_retry_start",
+            "attempt": 1,
+            "maxAttempts": 3,
+            "delayMs": 9000,
+            "errorMessage": "500 oops",
+        }
+    )
+    assert talk.stages[-1] is Stage.RUNNING
+    talk.says(START, reply(text("Hello")), OLD_END)
+    assert talk.stages[-1] is Stage.SETTLED
+    assert [one["result"] for one in talk.end().results] == ["Hello"]
+
+
+def test_a_compaction_behind_the_last_reply_is_no_failure():
+    compacted = {
+        "type": "compaction_end",
+        "reason": "threshold",
+        "result": {"tokensBefore": 9},
+        "willRetry": False,
+    }
+    talk = running().says(
+        reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
+    )
+    (result,) = talk.finish().results
+    assert (result["is_error"], result.get("result")) == (False, "Hello")
+    assert b'"compact_boundary"' in talk.lines
+
+
+def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt"))
+    assert kinds(talk.told)[-1] == "get_state"
+    other = Talk().begun()
+    other.says(other.answer_to("prompt", {"disposition": "handled"}))
+    assert other.stages[-1] is Stage.SETTLED
+
+
+def test_an_older_pi_is_asked_whether_a_message_runs():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt"))
+    still = talk.answer_to("get_state", {"isStreaming": False})
+    assert talk.says(still).stages[-1] is Stage.SETTLED
+
+
+@pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
+def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
+    (result,) = running().says(*said).end().results
+    assert result["is_error"]
+
+
+def test_a_message_that_pi_refuses_is_a_failed_turn():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt", error="No API key found for mock."))
+    (result,) = talk.end().results
+    assert result["is_error"] and "No API key" in json.dumps(result)
+
+
+def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
+    commands = [{"name": "deploy", "source": "extension"}, {"name": "review", "source": "prompt"}]
+    commands += [{"name": "skill:tidy", "source": "skill"}, {"name": "deploy", "source": "prompt"}]
+    talk = Talk().begun(commands=commands)
+    talk.forget()
+    said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
+    for words in said:
+        talk.says(reply(text("ok")), END, SETTLED).finish().prompt(words)
+    told = [one["message"] for one in talk.told if one["type"] == "prompt"]
+    assert told == [
+        "\\/deploy now",
+        "/review this",
+        "/skill:tidy",
+        "\\/else",
+        "\\/deploy\nnow",
+        "plain",
+    ]
+    assert b'"slash_commands":["review","skill:tidy"]' in talk.lines
+
+
+def test_images_go_with_the_message_where_the_model_reads_them():
+    picture = Message(
+        "look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk="))
+    )
+    talk = running().says(reply(text("ok")), SETTLED).finish().prompt(picture)
+    assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    blind = Talk().begun(model=MODEL | {"input": ["text"]})
+    assert blind.speech.takes == frozenset()
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+def test_a_call_is_asked_about_with_its_input_and_said_once():
+    talk = running().says(reply(call(), stop="toolUse"), question())
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    talk.answer()
+    assert values(talk.told) == [{"allow": True}]
+    assert talk.lines.count(b'"type":"tool_use"') == 1
+
+
+def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
+    talk = running().says(question(), question("q2", "c2", "read", path="a.txt"))
+    talk.answer(allow=False, message="rather not")
+    assert talk.asked[0].arguments == {"file_path": "/w/a.txt"}
+    talk.answer(changed={"file_path": "/w/b.txt"})
+    assert values(talk.told) == [
+        {"allow": False, "reason": "rather not"},
+        {"allow": True, "input": {"path": "/w/b.txt"}},
+    ]
+
+
+@each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
+def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
+    talk = running().says(replacing(question(tool=tool, path="a.txt")))
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments) == (f"mcp__pi__{tool}", {"path": "a.txt"})
+    judge = Judge(Policy(place=Place("/w")))
+    for mode in ("default", "acceptEdits", "plan"):
+        assert judge.verdict(asked.tool, asked.arguments, mode).decided == "ask"
+    talk.forget()
+    assert values(talk.answer(changed={"path": "b.txt"}).told) == [
+        {"allow": True, "input": {"path": "b.txt"}}
+    ]
+
+
+def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
+    judge = Judge(
+        Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))),
+        asked=frozenset(("Task", "Read")),
+    )
+    talk = Talk(judge=judge).begun()
+    talk.says(talk.answer_to("prompt", STARTED), START)
+    talk.says(
+        replacing(question(tool="Task", path="x")),
+        replacing(question("q2", "c2", "read", path="secret")),
+    )
+    talk.says(replacing(question("q3", "c3", "read", path="other")))
+    assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
+
+
+def replacing(asked):
+    """A question about a tool that an extension has put in the place of one of pi's."""
+    told = json.loads(asked["placeholder"])
+    return asked | {
+        "placeholder": json.dumps(told | ({"replaced": True} if told["tool"] == "read" else {}))
+    }
+
+
+def test_a_change_that_pi_has_no_words_for_does_not_run():
+    talk = running().says(question(tool="grep", pattern="x"))
+    with pytest.raises(ValueError, match="no words for"):
+        talk.answer(changed={"pattern": "x", "output_mode": "count"})
+
+
+def test_a_question_is_answered_once():
+    talk = running().says(question())
+    asked = talk.asked[0]
+    talk.answer()
+    talk.asked.append(asked)
+    talk.forget()
+    assert talk.answer(allow=False).told == []
+
+
+@each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
+def test_a_question_that_cannot_be_read_is_refused(said):
+    talk = running().says(question() | {"placeholder": said})
+    assert talk.asked == [] and talk.told[-1] == {
+        "type": "extension_ui_response",
+        "id": "q1",
+        "cancelled": True,
+    }
+
+
+def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
+    dialogs = [
+        {"type": "extension_ui_request", "id": "d1", "method": kind}
+        for kind in ("select", "notify", "confirm")
+    ]
+    talk = running()
+    talk.forget()
+    assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
+
+
+def dialog(method, **fields):
+    return {
+        "type": "extension_ui_request",
+        "id": "d1",
+        "method": method,
+        "title": "Which?",
+    } | fields
+
+
+@each(
+    ("asked", "labels", "said", "answer"),
+    [
+        (dialog("select", options=["red", "blue"]), ["red", "blue"], "blue", {"value": "blue"}),
+        (dialog("confirm", message="Really?"), ["Yes", "No"], "No", {"confirmed": False}),
+        (dialog("input", placeholder="a name"), [], "mine", {"value": "mine"}),
+        (dialog("editor", prefill="old"), ["old"], "new", {"value": "new"}),
+        (dialog("select", options=["red", "blue"]), ["red", "blue"], "green", {"cancelled": True}),
+    ],
+)
+def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
+    talk = Talk(flags=ASKING).begun().says(START, asked)
+    shown = talk.asked[0].arguments["questions"][0]
+    assert (
+        talk.asked[0].tool == "AskUserQuestion"
+        and [one["label"] for one in shown["options"]] == labels
+    )
+    talk.forget()
+    talk.answer(changed={"answers": {shown["question"]: said}})
+    assert talk.told == [{"type": "extension_ui_response", "id": "d1", **answer}]
+    talk.says(reply(text("ok")), END, SETTLED)
+    assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
+
+
+def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
+    talk = Talk(flags=ASKING).prompt()
+    talk.forget()
+    talk.says(dialog("confirm"))
+    assert talk.asked == [] and [one["cancelled"] for one in talk.told] == [True]
+    (result,) = talk.end().results
+    assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(
+        result["errors"]
+    )
+
+
+def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
+    talk = Talk(flags=ASKING).prompt().says(dialog("confirm")).begun()
+    talk.says(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
+    assert [one.get("result") for one in talk.finish().results] == ["Hello"]
+
+
+def test_a_dialog_that_the_person_does_not_answer_is_closed():
+    talk = Talk(flags=ASKING).begun().says(START, dialog("confirm"), dialog("input", id="d2"))
+    talk.forget()
+    talk.answer(allow=False).answer()
+    assert [one["cancelled"] for one in talk.told] == [True, True]
+
+
+def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
+    talk = running()
+    torn = b"noise " + json.dumps(question()).encode() + b"\n"
+    talk.hears(*talk.pump.feed(torn))
+    assert talk.asked == [] and talk.told[-1].get("cancelled") is True
+
+
+def test_a_question_between_two_turns_is_put_to_nobody():
+    talk = running().says(reply(text("one")), END, SETTLED)
+    talk.hears(*talk.pump.finish())
+    (ask,) = talk.pump.skip(json.dumps(question()).encode() + b"\n")
+    assert ask.permission.refusal
+
+
+# -- what is changed in the middle -----------------------------------------------------------------
+
+
+def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
+    talk = Talk().begun()
+    talk.tell(talk.speech.interrupt())
+    talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
+    assert Stage.SETTLED not in talk.stages
+    assert kinds(talk.says(START).told)[-1] == "abort"
+
+
+def test_a_run_that_was_aborted_is_over_when_pi_says_so():
+    talk = running()
+    talk.tell(talk.speech.interrupt()).pump.interrupt()
+    talk.says(
+        reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
+    )
+    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.end().results[0]["subtype"] == "error_during_execution"
+
+
+def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
+    talk = Talk().prompt()
+    talk.tell(talk.speech.interrupt())
+    talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
+    talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
+    assert "prompt" not in kinds(talk.told) and talk.stages[-1] is Stage.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mock/m2", [{"type": "set_model", "provider": "mock", "modelId": "m2"}]),
+        ("mock/a:b", [{"type": "set_model", "provider": "mock", "modelId": "a:b"}]),
+        (
+            "mock/m2:high",
+            [
+                {"type": "set_model", "provider": "mock", "modelId": "m2"},
+                {"type": "set_thinking_level", "level": "high"},
+            ],
+        ),
+    ],
+)
+def test_a_model_is_told_by_its_provider_and_its_id(name, told):
+    talk = running()
+    talk.forget()
+    assert [
+        {key: one[key] for key in one if key != "id"}
+        for one in talk.tell(talk.speech.model(name)).told
+    ] == told
+
+
+def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
+    assert Talk().begun().speech.model("m2") is None
+
+
+def test_its_own_model_is_told_where_pi_chose_one():
+    assert Talk().begun().speech.model(None).count(b'"provider":"mock","modelId":"m1"') == 1
+    assert Talk(model="mock/m2").begun().speech.model(None) is None
+
+
+def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
+    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk.tell(talk.speech.model("mock/m9")).prompt("two")
+    talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
+    assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.usable
+    assert "Model not found" in json.dumps(talk.end().results[-1])
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "told"),
+    [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
+)
+def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
+    assert Talk(mode=before).speech.mode(name) == told
+
+
+def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
+        "also this",
+        "steer",
+    )
+    late = talk.answer_to("prompt")
+    talk.says(reply(text("one")), END, SETTLED)
+    assert Stage.SETTLED not in talk.stages
+    talk.says(late)
+    assert kinds(talk._told)[-1] == "get_state"
+    talk.says(
+        START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED
+    )
+    assert talk.stages[-1] is Stage.SETTLED
+
+
+def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    talk.says(
+        talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
+    )
+    assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
+
+
+def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
+    talk.tell(talk.speech.interrupt())
+    talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
+    assert talk.speech.untaken() == 1
+
+
+@pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
+def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
+    talk = running()
+    assert talk.tell(talk.speech.effort(level)).told[-1]["level"] == told
+    assert talk.speech.effort(None) is None
+
+
+def test_there_is_no_way_into_a_run_that_is_over():
+    assert running().says(reply(text("one")), END, SETTLED).speech.steer(Message("late")) is None
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+def test_a_recording_of_two_turns_is_read_as_two():
+
+    translation = Translation(find("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY))
+    state = {
+        "id": "x",
+        "type": "response",
+        "command": "get_state",
+        "success": True,
+        "data": {"sessionId": "s1"},
+    }
+    turn = [START, reply(call(), stop="toolUse"), question(), reply(text("Done")), END, SETTLED]
+    lines = [HELLO, state, *turn, *turn]
+    said = translation.feed(
+        b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines)
+    )
+    said += translation.close(None)
+    assert said.count(b'"type":"result"') == 2

@@ -1,0 +1,29 @@
+"""Names that qwen has for the tools of MCP servers."""
+
+from sweeps import each
+
+from shim.adapters.qwen_stream import called
+from shim.adapters.qwen_tools import drop_hash
+
+
+@each(
+    ("own", "name"),
+    [
+        ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"),
+        ("mcp__s_x__do_it_0v7ebcs", "mcp__s_x__do_it"),
+        ("mcp__s__do_it", "mcp__s__do_it"),
+        ("mcp__s__do_it_2v7ebcs", "mcp__s__do_it_2v7ebcs"),  # no 32 bits in base 36
+        ("mcp__s__do_it_1lf321wx", "mcp__s__do_it_1lf321wx"),
+        ("mcp__s__do_it_1V7ebcs", "mcp__s__do_it_1V7ebcs"),
+        ("run_1lf321w", "run_1lf321w"),
+    ],
+)
+def test_the_hash_of_a_name_is_dropped(own, name):
+    assert drop_hash(own) == name
+
+
+def test_a_call_has_the_name_that_claude_gives_the_tool():
+    for name in ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"):
+        assert called({"name": name, "input": {"a": 1}}) == ("mcp__s_x__do_it", {"a": 1})
+    wrapped = {"name": "tool_call", "input": {"name": "mcp__s_x__do_it_1lf321w", "arguments": {}}}
+    assert called(wrapped) == ("mcp__s_x__do_it", {})

@@ -1,0 +1,483 @@
+"""The dialect of the Qwen RFC: every row of its page has a fixture, every request to the child its
+shape.
+
+No program speaks it, so the fixtures are handmade from the documents, and a row is shown by what is
+said for them.
+"""
+
+import json
+
+import pytest
+from box import ndjson
+from support import brief, bytewise, case, fixture_cases, parse, translate_case
+from sweeps import each, over
+
+from shim.adapters.qwen_rfc_calls import CALLS, FRAGMENT_BYTES, Parts
+from shim.adapters.qwen_rfc_speech import failure
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.outcome import Exit
+
+CASES = fixture_cases("qwen-rfc")
+
+BROKEN = "end:error_during_execution!"
+
+# Row of the page's section 4 → the fixtures that show it, each with a word of what is said for it
+# (`support.brief`).
+ROWS = {
+    1: {
+        "text": "init",
+        "heartbeat": "init",
+        "first-line-error": "init",
+        "session-of-an-event": "init",
+        "handshake-in-fingerprint": "init",
+    },
+    2: {"text": "text:Analyzing...", "content-in-parts": "text:One text."},
+    3: {"tool": "call:tool-1 Edit", "arguments-not-json": "call:tool-2 Bash"},
+    4: {
+        "tool-message-result": "result:call_tool-2 alpha",
+        "display-without-text": "result:tool-1 a.txt\nb.txt",
+    },
+    5: {"chunk-text": "+ning", "chunk-without-usage": "+Hi."},
+    6: {
+        "chunk-tool-split": "call:tool-2 Bash",
+        "chunk-tool-ids-only": "call:tool-2 Read",
+        "chunk-tool-no-index": "call:tool-2 Bash",
+        "chunk-tool-cut-by-length": "call:tool-1 Bash",
+        "chunk-tool-shown-early": "result:tool-1 a.txt",
+    },
+    7: {
+        "chunk-text": "done:end_turn",
+        "chunk-tool-split": "done:tool_use",
+        "session-max-tokens": "end:success Truncated answ",
+        "content-filter": "text:I can",
+        "finish-error-string": f"{BROKEN} unsupported_protocol",
+    },
+    8: {"chunk-usage-on-finish": "text:Hi.", "chunk-usage-in-metadata": "text:Hi."},
+    9: {
+        "thought": "~**Next step** Answer the user.",
+        "reasoning-content": "think:Two and two.",
+        "chunk-reasoning-content": "~and two.",
+    },
+    10: {"tool-display": "call:t1 Edit", "display-unannounced": "call_d4>call:n1 Read"},
+    11: {
+        "tool-display": "failed:t2 ls: cannot access 'x'",
+        "display-unannounced": "failed:call_d5 stopped by hand",
+        "display-without-text-failed": "failed:tool-2",
+    },
+    12: {"tool-display": "call:t1 Edit"},
+    13: {
+        "terminal": "text:Fix completed; all greenConfiguration missing",
+        "terminal-exit-code": f"{BROKEN} qwen ended its work with exit code 3: the tool registry is gone",
+        "terminal-last-words": "init",
+    },
+    14: {"session-max-tokens": "system:informational"},
+    15: {"session-compressed": "system:compact_boundary"},
+    16: {
+        "session-user-cancelled": "user:[Request interrupted by user]",
+        "cancel-then-session-event": "user:[Request interrupted by user for tool use]",
+    },
+    17: {"session-max-turns": "end:error_max_turns! Reached maximum number of turns"},
+    18: {
+        "session-token-limit": f"{BROKEN} Session token limit exceeded: 40000 tokens > 32000 limit.",
+        "session-loop": f"{BROKEN} A loop of tool calls was detected.",
+        "session-error": "end:success! API Error: Request rejected (429) · Too Many Requests: slow down",
+    },
+    19: {"session-compressed": "end:success Continuing.", "session-finished": "end:success Done."},
+    20: {
+        "fatal-error": f"{BROKEN} QWEN_INVALID_TOOL_ARGS: invalid tool input",
+        "first-line-error": f"{BROKEN} QWEN_BAD_MODEL: no such model: qwen-huge",
+        "error-is-a-string": f"{BROKEN} the session file is locked",
+    },
+    21: {
+        "unsupported-protocol": f"{BROKEN} unsupported_protocol: protocol_version=3 is not supported",
+        "finish-error-string": f"{BROKEN} unsupported_protocol",
+    },
+    22: {
+        "recoverable-error": "text:The command failed: exit code 3",
+        "recoverable-error-silent": "system:informational",
+    },
+    23: {"control-errors": "system:informational"},
+    24: {
+        "can-use-tool": "call:tool-1 Edit",
+        "can-use-tool-denied": "failed:tool-1 Denied by the user.",
+        "can-use-tool-first": "call:req-2 Edit",
+    },
+    25: {"confirm-shell": "call:req-1 Bash", "confirmations": "call:req-2 Bash"},
+    26: {"confirm-shell": "text:ok"},
+    27: {
+        "command": f"{BROKEN} Unknown command: /nosuch",
+        "command-then-model": "text:It sells milk.",
+    },
+    28: {
+        "command-hint": "init",
+        "heartbeat": "text:hi",
+        "chunk-heartbeat-before-usage": "done:end_turn",
+    },
+    29: {
+        "session-user-cancelled": f"{BROKEN} [Request interrupted by user]",
+        "cancel-noop": f"{BROKEN} qwen-rfc exited with code 0 before it finished",
+    },
+    30: {"session-user-cancelled": "text:I was about to"},
+    31: {
+        "truncated": f"{BROKEN} qwen-rfc was ended before it finished",
+        "cut-behind-a-call": "failed:tool-1 No result was reported for this call.",
+    },
+}
+# Variant of section 3 (and of 2) → the fixtures that have it; the debugging form of a request is a
+# builder's.
+VARIANTS = {
+    "spans and ansi in both spellings": ("terminal", "annotations-in-message"),
+    "a status in lower case, and capitalised": ("tool", "tool-display"),
+    "events inside messages and deltas": ("annotations-in-message", "thought", "terminal"),
+    "the prefix of an id on one side only": ("tool", "tool-message-result"),
+    "arguments that are no JSON": ("arguments-not-json",),
+    "fragments without an index, without an id": ("chunk-tool-ids-only", "chunk-tool-no-index"),
+    "more choices": ("chunk-text", "extra-choices"),
+    "usage behind, on, and beside the last chunk": (
+        "chunk-text",
+        "chunk-usage-on-finish",
+        "chunk-usage-in-metadata",
+    ),
+    "an empty role chunk": ("chunk-usage-on-finish",),
+    "times in seconds and in milliseconds": ("tool", "annotations-in-message"),
+    "questions flat and nested": ("can-use-tool", "can-use-tool-denied"),
+    "an error that is a string": ("finish-error-string", "error-is-a-string"),
+    "the handshake in system_fingerprint": ("handshake-in-fingerprint",),
+    "a version that nobody knows": ("later-protocol",),
+    "a call whose result is never told": ("tool-without-result",),
+    "what no document knows": ("session-unknown",),
+}
+
+
+def said_for(name, partial=None):
+    one = case(f"qwen-rfc/handmade-{name}")
+    return parse(translate_case(one, partial)[0])
+
+
+def results(lines):
+    return [line for line in lines if line["type"] == "result"]
+
+
+def blocks(lines, kind):
+    found = [
+        block
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    return [block for block in found if block["type"] == kind]
+
+
+@each(
+    ("name", "word"),
+    [(name, word) for shown in ROWS.values() for name, word in shown.items()],
+)
+def test_every_row_of_the_page_is_shown_by_a_fixture(name, word):
+    assert word in brief(said_for(name))
+
+
+def test_no_row_and_no_fixture_is_left_out():
+    assert sorted(ROWS) == list(range(1, 32))
+    shown = {name for row in ROWS.values() for name in row} | {
+        name for names in VARIANTS.values() for name in names
+    }
+    assert {one.folder.name for one in CASES} == {f"handmade-{name}" for name in shown}
+
+
+@over(CASES)
+def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
+    assert case.facts["source"] == "handmade from documentation"
+    assert case.facts["read"] and case.facts["pins"]
+
+
+# -- what a row says beside its lines --------------------------------------------------------------
+
+
+def test_the_handshake_says_who_it_is_in_either_place():
+    assert said_for("text")[0]["tools"] == ["Read", "Edit", "Bash"]
+    (init, *_) = said_for("handshake-in-fingerprint")
+    assert (init["tools"], init["cwd"], init["model"]) == (
+        ["Read", "Bash"],
+        "/workspace/shop",
+        "qwen-coder",
+    )
+
+
+def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
+    inputs = [block["input"] for block in blocks(said_for("arguments-not-json"), "tool_use")]
+    assert inputs == [{"_raw": "..."}, {"_raw": "[1]"}, {}]
+    (edit,) = blocks(said_for("can-use-tool-first"), "tool_use")
+    assert edit["input"] == {"old_string": "", "new_string": "+b", "file_path": "main.py"}
+    reads = [block["input"] for block in blocks(said_for("chunk-tool-ids-only"), "tool_use")]
+    assert reads == [{"command": "ls"}, {"file_path": "/workspace/shop/a.txt"}]
+    joined = [block["input"] for block in blocks(said_for("chunk-tool-no-index"), "tool_use")]
+    assert joined == [{"command": "ls"}, {"command": "wc"}]
+
+
+def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
+    said = {
+        block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")
+    }
+    assert said["call_d1"] == {"file_path": "a.py", "old_string": "1\n", "new_string": "2\n"}
+    assert said["call_d2"]["todos"][0] == {
+        "content": "buy milk",
+        "status": "in_progress",
+        "activeForm": "buy milk",
+    }
+    assert said["call_d3"] == {"plan": "1. buy\n2. pay"}
+    assert said["call_d4"] == {
+        "description": "read",
+        "prompt": "Read all of it",
+        "subagent_type": "reader",
+    }
+    assert (said["n1"], said["n2"]) == ({"file_path": "/workspace/shop/a.txt"}, {"command": "wc"})
+    assert (said["call_d5"], said["call_d6"]) == ({"command": "sleep 9"}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "fresh", "cached", "output"),
+    [
+        ("text", 1600, 0, 200),
+        ("chunk-usage-on-finish", 40, 60, 7),
+        ("chunk-heartbeat-before-usage", 30, 0, 3),
+    ],
+)
+def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh, cached, output):
+    (result,) = results(said_for(name))
+    usage = result["usage"]
+    counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
+    assert counted == (fresh, cached, output)
+    (model,) = result["modelUsage"].values()
+    assert (model["inputTokens"], model["outputTokens"]) == (fresh, output)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("session-max-tokens", "max_tokens"),
+        ("content-filter", "refusal"),
+        ("text", "end_turn"),
+        ("tool", "end_turn"),
+    ],
+)
+def test_the_result_says_why_the_last_reply_stopped(name, reason):
+    assert results(said_for(name))[0]["stop_reason"] == reason
+
+
+def test_a_compaction_says_how_many_tokens_there_were():
+    (line,) = [
+        line for line in said_for("session-compressed") if line.get("subtype") == "compact_boundary"
+    ]
+    assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 12000}
+
+
+def test_what_stands_beside_the_conversation_is_a_note():
+    notes = [
+        [line["content"] for line in said_for(name) if line.get("subtype") == "informational"]
+        for name in ("control-errors", "session-max-tokens", "recoverable-error-silent", "command")
+    ]
+    assert notes[:3] == [
+        ["control error: hook callback failed"],
+        ["Response truncated due to token limits."],
+        ["run_shell_command timed out"],
+    ]
+    assert notes[3][0] == "/theme: dialog, which has nothing to show here"
+
+
+def test_a_command_that_no_model_answered_counts_no_turn():
+    assert [result["num_turns"] for result in results(said_for("command"))] == [0, 0, 1, 0]
+    assert [result["num_turns"] for result in results(said_for("command-then-model"))[:3]] == [
+        1,
+        2,
+        0,
+    ]
+
+
+def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
+    one = case("qwen-rfc/handmade-confirm-shell")
+    translation = open_translation("qwen-rfc", stable=True)
+    translation.feed(one.data)
+    (asked,) = translation.turn.asked
+    assert (asked.request, asked.tool, asked.arguments) == (
+        "req-1",
+        "Bash",
+        {"command": "rm -rf build"},
+    )
+    refusals = [parse(line)[0] for line in translation.outgoing()]
+    assert refusals == [
+        failure("req-2", "Unsupported control request: mcp_message"),
+        failure("req-3", "Unsupported control request: hook_callback"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
+def test_a_question_is_about_the_call_that_was_said(name):
+    translation = open_translation("qwen-rfc", stable=True)
+    translation.feed(case(f"qwen-rfc/handmade-{name}").data)
+    (asked,) = translation.turn.asked
+    assert (asked.call, asked.refusal) == ("tool-1", "")
+
+
+def test_parallel_questions_without_an_id_are_about_different_calls():
+    translation = open_translation("qwen-rfc", stable=True)
+    function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
+    calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
+    message = {"role": "assistant", "tool_calls": calls}
+    said = {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+    }
+    tool = {"name": "run_shell_command", "arguments": {"command": "ls"}}
+    asks = [
+        {"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool}
+        for n in (1, 2)
+    ]
+    translation.feed(ndjson(said, *asks).encode())
+    assert [(asked.request, asked.call) for asked in translation.turn.asked] == [
+        ("r1", "t1"),
+        ("r2", "t2"),
+    ]
+
+
+# -- calls in pieces -------------------------------------------------------------------------------
+
+
+def fragment(arguments, **more):
+    return more | {"function": {"arguments": arguments} | ({"name": "f"} if more else {})}
+
+
+def test_more_calls_than_a_reply_can_have_are_given_up():
+    parts = Parts()
+    for number in range(CALLS + 2):
+        parts.add([fragment("{}", index=number, id=f"c{number}")])
+    assert (len(parts.take()), parts.lost) == (CALLS, 2)
+
+
+def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_them():
+    parts = Parts()
+    parts.add([fragment("{}", index=0, id="short")])
+    for _ in range(3):
+        parts.add([fragment("x" * (FRAGMENT_BYTES // 2), index=1, id="long")])
+    assert (parts.take(), parts.lost) == ([("short", "f", "{}")], 1)
+    assert not parts
+
+
+# -- who reads it ----------------------------------------------------------------------------------
+
+
+def by_qwen(data, child_exit, stderr, partial, chunks=None):
+    translation = open_translation("qwen", partial=partial, stable=True)
+    said = [translation.feed(chunk) for chunk in chunks or (data,)]
+    return b"".join(said) + translation.close(child_exit, stderr)
+
+
+@over(CASES)
+def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
+    expected, _ = translate_case(case)
+    expected = expected.replace(b"qwen-rfc", b"qwen")
+    assert by_qwen(case.data, case.exit, case.stderr, case.partial) == expected
+    assert by_qwen(case.data, case.exit, case.stderr, case.partial, bytewise(case.data)) == expected
+
+
+ERROR = {"error": {"message": "slow down", "code": "BUSY"}}
+REPLY = {"role": "assistant", "content": "Hi."}
+CHAT = {
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": REPLY, "finish_reason": "stop"}],
+}
+INIT = {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "result": "Hello.",
+    "session_id": "s",
+}
+
+
+def briefly(*lines, code=0):
+    return brief(parse(by_qwen(ndjson(*lines).encode(), Exit(code=code), "", False)))
+
+
+def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
+    assert briefly(ERROR, CHAT, code=1)[-2:] == [f"{BROKEN} BUSY: slow down", "."]
+    assert briefly(ERROR, INIT, RESULT) == ["init", "end:success Hello.", "."]
+    assert briefly(ERROR, code=1)[-2:] == [f"{BROKEN} BUSY: slow down", "."]
+
+
+def test_a_conversation_that_began_in_claudes_words_stays_in_them():
+    heartbeat = {"type": "result/heartbeat", "status": "ok"}
+    said = by_qwen(ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), Exit(code=0), "", False)
+    assert brief(parse(said)) == ["init", "end:success Hello.", "."]
+    assert parse(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
+
+
+def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
+    torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
+    data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
+    said = by_qwen(b"loading...\n" + torn + data, Exit(code=0), "", False)
+    assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+
+
+def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
+    odd = {"role": "assistant", "content": "Hi.", "annotations": [None, 7, {"type": "x-qwen-ansi"}]}
+    data = ndjson(
+        {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
+    ).encode()
+    assert "text:Hi." in brief(parse(by_qwen(data, Exit(code=0), "", False)))
+
+
+# -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
+
+
+def test_the_draft_in_between_is_read_by_the_qwen_vendor():
+    facts = {
+        "model": "m1",
+        "tools": ["run_shell_command"],
+        "cwd": "/repo",
+        "permission_mode": "manual",
+    }
+    call = {"type": "tool_use", "id": "t1", "name": "run_shell_command", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt", "is_error": False}
+    lines = [
+        {"type": "system", "subtype": "init", "session_id": "s1", "data": facts},
+        {"type": "assistant", "message": {"role": "assistant", "content": [call]}},
+        {"type": "control_response", "request_id": "r1", "success": True, "response": {}},
+        {
+            "type": "user",
+            "parent_tool_use_id": "t1",
+            "message": {"role": "user", "content": [result]},
+        },
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "One file."}]},
+        },
+    ]
+    summary = {
+        "type": "result",
+        "subtype": "session_summary",
+        "is_error": False,
+        "num_turns": 1,
+        "summary": "ok",
+    }
+    broken = {
+        "type": "result",
+        "subtype": "error",
+        "is_error": True,
+        "error": "the session is locked",
+    }
+    expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
+    assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
+    assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
+    init = parse(by_qwen(ndjson(*lines, summary).encode(), Exit(code=0), "", False))[0]
+    assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
+
+
+def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
+    translation = open_translation("qwen-rfc", stable=True)
+    said = translation.feed(
+        ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
+    )
+    said += translation.close(Exit(code=0))
+    assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert translation.account.unknown == {"finish_reason/eos": 1}

@@ -1,0 +1,205 @@
+"""What goes back to a child of the Qwen RFC, against the examples of its page (2.3 to 2.5), and how
+one is started.
+"""
+
+import json
+
+import pytest
+from sweeps import each
+
+from shim.adapters import find
+from shim.adapters.qwen_rfc_speech import RfcSpeech, answer, failure, slash, user_message
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import Message
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.errors import FrontendError
+
+SESSION = "session-123"
+PROMPT = "session-123########8"
+
+
+def test_a_message_is_the_chat_request_of_the_page():
+    assert user_message(
+        "Please fix the bug in @main.py", session=SESSION, prompt=PROMPT, model="qwen-coder"
+    ) == {
+        "session_id": "session-123",
+        "prompt_id": "session-123########8",
+        "model": "qwen-coder",
+        "input": {
+            "origin": "user",
+            "parts": [{"type": "text", "text": "Please fix the bug in @main.py"}],
+            "command": None,
+        },
+        "options": {},
+    }
+
+
+def test_a_command_is_declared_and_its_text_is_empty():
+    assert user_message("/chat list", session=SESSION, prompt=PROMPT, model=None) == {
+        "session_id": "session-123",
+        "prompt_id": "session-123########8",
+        "input": {
+            "origin": "user",
+            "parts": [{"type": "text", "text": ""}],
+            "command": {"kind": "slash", "path": ["chat", "list"], "args": ""},
+        },
+        "options": {},
+    }
+
+
+@each(
+    ("text", "path", "arguments"),
+    [
+        ("/chat resume friday night", ["chat", "resume"], "friday night"),
+        ("/memory add buy milk", ["memory", "add"], "buy milk"),
+        ("/model qwen3", ["model"], "qwen3"),
+        ("/chat", ["chat"], ""),
+        ("/team:review  all of it ", ["team:review"], "all of it"),
+        ("/init\nand more", None, None),
+        ("/etc/passwd is a file", None, None),
+        ("/", None, None),
+        ("/ list", None, None),
+        ("/ünï", None, None),
+        ("say /chat list", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, arguments):
+    expected = None if path is None else {"kind": "slash", "path": path, "args": arguments}
+    assert slash(text) == expected
+
+
+def test_answers_are_those_of_the_page():
+    success = {
+        "type": "control_response",
+        "request_id": "req-1",
+        "response": {"subtype": "success"},
+    }
+    for made, result in (
+        (
+            answer("req-1", "approve", "Allowed to execute."),
+            {"behavior": "approve", "message": "Allowed to execute."},
+        ),
+        (answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
+    ):
+        assert made == success | {"response": {"subtype": "success", "result": result}}
+    assert failure("req-1", "the callback failed") == success | {
+        "response": {
+            "subtype": "error",
+            "error": {"message": "the callback failed", "retryable": False},
+        }
+    }
+
+
+def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
+    speech = RfcSpeech()
+    assert told(speech.heartbeat()) == [{"type": "heartbeat_request"}]
+    assert told(speech.interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
+    speech.follow(SESSION)
+    assert told(speech.heartbeat()) == [{"type": "heartbeat_request", "session_id": "session-123"}]
+    speech.prompt(Message("one"))
+    assert told(speech.interrupt()) == [
+        {
+            "type": "control/cancel",
+            "session_id": SESSION,
+            "prompt_id": "session-123########1",
+            "reason": "escape",
+        }
+    ]
+
+
+# -- what a conversation says ----------------------------------------------------------------------
+
+
+def told(data):
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
+    speech = RfcSpeech()
+    assert speech.hello(Request(parse(()), "")) == b""
+    (first,) = told(speech.prompt(Message("one")))
+    speech.follow(SESSION)
+    (cancel,) = told(speech.interrupt())
+    (second,) = told(speech.prompt(Message("/chat list")))
+    assert (first["session_id"], "prompt_id" in first) == ("_new", False)
+    assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
+    assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
+    assert second["input"]["command"]["path"] == ["chat", "list"]
+    assert told(speech.interrupt())[0]["prompt_id"] == "session-123########2"
+
+
+def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
+    speech = RfcSpeech()
+    assert speech.model("qwen-large") == b""
+    assert told(speech.prompt(Message("one")))[0]["model"] == "qwen-large"
+    assert speech.mode("plan") is None
+
+
+ASKED = Permission(
+    "r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0}
+)
+
+
+def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
+    """It would run the call as it was: the RFC has no place for another input."""
+    speech = RfcSpeech()
+    assert told(speech.decide(ASKED, Decision(True))) == [answer("r1", "approve")]
+    assert told(speech.decide(ASKED, Decision(False, message="no"))) == [answer("r1", "deny", "no")]
+    with pytest.raises(ValueError, match=r'"path":"/b"'):
+        speech.decide(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
+
+
+# -- how it is started -----------------------------------------------------------------------------
+
+
+def launched(*words, **more):
+    vendor = find("qwen-rfc")
+    return vendor.launch(
+        Request(
+            parse(["-p", "hi", "--output-format", "stream-json", *words]),
+            "hi",
+            **({"mode": vendor.modes["default"]} | more),
+        )
+    )
+
+
+def test_one_message_is_one_request_on_stdin():
+    launch = launched("--model", "qwen-coder")
+    assert launch.arguments == (
+        *("--input-format", "stream-json", "--output-format", "stream-json"),
+        *("--approval-mode", "default"),
+    )
+    (request,) = told(launch.stdin)
+    assert (request["session_id"], request["model"]) == ("_new", "qwen-coder")
+    assert request["input"]["parts"] == [{"type": "text", "text": "hi"}]
+
+
+def test_fragments_are_another_format_of_its_output():
+    launch = launched("--include-partial-messages")
+    assert launch.arguments[:4] == (
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        "stream-chunk-json",
+    )
+
+
+def test_a_session_goes_on_by_its_id_and_is_never_forked():
+    assert told(launched(resume=SESSION).stdin)[0]["session_id"] == SESSION
+    with pytest.raises(FrontendError, match="cannot fork"):
+        launched("--resume", "x", "--fork-session", resume=SESSION)
+
+
+def test_a_child_that_listens_gets_its_messages_later():
+    launch = launched("--model", "qwen-coder", listens=True)
+    assert (launch.stdin, launch.arguments[-2:]) == (b"", ("--model", "qwen-coder"))
+
+
+def test_no_mode_becomes_a_wider_one():
+    vendor = find("qwen-rfc")
+    assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == [
+        "bypassPermissions"
+    ]
+    assert "auto" not in vendor.modes

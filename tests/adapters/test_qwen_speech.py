@@ -1,0 +1,87 @@
+"""What qwen is told through its stdin."""
+
+import json
+
+import pytest
+from sweeps import each
+
+from shim.adapters.qwen_speech import NO_FILE, QwenSpeech
+from shim.core.adapter.vendor import Files, Request
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import read_message
+from shim.core.claude.permissions import Decision, Permission
+
+ASKED = Permission(
+    "q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"}
+)
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        (Decision(True), {"behavior": "allow"}),
+        (Decision(False, message="no"), {"behavior": "deny", "message": "no"}),
+        (Decision(False), {"behavior": "deny", "message": "Interrupted by the user."}),
+    ],
+)
+def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
+    response = {"subtype": "success", "request_id": "q1", "response": answer}
+    assert json.loads(QwenSpeech().decide(ASKED, decision)) == {
+        "type": "control_response",
+        "response": response,
+    }
+
+
+def test_arguments_that_were_changed_are_never_answered():
+    with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
+        QwenSpeech().decide(ASKED, Decision(True, changed={"command": "pwd"}))
+
+
+def test_each_request_has_a_number_of_its_own():
+    speech = QwenSpeech()
+    requests = [
+        json.loads(line)
+        for line in (speech.hello(Request(parse(()), "")), speech.interrupt(), speech.model("m"))
+    ]
+    assert [one["request"]["subtype"] for one in requests] == [
+        "initialize",
+        "interrupt",
+        "set_model",
+    ]
+    assert len({one["request_id"] for one in requests}) == 3
+
+
+@each(
+    ("mode", "own"),
+    [
+        ("default", "default"),
+        ("plan", "plan"),
+        ("acceptEdits", "default"),
+        ("dontAsk", "default"),
+        ("auto", "auto"),
+        ("bypassPermissions", "default"),
+    ],
+)
+def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
+    assert json.loads(QwenSpeech().mode(mode))["request"] == {
+        "subtype": "set_permission_mode",
+        "mode": own,
+    }
+
+
+def test_an_image_is_named_by_its_path_in_its_place():
+    content = [
+        {"type": "text", "text": "one"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        {"type": "text", "text": "two"},
+    ]
+    message = read_message({"message": {"role": "user", "content": content}}, "")
+
+    def said(attach):
+        speech = QwenSpeech()
+        speech.hello(Request(parse(()), "", files=Files(attach=attach)))
+        return json.loads(speech.prompt(message))["message"]["content"]
+
+    assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
+    assert said(lambda data, suffix: None) == f"one\n{NO_FILE}\ntwo"
+    assert said(None) == "one\ntwo"

@@ -1,0 +1,473 @@
+"""Every adapter keeps calls apart that have one id, or none: both are announced, and each has its
+result.
+"""
+
+import json
+from typing import Any
+
+import acp_agent
+import codex_agent
+import pi_agent
+import pytest
+from ruling import judge
+from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
+from support import STABLE_IDENTITY, parse, terms_of
+from sweeps import each
+
+from shim.adapters import find
+from shim.core.adapter.commands import Ask
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.outcome import Exit
+
+IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empty", "null"])
+
+
+def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
+    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+    translation = Translation(find(vendor).translator, terms_of(vendor, **terms), pen)
+    said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
+    return parse(said + translation.close(Exit(code=0), ""))
+
+
+def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
+    """What each call was given, with its result."""
+    contents = [
+        line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")
+    ]
+    found = [block for content in contents for block in content]
+    calls = [
+        (block["id"], block["input"].get("command"))
+        for block in found
+        if block["type"] == "tool_use"
+    ]
+    assert len(dict(calls)) == len(calls), "every id is unique"
+    results = [block for block in found if block["type"] == "tool_result"]
+    return [(dict(calls)[block["tool_use_id"]], block["content"]) for block in results]
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_both_calls_and_both_results_are_written(vendor, identity):
+    calls, results = STREAMS[vendor](identity)
+    assert pairs(run(vendor, *calls, *results)) == [(ONE, "A"), (OTHER, "B")]
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, identity):
+    calls, results = STREAMS[vendor](identity)
+    twice = [*calls, *results, *calls, *results]
+    assert pairs(run(vendor, *twice)) == [(ONE, "A"), (OTHER, "B")] * 2
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_a_forbidden_second_call_stops_the_turn(vendor, identity):
+    """`late_denials`: the vendor asks nobody, and runs what the model calls."""
+    calls, results = STREAMS[vendor](identity)
+    forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
+    lines = run(vendor, *forbidden[0], *forbidden[1], judge=judge(deny=["Bash(rm:*)"]))
+    (result,) = (line for line in lines if line["type"] == "result")
+    assert result["shim"]["cause"] == "denied"
+    (denial,) = result["permission_denials"]
+    named = {
+        block["id"]: block["input"]
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    }
+    assert named[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
+
+
+# -- drivers that ask ------------------------------------------------------------------------------
+
+
+def acp_call(identity: Any, command: str, **fields: Any) -> Event:
+    call = {
+        "title": "bash",
+        "kind": "execute",
+        "status": "pending",
+        "rawInput": {"command": command},
+    }
+    return acp_agent.update("tool_call", toolCallId=identity, **call | fields)
+
+
+def acp_done(identity: Any, text: str) -> Event:
+    content = [{"type": "content", "content": {"type": "text", "text": text}}]
+    return acp_agent.update(
+        "tool_call_update", toolCallId=identity, status="completed", content=content
+    )
+
+
+@IDS
+@pytest.mark.parametrize("vendor", ["opencode", "gemini", "copilot"])
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
+def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announced):
+    talk = acp_agent.Talk(vendor).says(*acp_agent.ANSWERS)
+    if announced:
+        talk.says(acp_call(identity, ONE), acp_call(identity, OTHER))
+    for number, command in ((7, OTHER), (8, ONE)):
+        talk.says(acp_agent.question(number, identity, rawInput={"command": command}))
+    assert [asked.arguments.get("command") for asked in talk.asked] == [OTHER, ONE]
+    assert not any(asked.refusal for asked in talk.asked)
+    assert len({asked.call for asked in talk.asked}) == 2
+    asked_about = {asked.call: asked.arguments.get("command") for asked in talk.asked}
+    talk.answer(True)
+    talk.answer(True)
+    talk.says(acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE).end()
+    found = pairs(parse(talk.lines))
+    assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == [
+        "1",
+        "2",
+    ]
+    calls = [
+        block
+        for line in parse(talk.lines)
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]
+    assert {block["id"]: block["input"]["command"] for block in calls} == asked_about
+
+
+@IDS
+def test_an_agent_of_the_protocol_that_asks_nobody(identity):
+    talk = acp_agent.Talk().says(
+        *acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER)
+    )
+    talk.says(
+        acp_done(identity, "A"),
+        acp_done(identity, "B"),
+        acp_call(identity, ONE),
+        acp_done(identity, "C"),
+    )
+    talk.says(acp_agent.DONE).end()
+    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
+
+
+def test_an_update_of_an_open_call_is_no_other_call():
+    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", "ls", rawInput={}))
+    for command in ("l", "ls", "ls -l"):
+        fields = {"toolCallId": "c1", "status": "in_progress", "rawInput": {"command": command}}
+        talk.says(acp_agent.update("tool_call_update", **fields))
+    talk.says(acp_done("c1", "A"), acp_agent.DONE).end()
+    assert [text for _, text in pairs(parse(talk.lines))] == ["A"]
+
+
+def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
+    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER))
+    asked = acp_agent.question(7, "c1")
+    del asked["params"]["toolCall"]["rawInput"]
+    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert not talk.asked
+
+
+@IDS
+def test_codex_asks_about_both_commands(identity):
+    items = [codex_agent.COMMAND | {"id": identity, "command": command} for command in (ONE, OTHER)]
+    talk = codex_agent.Talk().begun().says(*map(codex_agent.started, items))
+    for number, command in ((7, OTHER), (8, ONE)):
+        talk.says(codex_agent.question(number, itemId=identity, command=command))
+    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+        ({"command": OTHER}, ""),
+        ({"command": ONE}, ""),
+    ]
+    assert len({asked.call for asked in talk.asked}) == 2
+    talk.answer(True).answer(True)
+    for item, text in zip(reversed(items), "BA", strict=True):
+        talk.says(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
+    talk.says(codex_agent.done()).end()
+    assert pairs(parse(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
+
+
+def test_codex_asks_about_each_patch_of_one_id():
+    patches = [
+        {
+            "type": "fileChange",
+            "id": "p1",
+            "changes": [{"path": path, "kind": {"type": "add"}, "diff": "x\n"}],
+        }
+        for path in ("/w/a", "/w/b")
+    ]
+    asking = codex_agent.question(method="item/fileChange/requestApproval", itemId="p1")
+    talk = (
+        codex_agent.Talk()
+        .begun()
+        .says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+    )
+    assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
+    assert len({asked.call for asked in talk.asked}) == 2
+
+
+@IDS
+def test_pi_asks_about_both_calls(identity):
+    calls = [pi_agent.call(identity, command=command) for command in (ONE, OTHER)]
+    talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(*calls, stop="toolUse"))
+    for name, command in (("q1", ONE), ("q2", OTHER)):
+        own = {"toolCallId": identity, "toolName": "bash"}
+        talk.says({"type": "tool_execution_start", **own, "args": {"command": command}})
+        talk.says(pi_agent.question(name, identity, command=command))
+    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+        ({"command": ONE}, ""),
+        ({"command": OTHER}, ""),
+    ]
+    talk.answer()
+    talk.answer()
+    for text in "AB":
+        result = {"content": [{"type": "text", "text": text}]}
+        talk.says({"type": "tool_execution_end", **own, "result": result, "isError": False})
+    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
+
+
+@each("identity", ["same", "", 7])
+@each("announced", [True, False])
+def test_qwen_asks_about_both_calls(identity, announced):
+    translation = Translation(
+        find("qwen").translator,
+        terms_of("qwen"),
+        ClaudePen(STABLE_IDENTITY),
+    )
+    pump = Pump(translation)
+    calls, results = qwen(identity)
+    asks = []
+    for number, command in enumerate((OTHER, ONE)):
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": "run_shell_command",
+            "tool_use_id": identity,
+        }
+        asks.append(
+            {
+                "type": "control_request",
+                "request_id": f"r{number}",
+                "request": request | {"input": {"command": command}},
+            }
+        )
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "session_id": SESSION,
+        "tools": [],
+        "cwd": "/w",
+        "model": "m",
+    }
+    said, asked = b"", []
+    for event in (
+        init,
+        *(calls if announced else ()),
+        *asks,
+        *(() if announced or not identity else calls),
+        *results,
+    ):
+        lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
+        said += lines
+        asked += [command.permission for command in commands if isinstance(command, Ask)]
+    assert [(each.arguments, each.refusal) for each in asked] == [
+        ({"command": OTHER}, ""),
+        ({"command": ONE}, ""),
+    ]
+    assert len({each.call for each in asked}) == 2
+    found = pairs(parse(said))
+    assert sorted(command for command, _ in found) == [ONE, OTHER] and [
+        text for _, text in found
+    ] == ["A", "B"]
+
+
+def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
+    """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
+    talk = (
+        pi_agent.Talk()
+        .begun()
+        .says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
+    )
+    asked = pi_agent.question(command=ONE)
+    talk.says(
+        asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
+    )
+    assert [(each.tool, each.call) for each in talk.asked] == [("mcp__pi__bash", "c1")]
+    own = {"toolCallId": "c1", "toolName": "bash"}
+    talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
+    assert pairs(parse(talk.lines)) == [(ONE, "A")]
+
+
+# -- what people reported about servers and agents -------------------------------------------------
+
+
+def chunk(*deltas: Event, finish: str | None = None) -> Event:
+    choice = {
+        "index": 0,
+        "delta": {"tool_calls": list(deltas)} if deltas else {},
+        "finish_reason": finish,
+    }
+    return {
+        "object": "chat.completion.chunk",
+        "id": "c",
+        "model": "m",
+        "session_id": SESSION,
+        "choices": [choice],
+    }
+
+
+def piece(
+    identity: Any, arguments: str, name: str | None = "run_shell_command", index: int | None = 0
+) -> Event:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return {"index": index, "id": identity, "type": "function", "function": function}
+
+
+def given(command: str) -> str:
+    return json.dumps({"command": command})
+
+
+FINISH = chunk(finish="tool_calls")
+CHUNKS = {
+    # ollama/ollama#15457, BerriAI/litellm#33678: every call has the index 0.
+    "index": [chunk(piece("a", given(ONE))), chunk(piece("b", given(OTHER))), FINISH],
+    "index in one line": [chunk(piece("a", given(ONE)), piece("b", given(OTHER))), FINISH],
+    # The same with one id: skye-harris/hass_local_openai_llm#92, where the end comes twice, too.
+    "index and id": [
+        chunk(piece("a", given(ONE))),
+        chunk(piece("a", given(OTHER))),
+        FINISH,
+        FINISH,
+    ],
+    "in fragments": [
+        chunk(piece("a", "")),
+        *(chunk(piece(None, text, None)) for text in ('{"comm', 'and": "ls a"}')),
+        chunk(piece("b", "")),
+        *(chunk(piece(None, text, None)) for text in ('{"comm', 'and": "ls b"}')),
+        FINISH,
+    ],
+    "one id in fragments": [
+        *(
+            chunk(piece("a", "") if text is None else piece(None, text, None))
+            for text in (None, '{"comm', 'and": "ls a"}', None, '{"comm', 'and": "ls b"}')
+        ),
+        FINISH,
+    ],
+    # sgl-project/sglang#7048: only the first call has an id.
+    "no later id": [
+        chunk(piece("a", given(ONE))),
+        chunk(piece(None, given(OTHER), index=1)),
+        FINISH,
+    ],
+    # vllm-project/vllm#18412: no id at all, and no index (ollama/ollama#7881).
+    "no id": [chunk(piece(None, given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
+    "no index": [
+        chunk(piece("a", given(ONE), index=None)),
+        chunk(piece("b", given(OTHER), index=None)),
+        FINISH,
+    ],
+}
+
+
+@each("events", CHUNKS.values())
+def test_calls_in_pieces_stay_apart(events):
+    results = rfc("a")[1]
+    found = pairs(run("qwen-rfc", *events, *results))
+    assert [command for command, _ in found] == [ONE, OTHER]
+    assert found[0] == (ONE, "A")
+
+
+@each("vendor", STREAMS)
+def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
+    """NousResearch/hermes-agent#70724 (llama.cpp): one id for all replies."""
+    events = []
+    for _ in range(3):
+        calls, results = STREAMS[vendor]("ZsSt4SkIFMRz0HtqT7MTlimNvzlKM896")
+        events += [*calls, *results]
+    assert pairs(run(vendor, *events)) == [(ONE, "A"), (OTHER, "B")] * 3
+
+
+def test_a_call_of_pi_may_have_neither_id_nor_name():
+    """earendil-works/pi#4854: a hosted gateway sends only arguments, and pi answers that there is
+    no such tool.
+    """
+    calls = [
+        {"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}}
+        for command in (ONE, OTHER)
+    ]
+    said = {
+        "type": "message_end",
+        "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"},
+    }
+    events = [said]
+    for _ in calls:
+        result = {"content": [{"type": "text", "text": "Tool  not found"}], "isError": True}
+        own = {"toolCallId": "", "toolName": ""}
+        events.append({"type": "tool_execution_end", **own, "result": result, "isError": True})
+        events.append({"type": "message_end", "message": {"role": "toolResult", **own, **result}})
+    assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
+
+
+@each("vendor", STREAMS)
+def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
+    """lmstudio-ai/lmstudio-bug-tracker#1756: nine equal calls in one reply."""
+    calls, results = [], []
+    for number in range(9):
+        made = STREAMS[vendor](f"call_{number}")
+        calls += json.loads(json.dumps(made[0]).replace(OTHER, ONE))
+        results.append(json.loads(json.dumps(made[1]).replace(OTHER, ONE)))
+    found = pairs(run(vendor, *calls, *(event for group in results for event in group)))
+    assert len(found) >= 9 and {command for command, _ in found} == {ONE}
+
+
+def test_kimi_may_reuse_call_ids_in_each_reply():
+    """HKUDS/nanobot#4473: `grep:3` names several open calls."""
+    calls = openai("grep:3", "grep a", "grep b", "grep c")
+    results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
+    assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [
+        *"ABC"
+    ] * 2
+
+
+def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
+    calls, _ = qwen("same")
+    given = [
+        {"tool_name": "run_shell_command", "tool_use_id": "same", "tool_input": {"command": one}}
+        for one in (ONE, OTHER)
+    ]
+    done = {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "result": "",
+        "permission_denials": given,
+    }
+    lines = run("qwen", *calls, done | {"session_id": SESSION})
+    (result,) = (line for line in lines if line["type"] == "result")
+    found = [
+        (each["tool_use_id"], each["tool_input"]["command"])
+        for each in result["permission_denials"]
+    ]
+    assert found == [("same", ONE), ("same~2", OTHER)]
+
+
+def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
+    """kimi: nobody can tell which of them a question is about, so it is refused."""
+
+    def says(command: str, kind: str = "tool_call") -> Event:
+        content = [
+            {
+                "type": "content",
+                "content": {"type": "text", "text": json.dumps({"command": command})},
+            }
+        ]
+        fields = {
+            "toolCallId": "c1",
+            "title": "Shell",
+            "kind": "execute",
+            "status": "in_progress",
+            "content": content,
+        }
+        return acp_agent.update(kind, **fields)
+
+    talk = acp_agent.Talk("kimi").says(
+        *acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER)
+    )
+    asked = acp_agent.question(7, "c1", title="")
+    del asked["params"]["toolCall"]["rawInput"]
+    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    talk.says(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).end()
+    assert [text for _, text in pairs(parse(talk.lines))] == ["A", "B"]

@@ -1,0 +1,306 @@
+"""`shim vendor check`: what is to be fixed in a vendor, over what its program printed."""
+
+import json
+
+import pytest
+from profiling import HEAD, LAUNCH
+from support import FIXTURES, ROOT
+
+from tests.program.test_threats import ESCAPES, visible
+
+RULES = """
+[[event]]
+match = { type = "hello" }
+emit = "session"
+session_id = "id"
+continue = true
+
+[[event]]
+match = { type = "hello" }
+emit = "ignore"
+
+[[event]]
+match = { type = "say" }
+emit = "text"
+text = "words"
+
+[[event]]
+match = { type = "aside" }
+emit = "thinking"
+text = "thought"
+
+[[event]]
+match = { type = "run" }
+emit = "tool_use"
+id = "n"
+name = "tool"
+input = { object = { command = "cmd" } }
+
+[[event]]
+match = { type = "ran" }
+emit = "tool_result"
+id = "n"
+content = "out"
+
+[[event]]
+match = { type = "bye" }
+emit = "result"
+
+[tools]
+shell = { name = "Bash" }
+"""
+PROFILE = HEAD + LAUNCH + RULES
+HELLO = {"type": "hello", "id": "s1"}
+RUN, RAN = (
+    {"type": "run", "n": 1, "tool": "shell", "cmd": "ls"},
+    {"type": "ran", "n": 1, "out": "a"},
+)
+SAY, ASIDE, BYE = (
+    {"type": "say", "words": "Hi."},
+    {"type": "aside", "thought": "Hm."},
+    {"type": "bye"},
+)
+WHOLE = (HELLO, ASIDE, RUN, RAN, SAY, BYE)
+SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # no key of anybody
+
+
+@pytest.fixture
+def checked(shim, inside):
+    """Check a profile over runs: the exit status, and the report."""
+
+    def check(*runs, profile=PROFILE, words=("--json",)):
+        place = inside.path / "own.toml"
+        place.write_text(profile, encoding="utf-8")
+        files = []
+        for number, events in enumerate(runs):
+            path = inside.path / f"run{number}.ndjson"
+            lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            files.append(str(path))
+        status, said, complaint = shim("vendor", "check", str(place), *files, *words)
+        assert complaint == ""
+        return status, json.loads(said) if "--json" in words else said.decode()
+
+    return check
+
+
+def found(report, sort, within="findings"):
+    return {one["name"]: one["times"] for one in report[within] if one["sort"] == sort}
+
+
+def test_a_profile_that_reads_everything_has_nothing_to_fix(checked):
+    status, report = checked(WHOLE)
+    assert (status, report["findings"], report["notes"]) == (0, [], [])
+    assert (report["vendor"], report["runs"], report["lines"]) == ("own", 1, 6)
+    assert report["verbs"] == {
+        "ended": 1, "say": 2, "settle": 1, "started": 1, "tool_result": 1, "tool_use": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "sort", "name"),
+    [
+        ((HELLO, {"type": "dance", "steps": 3}, BYE), "no_rule", "dance"),
+        ((HELLO, {"steps": 3}, BYE), "no_rule", "untyped"),
+        ((HELLO, "Traceback: no", BYE), "not_json", "not JSON"),
+        ((HELLO, RUN, BYE), "open_call", "Bash"),
+        ((HELLO, RAN, BYE), "orphan_result", "orphan tool result"),
+        ((HELLO, RUN | {"tool": "saw"}, RAN, BYE), "tool", "saw"),
+        ((HELLO, {"type": "say"}, BYE), "empty_text", "own.toml:16 text"),
+        ((SAY, BYE), "no_session", "run0.ndjson"),
+        ((HELLO, SAY), "no_end", "run0.ndjson"),
+    ],
+)
+def test_what_does_not_fit_is_a_finding_and_exit_1(checked, events, sort, name):
+    status, report = checked(events)
+    assert status == 1
+    ((said, times),) = found(report, sort).items()
+    assert (said.rpartition("/")[2], times) == (name, 1)
+    assert {one["sort"] for one in report["findings"]} == {sort}
+
+
+def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
+    folder = ROOT / "tests" / "profiles"
+    status, said, _ = shim(
+        "vendor",
+        "check",
+        str(folder / "grok.toml"),
+        str(folder / "grok" / "text" / "vendor.ndjson"),
+        "--json",
+    )
+    report = json.loads(said)
+    assert (status, report["findings"]) == (0, [])
+    assert "no rule names its session, so none can go on" in {
+        one["name"] for one in report["notes"]
+    }
+
+
+def test_what_no_file_has_and_what_no_rule_reads_are_notes(checked):
+    status, report = checked((HELLO | {"at": 5}, SAY | {"extra": {"deep": [SECRET]}}, BYE))
+    assert status == 0
+    assert found(report, "unread_field", "notes") == {"hello: at": 1, "say: extra.deep[*]": 1}
+    unused = [
+        one["name"].rpartition("/")[2] for one in report["notes"] if one["sort"] == "unused_rule"
+    ]
+    assert unused == ["own.toml:21 thinking", "own.toml:26 tool_use", "own.toml:33 tool_result"]
+    assert SECRET not in json.dumps(report)
+
+
+def test_several_runs_are_added_up(checked):
+    status, report = checked((HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), WHOLE)
+    assert (status, report["runs"], report["lines"]) == (1, 3, 11)
+    assert found(report, "no_rule") == {"dance": 2}
+    (dance,) = (one for one in report["findings"] if one["sort"] == "no_rule")
+    assert dance["place"].endswith("run0.ndjson:2")
+    assert dance["sample"] == '{"type": "dance"}'
+
+
+def test_each_line_is_explained_with_its_rules_and_verbs(checked):
+    status, report = checked((HELLO, RUN, RAN, BYE), words=("--json", "--explain"))
+    assert status == 0
+    rows = [
+        (
+            one["place"].rpartition(":")[2],
+            [(rule.rpartition("/")[2], emit) for rule, emit in one["rules"]],
+            one["verbs"],
+        )
+        for one in report["explained"]
+    ]
+    assert rows == [
+        ("1", [("own.toml:6", "session"), ("own.toml:12", "ignore")], ['started session_id="s1"']),
+        ("2", [("own.toml:26", "tool_use")], ['tool_use "1" "Bash" {"command":"ls"}']),
+        ("3", [("own.toml:33", "tool_result")], ['tool_result "1" "a" false']),
+        (
+            "4",
+            [("own.toml:39", "result")],
+            ["ended usage=null duration_ms=null result=null", "settle"],
+        ),
+    ]
+
+
+def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
+    status, said = checked(
+        (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",)
+    )
+    assert status == 1
+    assert "lines without a rule:" in said and "rules that took no line:" in said
+    assert "own: 1 run, 3 lines, 1 thing to fix" in said
+    visible(said)
+
+
+def test_secrets_are_blanked_in_samples_and_values(checked):
+    line = {"type": "dance", "key": SECRET}
+    _, said = checked((HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), words=("--explain",))
+    assert SECRET not in said
+    assert said.count("[REDACTED:") >= 3
+
+
+def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, inside):
+    own = (
+        'schema = 1\nid = "own"\n'
+        + LAUNCH
+        + RULES
+        + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
+    )
+    (inside.path / "own.toml").write_text(own, encoding="utf-8")
+    lines = "".join(json.dumps(one) + "\n" for one in (SAY, BYE))
+    start = ["s", {"child": 1, "turn": 1, "argv": ["own"]}]
+    end = ["x", {"child": 1, "code": 0, "signal": None}]
+    cast = inside.path / "run.cast"
+    header = {
+        "shimcast": 1,
+        "started": "2026-11-20T10:00:00.000Z",
+        "shim": "0.1.0",
+        "vendor": "own",
+        "argv": [],
+        "env": {},
+    }
+    records = [
+        [0.0, *start],
+        [0.1, "o", lines.split("\n")[0]],
+        [0.1, "o", lines.split("\n")[1]],
+        [0.1, "e", "at s9"],
+        [0.2, *end],
+    ]
+    cast.write_text("".join(json.dumps(one) + "\n" for one in (header, *records)), encoding="utf-8")
+    status, said, _ = shim("vendor", "check", str(inside.path / "own.toml"), str(cast), "--json")
+    report = json.loads(said)
+    assert (status, report["findings"]) == (0, [])
+    assert (report["runs"], report["lines"]) == (1, 2)
+
+
+def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(checked):
+    profile = PROFILE + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
+    status, report = checked((SAY, BYE), profile=profile)
+    assert (status, report["findings"]) == (0, [])
+    assert [one["name"] for one in report["notes"] if one["sort"] == "remark"] == [
+        "its session id may stand on stderr, which these files do not have"
+    ]
+
+
+def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
+    place = inside.path / "own.toml"
+    place.write_text(PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8")
+    status, said, complaint = shim("vendor", "check", str(place), str(place))
+    assert (status, said) == (1, b"")
+    assert 'own.toml:23: event[3].emit is "dance"' in complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "part"),
+    [
+        (("nobody", "FILE"), 1, "unknown vendor"),
+        (("Odd Name.toml", "FILE"), 1, "cannot be a profile"),
+        (("./none.toml", "FILE"), 1, "cannot be read"),
+        (("demo", "./missing.ndjson"), 2, "cannot be read"),
+        (("demo", "."), 2, "is a folder"),
+        (("demo",), 2, "Missing argument"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(shim, inside, words, status, part, monkeypatch):
+    monkeypatch.chdir(inside.path)
+    (inside.path / "f.ndjson").write_text("{}\n", encoding="utf-8")
+    left, said, complaint = shim(
+        "vendor", "check", *[str(inside.path / "f.ndjson") if w == "FILE" else w for w in words]
+    )
+    assert (left, said) == (status, b"")
+    assert part in complaint.replace("\n", " ")
+
+
+def test_a_vendor_that_is_a_module_is_checked_as_far_as_that_goes(shim):
+    folder = FIXTURES / "qwen"
+    status, said, _ = shim(
+        "vendor", "check", "qwen", str(folder / "0.24.4-shell" / "vendor.ndjson"), "--json"
+    )
+    report = json.loads(said)
+    assert (status, report["findings"]) == (0, [])
+    assert report["verbs"]["tool_use"] == report["verbs"]["tool_result"] == 1
+    assert "is a Python module" in report["notes"][0]["name"]
+    cut = str(folder / "0.24.4-sigterm-group" / "vendor.ndjson")
+    status, said, _ = shim("vendor", "check", "qwen", cut, "--json")
+    assert status == 1 and "no_end" in {one["sort"] for one in json.loads(said)["findings"]}
+
+
+def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
+    path = str(FIXTURES / "kilo" / "7.7.9-shell" / "vendor.ndjson")
+    status, said, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
+    report = json.loads(said)
+    assert (status, report["findings"]) == (0, [])
+    assert any(
+        rule.startswith("kilo.toml: event[")
+        for one in report["explained"]
+        for rule, _ in one["rules"]
+    )
+
+
+def test_the_rules_of_a_turn_are_not_traced():
+    """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
+    from shim.adapters import find
+    from shim.commands.profile.tracing import Tracer
+
+    handler = find("gemini").translator.rules.handler("message")
+    assert not any(
+        getattr(value, "__self__", None).__class__ is Tracer
+        for value in handler.__globals__.values()
+    )
+    assert not any(isinstance(one, Tracer) for one in vars(find("gemini").translator).values())

@@ -1,0 +1,513 @@
+"""`shim vendor draft`: a first profile from captured output, over the recordings of every vendor.
+
+A draft is measured by what it finds: over a run that only answers and one that calls tools, the
+text whole and once as our own translation has it, the calls by the vendor's own ids, names and
+arguments, and each with one result.
+"""
+
+import json
+import re
+import tomllib
+from functools import cache
+
+import pytest
+from profiling import lines_of, translation_of
+from support import FIXTURES, ROOT, case, parse, translate_case
+from sweeps import each
+
+from shim.commands.profile.draft import draft
+from shim.commands.profile.draft_kinds import Seen
+from shim.core.turn.outcome import Exit
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
+from tests.program.test_threats import ESCAPES, visible
+
+# Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them
+# (id, name, arguments).
+RUNS = {
+    "acai": (
+        "2026-04-text",
+        "2026-04-files",
+        [
+            ("call_0", "Write", {"path": "/home/dev/project/note.txt", "content": "alpha\nbeta\n"}),
+            ("call_1", "Read", {"path": "/home/dev/project/note.txt"}),
+            (
+                "call_2",
+                "Edit",
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "beta", "new_text": "gamma"}],
+                },
+            ),
+            (
+                "call_3",
+                "Edit",
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "nope", "new_text": "x"}],
+                },
+            ),
+        ],
+    ),
+    "amp": ("handmade-tool", "handmade-tool", [("toolu_a1", "Bash", {"command": "ls"})]),
+    "cake": (
+        "2026-07-text",
+        "2026-07-files",
+        [
+            ("call_0", "Write", {"path": "/home/dev/project/note.txt", "content": "alpha\nbeta\n"}),
+            ("call_1", "Read", {"path": "/home/dev/project/note.txt"}),
+            (
+                "call_2",
+                "Edit",
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "beta", "new_text": "gamma"}],
+                },
+            ),
+            (
+                "call_3",
+                "Edit",
+                {
+                    "path": "/home/dev/project/note.txt",
+                    "edits": [{"old_text": "nope", "new_text": "x"}],
+                },
+            ),
+        ],
+    ),
+    "claude": (
+        "2.1.327-text",
+        "2.1.327-tool-bash",
+        [
+            (
+                "toolu_bash01",
+                "Bash",
+                {"command": "echo tool-out; echo tool-err 1>&2", "description": "Echo"},
+            )
+        ],
+    ),
+    "cline": (
+        "3.0.65-text",
+        "3.0.65-edit",
+        [
+            (
+                "call_2",
+                "editor",
+                {"path": "/home/dev/project/new1795170613.txt", "new_text": "line one\nline two\n"},
+            ),
+            ("call_4", "read_files", {"files": [{"path": "/home/dev/project/a.txt"}]}),
+            (
+                "call_6",
+                "editor",
+                {"path": "/home/dev/project/a.txt", "old_text": "hello", "new_text": "HELLO"},
+            ),
+        ],
+    ),
+    "codex": (
+        "0.169.0-text",
+        "0.169.0-failtool",
+        [("item_1", "command_execution", {"command": "/bin/bash -lc 'ls /nonexistent; exit 3'"})],
+    ),
+    "copilot": (
+        "1.0.102-text",
+        "1.0.102-edit",
+        [
+            (
+                "call_2",
+                "create",
+                {
+                    "path": "/home/dev/project/new1795170249.txt",
+                    "file_text": "line one\nline two\n",
+                },
+            ),
+            ("call_4", "view", {"path": "/home/dev/project/a.txt"}),
+            (
+                "call_6",
+                "edit",
+                {"path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"},
+            ),
+        ],
+    ),
+    "cursor": (
+        "shape-2026.08-text-thinking",
+        "docs-read-write",
+        [
+            ("toolu_vrtx_01NnjaR886UcE8whekg2MGJd", "readToolCall", {"path": "README.md"}),
+            (
+                "toolu_vrtx_01Q3VHVnWFSKygaRPT7WDxrv",
+                "writeToolCall",
+                {
+                    "path": "summary.txt",
+                    "fileText": "# README Summary\n\nThis project contains...",
+                    "toolCallId": "toolu_vrtx_01Q3VHVnWFSKygaRPT7WDxrv",
+                },
+            ),
+        ],
+    ),
+    "demo": (
+        "session",
+        "session",
+        [
+            ("call_1", "Read", {"file_path": "/home/dev/project/greet.py"}),
+            (
+                "call_2",
+                "Edit",
+                {
+                    "file_path": "/home/dev/project/greet.py",
+                    "old_string": 'def greet(name):\n    return "Hello " + name\n',
+                    "new_string": 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n',
+                },
+            ),
+            ("call_3", "Bash", {"command": "python -m pytest -q"}),
+        ],
+    ),
+    "droid": (
+        "0.225.2-text",
+        "0.225.2-edit",
+        [
+            (
+                "call_2",
+                "Create",
+                {
+                    "file_path": "/home/dev/project/new1795170397.txt",
+                    "content": "line one\nline two\n",
+                },
+            ),
+            ("call_4", "Read", {"file_path": "/home/dev/project/a.txt"}),
+            (
+                "call_6",
+                "Edit",
+                {"file_path": "/home/dev/project/a.txt", "old_str": "hello", "new_str": "HELLO"},
+            ),
+        ],
+    ),
+    "gemini": (
+        "0.61.0-text",
+        "0.61.0-edit",
+        [
+            (
+                "write_file__write_file_1795169856226_0",
+                "write_file",
+                {"file_path": "/home/dev/project/new.txt", "content": "line one\nline two\n"},
+            ),
+            (
+                "read_file__read_file_1795169856810_0",
+                "read_file",
+                {"file_path": "/home/dev/project/a.txt"},
+            ),
+            (
+                "replace__replace_1795169856932_0",
+                "replace",
+                {
+                    "file_path": "/home/dev/project/a.txt",
+                    "instruction": "x",
+                    "old_string": "hello",
+                    "new_string": "HELLO",
+                },
+            ),
+        ],
+    ),
+    "kilo": (
+        "7.7.9-text",
+        "7.7.9-shell",
+        [("call_2", "bash", {"command": "echo out1", "description": "list"})],
+    ),
+    "kimi": (
+        "1.49.0-text",
+        "1.49.0-edit",
+        [
+            (
+                "call_2",
+                "StrReplaceFile",
+                {"path": "/home/dev/project/a.txt", "edit": {"old": "hello", "new": "HELLO"}},
+            )
+        ],
+    ),
+    "kimi-code": ("2.1.0-failed", "2.1.0-tool", []),
+    "opencode": (
+        "1.18.33-text",
+        "1.18.33-edit",
+        [
+            (
+                "call_3",
+                "write",
+                {"filePath": "/home/dev/project/new.txt", "content": "line one\nline two\n"},
+            ),
+            ("call_5", "read", {"filePath": "/home/dev/project/a.txt"}),
+            (
+                "call_7",
+                "edit",
+                {"filePath": "/home/dev/project/a.txt", "oldString": "hello", "newString": "HELLO"},
+            ),
+        ],
+    ),
+    "pi": (
+        "1.5.2-plain",
+        "1.5.2-bash",
+        [("call_bash", "bash", {"command": "for i in 1 2 3; do echo line$i; sleep 0.4; done"})],
+    ),
+    "qwen": (
+        "0.24.4-text",
+        "0.24.4-shell",
+        [
+            (
+                "call_mock_169310197_0",
+                "run_shell_command",
+                {
+                    "command": "echo hi; echo err >&2; exit 3",
+                    "description": "say hi",
+                    "is_background": False,
+                },
+            )
+        ],
+    ),
+    "vibe": (
+        "3.0.2-text",
+        "3.0.2-edit",
+        [
+            (
+                "effect-c590f458-2674-55d9-a6ba-365b3126283a",
+                "file_system.write_file",
+                {
+                    "filePath": "/home/dev/project/new1795170494.txt",
+                    "content": "line one\nline two\n",
+                },
+            ),
+            (
+                "effect-ee5f165b-beac-5629-84b6-f20eed12773e",
+                "file_system.read_file",
+                {"filePath": "/home/dev/project/a.txt", "offset": None, "limit": 2000},
+            ),
+            (
+                "effect-70409aaf-b010-5b15-a859-f3384178ad56",
+                "file_system.search_replace",
+                {
+                    "filePath": "/home/dev/project/a.txt",
+                    "changes": [{"oldString": "hello", "newString": "HELLO", "replaceAll": False}],
+                },
+            ),
+        ],
+    ),
+}
+
+
+@cache
+def drafted(vendor, few=False):
+    """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
+    the vendor that it describes, without what it guesses of tools."""
+    seen = Seen()
+    runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
+    for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
+        seen.begin(path.parent.name)
+        seen.feed(path.read_bytes())
+        seen.end(None, None)
+    text = draft(seen, vendor)
+    table = tomllib.loads(text)
+    build(vendor, table, Source("draft.toml", lambda: text))
+    return text, build(vendor, table | {"tools": {}}, Source("draft.toml", lambda: text))
+
+
+def said(vendor, name, few=False):
+    """What a draft says for a run: its text, its calls, and how many results each of them has."""
+    translation = translation_of(drafted(vendor, few)[1])
+    data = translation.feed(case(name).data)
+    opened = set(translation.turn.open)
+    return summed(parse(data + translation.close(Exit(code=0))), opened)
+
+
+def summed(lines, opened=()):
+    spoken = [
+        line
+        for line in lines
+        if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"
+    ]
+    blocks = [block for line in spoken for block in line["message"]["content"]]
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
+    calls = [
+        (block["id"], block["name"], block["input"])
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
+    users = [
+        block for line in lines if line["type"] == "user" for block in line["message"]["content"]
+    ]
+    results = [block["tool_use_id"] for block in users if block["type"] == "tool_result"]
+    return text, calls, sorted(one for one in results if one not in opened)
+
+
+def ours(name):
+    return summed(parse(translate_case(case(name), partial=False)[0]))
+
+
+def own_id(identity):
+    """An id of ours as the vendor says it: without codex's mark of the process, or cline's place in
+    a list.
+    """
+    return re.sub(r"^[0-9a-f]{6}_(?=item_)|:0$", "", identity)
+
+
+# -- what it finds ---------------------------------------------------------------------------------
+
+
+def holds(vendor, few):
+    """What of a vendor's runs its draft finds; the words are those of the table that is printed."""
+    plain, tools, expected = RUNS[vendor]
+    text, *_ = said(vendor, f"{vendor}/{plain}", few)
+    spoken, calls, results = said(vendor, f"{vendor}/{tools}", few)
+    our_text, *_ = ours(f"{vendor}/{plain}")
+    our_spoken, our_calls, our_results = ours(f"{vendor}/{tools}")
+    return {
+        "text": bool(our_text) and text == our_text,
+        "text among calls": bool(our_spoken) and spoken == our_spoken,
+        "calls": calls == expected,
+        "our ids": [one[0] for one in calls] == [own_id(one[0]) for one in our_calls],
+        "results": results
+        == sorted(own_id(one) for one in our_results)
+        == sorted(one[0] for one in calls),
+    }
+
+
+# What is not plain: calls without a name or arguments of their own (codex, cursor), calls in lists
+# inside of lists (cline) or before they are whole (copilot), results inside of other values (vibe),
+# texts that may be pieces (kimi).
+NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
+def test_drafts_find_the_text_and_the_calls_of_every_vendor_where_they_are_plain(few):
+    found = {vendor: holds(vendor, few) for vendor in RUNS if vendor not in NOT_PLAIN}
+    assert {
+        vendor: [what for what, good in row.items() if not good] for vendor, row in found.items()
+    } == {vendor: [] for vendor in found}
+
+
+def test_every_vendor_with_recordings_is_in_the_table():
+    folders = {path.parent.parent.name for path in FIXTURES.glob("*/*/vendor.ndjson")}
+    assert folders - {"torture", "qwen-rfc"} == set(RUNS)
+
+
+@each("vendor", RUNS)
+def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
+    """Whatever is not understood is at least named as left out."""
+    _, tools, _ = RUNS[vendor]
+    translation = translation_of(drafted(vendor)[1])
+    translation.feed(case(f"{vendor}/{tools}").data)
+    assert translation.account.unknown == {}
+
+
+def test_nothing_in_the_drafting_code_names_a_vendor():
+    names = {name for name in RUNS if name not in ("amp", "claude", "demo", "pi")}
+    for path in sorted((ROOT / "shim" / "commands" / "profile").glob("draft*.py")):
+        told = set(re.findall(r"[a-z]+", path.read_text(encoding="utf-8").lower()))
+        assert not told & names, path.name
+
+
+# -- shapes that no recording has ------------------------------------------------------------------
+
+CHUNKS = [
+    {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant"}}]},
+    {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}]},
+    {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}}]},
+    {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": " you."}}]},
+]
+WHOLE = [
+    {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}}],
+    },
+]
+BIRD = [
+    {"type": "wake", "thread_id": "perch-1"},
+    {"type": "peck", "call_id": "p1", "name": "beak", "args": {"cmd": "ls"}},
+    {"type": "pecked", "call_id": "p1", "output": "seeds", "exit_code": 0},
+    {"type": "say", "text": "Seeds."},
+    {"type": "done", "usage": {"input_tokens": 5, "output_tokens": 2}},
+]
+
+
+def drafted_from(*runs):
+    seen = Seen()
+    for events in runs:
+        seen.begin("run")
+        seen.feed(
+            "".join(
+                (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
+            ).encode()
+        )
+        seen.end(None, None)
+    text = draft(seen, "own")
+    return text, build("own", tomllib.loads(text), Source("draft.toml", lambda: text))
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [(CHUNKS, "Hello you."), (WHOLE, "Hello."), (BIRD, "Seeds.")],
+    ids=["chunks", "completion", "bird"],
+)
+def test_other_shapes_are_recognised_too(events, words):
+    _, vendor = drafted_from(events)
+    text, *_ = summed(lines_of(vendor, *events))
+    assert text == words
+
+
+def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_finish():
+    token = "ghp_" + "a1B2" * 9
+    text, vendor = drafted_from([*BIRD, {"type": "moult", "feathers": 3, "of": {"key": token}}])
+    assert '# peck (1 event)\n#   type = "peck"\n#   call_id = "p1"' in text
+    assert '# TODO "beak" = { name = "…" }   its arguments: cmd' in text
+    assert "#   feathers = 3" in text and "# TODO: nothing is made of it." in text
+    assert token not in text, "a secret of a run is not said in a draft"
+    assert summed(lines_of(vendor, *BIRD))[1:] == ([("p1", "beak", {"cmd": "ls"})], ["p1"])
+
+
+@each(
+    "events",
+    [
+        (),
+        ("no json", "[1]", "{"),
+        ({},),
+        ({"a": {"b": [1, [2, {"c": "d"}]]}},),
+        ({"type": ESCAPES, "text": ESCAPES, "role": "assistant"},),
+        ({"type": 'x"\n[event]', "text": "a", "id": "1", "name": 'a"b]\n', "input": {'k."x': 1}},),
+        (
+            {"type": "say", "text": "a", "session.id": "s"},
+            {"type": "say", "text": None},
+            {"type": "say", "text": ["a"]},
+        ),
+    ],
+)
+def test_any_output_gives_a_draft_that_compiles(events):
+    text, _ = drafted_from(events)
+    visible(text)
+    assert "TODO" in text
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):
+    files = []
+    for number in range(2):
+        path = inside.path / f"run{number}.ndjson"
+        path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
+        files.append(str(path))
+    place = str(inside.path / "vendors" / "parrot.toml")  # a folder that nobody has made yet
+    status, said_by_it, complaint = shim("vendor", "draft", *files, "-o", place)
+    assert (status, complaint) == (0, "")
+    assert b"finish its TODO lines" in said_by_it
+    status, report, complaint = shim("vendor", "check", place, *files, "--json")
+    assert complaint == ""
+    found = json.loads(report)
+    assert {one["sort"]: one["name"] for one in found["findings"]} == {"tool": "beak"}
+    assert (status, found["verbs"]["tool_result"], found["verbs"]["say"]) == (1, 2, 2)
+    status, _, complaint = shim("vendor", "draft", *files, "-o", place)
+    assert status == 1 and "exists already" in complaint
+
+
+def test_without_an_output_file_it_is_said_on_stdout(shim, inside):
+    path = inside.path / "run.ndjson"
+    path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
+    status, text, _ = shim("vendor", "draft", str(path), "--id", "bird")
+    assert status == 0
+    assert tomllib.loads(text.decode())["id"] == "bird"
+    status, _, complaint = shim("vendor", "draft", str(path), "--id", "No Name")
+    assert status == 2 and "must be lower-case letters" in complaint

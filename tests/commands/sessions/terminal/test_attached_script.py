@@ -1,0 +1,341 @@
+"""`claude attach` without a terminal: lines of stdin are messages and answers; and `shim bridge
+watch`.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from box import PATIENCE, SHIM, ndjson, run_shim, start_shim
+from hosting import until
+from terminal import on_terminal
+
+from shim.story.terminal.sums import SHORTEST
+from tests.commands.sessions.terminal.test_attach import CTRL_Z, ENDED, QUESTION
+from tests.conversation.test_two_way import (
+    CANCELLED,
+    INIT,
+    TURN,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
+
+SECOND = [["hear", "second"], ["out", ndjson(says("World."), result("World."))]]
+
+
+@pytest.fixture
+def shim(hosts):
+    """Run `shim WORDS` with some lines on stdin."""
+
+    def run(*words, said="", stdin=subprocess.PIPE):
+        pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with start_shim(words, env=hosts.environment, cwd=hosts.cwd, text=True, **pipes) as process:
+            try:
+                stdout, stderr = process.communicate(said or None, timeout=2 * PATIENCE)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+    return run
+
+
+@pytest.fixture
+def started(hosts):
+    """Start `shim WORDS` with pipes; it is killed where a test leaves it."""
+
+    @contextmanager
+    def start(*words, command=()):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        begin = (
+            partial(subprocess.Popen, [*command, *words]) if command else partial(start_shim, words)
+        )
+        process = begin(env=hosts.environment, cwd=hosts.cwd, text=True, **pipes)
+        try:
+            yield process
+        finally:
+            process.kill()
+            with process:  # closes the pipes
+                pass
+
+    return start
+
+
+def read_to(process, text):
+    """Read what a process prints up to a text, and what came with it."""
+    read, descriptor = "", process.stdout.fileno()
+    while text not in read:
+        ready = select.select([descriptor], [], [], PATIENCE)[0]
+        chunk = os.read(descriptor, 65536).decode() if ready else ""
+        assert chunk, f"{text!r} did not come: {read}"
+        read += chunk
+    return read
+
+
+def done(hosts, one):
+    return hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+
+
+def waiting(hosts, one):
+    return hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
+
+
+def next_question(hosts, one, before):
+    """Wait for a question that is none of those before."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with hosts.link(one, role="watch", replay=False) as watcher:
+            new = [question for question in watcher.welcome["questions"] if question not in before]
+        if new:
+            return new[0]
+        assert time.monotonic() < deadline, "nothing is asked"
+        time.sleep(0.01)
+
+
+WORDS = {
+    "y": "allowed",
+    "1": "allowed",
+    "allow": "allowed",
+    "n": "denied",
+    "deny": "denied",
+    "a": "allowed",
+}
+
+
+def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim, box):
+    """With each word that is an answer; "a" comes last, because later calls would not be asked
+    about.
+    """
+    steps, gates = [], {word: box.gate() for word in WORDS}
+    for word in WORDS:
+        question = ndjson(calls(word), asks(word, question=f"q-{word}"))
+        steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
+        steps.append(["out", ndjson(returns("done", identity=word))])
+    one = session(
+        ["hear", "go"],
+        ["out", ndjson(INIT)],
+        *steps,
+        ["out", ndjson(says("After."), result("After."))],
+    )
+    answered = []
+    for word, how in WORDS.items():
+        gates[word].open()
+        answered.append(next_question(hosts, one, answered))
+        ended = shim("claude", "attach", one.id, said=f"{word}\n")
+        assert (ended.returncode, ended.stderr) == (0, ""), word
+        _, asked, rest = ended.stdout.rpartition("? may it run Bash touch x")
+        assert asked and f"→ {how} after" in rest, (word, ended.stdout)
+        assert "\x1b" not in ended.stdout
+    done(hosts, one)
+
+
+def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
+    session, hosts, shim
+):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    for words in (("attach", one.id), ("logs", one.id)):
+        shown = shim("claude", *words).stdout
+        assert "● Bash  touch x" in shown and "unanswered" not in shown
+    assert shim("claude", "stop", one.id).returncode == 0
+    assert "● Bash  touch x" in shim("claude", "logs", one.id).stdout
+
+
+def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session, hosts, shim):
+    one = session(["hear", "go"], TURN, *SECOND)
+    done(hosts, one)
+    ended = shim("claude", "attach", one.id, said="second")
+    assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
+    with hosts.link(one) as link:
+        while until(link, "line")["line"].get("result") != "World.":
+            pass
+
+
+def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    ended = shim("claude", "attach", one.id)
+    assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
+    assert hosts.now(one).alive
+
+
+def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path):
+    one = session(["hear", "go"], TURN, *SECOND, *SECOND)
+    done(hosts, one)
+    path = tmp_path / "lines"
+    path.write_text("second\n")
+    for number, words in enumerate((("claude", "attach"), ("bridge", "attach"))):
+        for file in (os.devnull, path):
+            with open(file) as lines:
+                ended = shim(*words, one.id, stdin=lines)
+            assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (
+                words,
+                file,
+            )
+        with hosts.link(one) as link:
+            for _ in range(number + 1):
+                while until(link, "line")["line"].get("result") != "World.":
+                    pass
+
+
+def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
+    one = session(["hear", "go"], TURN, *SECOND)
+    with hosts.link(one, client="the page"):
+        ended = shim("claude", "attach", one.id, said="second\n")
+        assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
+        ended = shim("claude", "attach", one.id, said="/take\nsecond\n")
+        assert ended.returncode == 0
+
+
+def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    ended = run_shim(
+        ("claude", "attach", one.id), env=hosts.environment, cwd=hosts.cwd, stdin=b"", closed=(0,)
+    )
+    assert (
+        ended.status == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
+    )
+
+
+def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    code = (
+        "import os, sys; from shim.commands.sessions.terminal import attach, seat; from shim.bridge import registry\n"
+        "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
+        "sys.exit(attach.attach(one, os.environ))"
+    )
+    with started(one.session, command=(sys.executable, "-c", code)) as process:
+        read_to(process, "done")
+        os.kill(hosts.now(one).facts["pid"], signal.SIGSTOP)
+        try:
+            _, complaint = process.communicate("second\n", timeout=PATIENCE)
+        finally:
+            os.kill(hosts.now(one).facts["pid"], signal.SIGCONT)
+    assert process.returncode == 1 and f"the host of session {one.id} did not answer" in complaint
+
+
+def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
+    one = session(
+        ["hear", "go"],
+        ["out", ndjson(INIT, says("I look."))],
+        ["hear", "interrupt"],
+        ["out", CANCELLED],
+    )
+    with started("claude", "attach", one.id) as process:
+        read_to(process, "I look.")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "interrupting" in rest
+    hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
+
+
+def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
+    one = session(*QUESTION, *ENDED)
+    with on_terminal(
+        [*SHIM, "claude", "attach", one.id],
+        env=hosts.environment | {"TERM": "dumb"},
+        cwd=str(hosts.cwd),
+    ) as terminal:
+        terminal.until("? may it run Bash touch x")
+        terminal.type("y\n")
+        terminal.until("→ allowed after")
+        terminal.until("✓ done")
+        terminal.type(CTRL_Z)
+        assert terminal.end() == 0 and terminal.clean and "\x1b" not in terminal.drawn
+
+
+# -- watching --------------------------------------------------------------------------------------
+
+
+def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    with started("bridge", "watch", one.id) as process:
+        process.stdin.write("y\n")
+        process.stdin.flush()
+        read_to(process, "? may it run Bash touch x")
+        assert hosts.now(one).facts["status"] == "waiting"
+        with hosts.link(one, client="the page") as page:
+            question = until(page, "question")
+            # a shorter session has no sums
+            while time.time() < question["at"] / 1000 + 2 * SHORTEST:
+                time.sleep(SHORTEST / 10)
+            answer = {
+                "kind": "answer",
+                "question": question["question"],
+                "decision": {"behavior": "deny"},
+            }
+            page.say({"id": "1", **answer})
+        assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "a person" in rest  # the sums, as a recording has them
+    assert hosts.now(one).alive
+
+
+def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, started):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    with started("bridge", "watch", "--json", one.id) as process:
+        frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
+        assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session
+        assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
+        os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(rest.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
+
+
+def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+    hosts.ended(one)
+    ended = shim("bridge", "watch", one.id)
+    assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
+    assert f"session {one.id} has ended: `claude attach {one.id}` goes on with it" in ended.stdout
+    frames = shim("bridge", "watch", one.id, "--json")
+    assert frames.returncode == 1 and f"{one.session} does not live on its own\n" in frames.stderr
+    assert not hosts.now(one).alive
+
+
+def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, hosts, shim):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+    hosts.ended(one)
+    shown = shim("bridge", "watch", one.id).stdout
+    assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
+
+
+def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(
+    session, hosts, started
+):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    with started("bridge", "watch", one.id) as process:
+        read_to(process, "? may it run Bash touch x")
+        os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+        shown, said = process.communicate(timeout=PATIENCE)
+    assert "Bash touch x · unanswered" in shown and "was killed" in said
+
+
+def test_a_reader_that_has_seen_enough_ends_the_watching(session, hosts, started):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    for words in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):
+        with started(*words, one.id) as process:
+            assert os.read(process.stdout.fileno(), 10)
+            process.stdout.close()
+            assert process.wait(PATIENCE) == 0, words
+            assert process.stderr.read() == ""

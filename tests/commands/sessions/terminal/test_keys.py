@@ -1,0 +1,141 @@
+"""What a person types: keys and text from the bytes of a terminal, and the line that is edited."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from shim.commands.sessions.terminal import keys
+from shim.commands.sessions.terminal.keys import Editor, Keys, Text
+
+
+def pressed(*chunks: bytes) -> list[str]:
+    taken = Keys()
+    return [key for chunk in chunks for key in taken.feed(chunk)]
+
+
+def typed(*chunks: bytes) -> tuple[Editor, list[str]]:
+    """The editor, and the messages that were ended."""
+    editor, said = Editor(), []
+    for key in pressed(*chunks):
+        if (done := editor.press(key)) is not None:
+            said.append(done)
+    return editor, said
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (b"\r", keys.ENTER), (b"\x7f", keys.BACKSPACE), (b"\x1b[A", keys.UP), (b"\x1bOB", keys.DOWN),
+        (b"\x1b[C", keys.RIGHT), (b"\x1b[1;5D", keys.LEFT), (b"\x1b[3~", keys.DELETE), (b"\x1b[H", keys.HOME),
+        (b"\x1b[4~", keys.END), (b"\x03", keys.CTRL_C), (b"\x04", keys.CTRL_D), (b"\x1a", keys.CTRL_Z),
+        (b"\x14", keys.CTRL_T), (b"\t", keys.TAB),
+    ],
+)  # fmt: skip
+def test_a_key_is_known_by_its_bytes_also_when_they_come_one_by_one(data, key):
+    assert pressed(data) == [key]
+    if not data.startswith(b"\x1b"):
+        return
+    assert pressed(data[:2], *(data[at : at + 1] for at in range(2, len(data)))) == [key]
+
+
+def test_what_is_no_key_is_left_out():
+    assert pressed(b"\x1b[200;x", b"\x1bx\x00\x1b[15~a") == ["a"]
+    assert pressed(b"\x1b", b"y") == ["y"]  # Esc, then y
+    assert len(pressed(b"\x1b[" + b"1" * 500, b"A")) == 2  # no order is so long: it is text
+
+
+def test_a_character_in_two_pieces_is_one():
+    assert pressed("é".encode()[:1], "é".encode()[1:] + b"\xff") == ["é�"]
+
+
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_a_paste_is_text_wherever_it_is_cut_and_obeys_nothing(cut):
+    data = b"\x1b[200~y\r\nrm\x1b[A\x03\x1b[201~z"
+    assert "".join(pressed(data[:cut], data[cut:])) in ("y\nrm[Az",)
+    assert all(isinstance(key, Text) for key in pressed(data[:cut], data[cut:]))
+
+
+def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
+    terminal = Keys()
+    assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
+    assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
+    terminal.feed(b"\x1b[200~lost")
+    assert terminal.feed(b"\x03\x03") == ["lost", keys.CTRL_C, keys.CTRL_C], (
+        "pressed twice while nothing was read"
+    )
+    terminal.feed(b"\x1b[200~one\r\ntwo")
+    assert terminal.end_paste() == ["one\ntwo"]
+    assert terminal.feed(b"x") == ["x"] and terminal.end_paste() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"one\rtwo\rthree\rfour\r", ["one\ntwo\nthree\nfour", keys.ENTER]),
+        (b"one\rtwo", ["one\ntwo"]),
+        (b"\rone", ["\none"]),
+        (b"one\n\ttwo\rthree", ["one\n\ttwo\nthree"]),
+        (b"one\r", ["one", keys.ENTER]),
+        (b"one\r\x1b[Atwo", ["one", keys.ENTER, keys.UP, "two"]),
+    ],
+)
+def test_lines_that_come_at_once_are_one_paste(data, expected):
+    assert pressed(data) == expected
+
+
+def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
+    """Copying the rest of the text for each line took minutes for a megabyte."""
+    rests = []
+
+    class Counting(str):
+        __slots__ = ()
+
+        def __getitem__(self, place):
+            rests.append(place)
+            return Counting(super().__getitem__(place))
+
+        def __radd__(self, before):
+            return Counting(before + str(self))
+
+    terminal = Keys()
+    terminal._decoder = SimpleNamespace(decode=lambda data: Counting(data.decode()))
+    assert terminal.feed(b"a\r" * 1000) == ["\n".join("a" * 1000), keys.ENTER]
+    assert not [place for place in rests if isinstance(place, slice) and place.stop is None]
+
+
+def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
+    monkeypatch.setattr(keys, "PASTE_CHARACTERS", 10)
+    assert pressed(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]
+
+
+def test_a_line_is_edited_and_done_with_enter():
+    editor, said = typed(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
+    assert said == ["hello there"]
+    assert (editor.text, editor.place) == ("", 0)
+
+
+def test_the_arrow_up_brings_back_what_was_said():
+    editor, said = typed(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
+    assert (editor.text, said) == ("one", ["one", "two"])
+    for key in pressed(b"\x1b[B"):
+        editor.press(key)
+    assert editor.text == "two"
+
+
+def test_a_message_may_have_several_lines():
+    assert typed(b"a\nb\x1b\rc\r")[1] == ["a\nb\nc"]
+
+
+def test_a_line_does_not_grow_without_end(monkeypatch):
+    monkeypatch.setattr(keys, "LINE_CHARACTERS", 5)
+    assert typed(b"abcdefgh", b"ij")[0].text == "abcde"
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "place"),
+    [(b"\x01\x7fa", "aone two", 1), (b"\x02\x0b", "one tw", 6), (b"\x02\x15", "o", 0), (b"\x02\x1b[3~", "one tw", 6),
+     (b"\x1b[H\x1b[C\x1b[3~", "oe two", 1)],
+)  # fmt: skip
+def test_keys_that_edit(data, text, place):
+    editor, _ = typed(b"one two", data)
+    assert (editor.text, editor.place) == (text, place)

@@ -1,0 +1,300 @@
+"""`shim bridge list|say|answer|stop`, with a vendor that asks about its call."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+from box import ndjson
+from hosting import until, until_result
+
+from shim.bridge.which import UNLISTED
+from shim.commands.sessions import acts
+from shim.commands.sessions.acts import what
+from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+
+
+@pytest.fixture
+def asking(desk):
+    """A session that asks whether it may run `touch x`; what its vendor is told is recorded."""
+    plan = (
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(desk.box.recording)],
+        ["out", ndjson(returns("made"), says("After."), result("After."))],
+        ["hear", "more"],
+        ["out", ndjson(INIT, says("More."), result("More."))],
+    )
+    desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.fake(*plan)}
+    one = desk.start("go", vendor="qwen", name="asker")
+    return desk.wait_until(one, lambda now: now.facts["waitingFor"])
+
+
+def told(desk):
+    """What the vendor was told of its question."""
+    (answer,) = [
+        json.loads(line)["response"]["response"]
+        for line in desk.box.record()["stdin"].splitlines()
+        if '"control_response"' in line
+    ]
+    return answer
+
+
+def listed(desk, *words):
+    done = desk.shim("bridge", "list", "--json", *words)
+    assert done.status == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
+    (one,) = listed(desk)
+    assert (one["id"], one["session"], one["vendor"]) == (asking.id, asking.session, "qwen")
+    assert (one["state"], one["status"], one["waitingFor"]) == (
+        "blocked",
+        "waiting",
+        "permission prompt",
+    )
+    (question,) = one["questions"]
+    assert question["request"]["tool_name"] == "Bash"
+    assert question["request"]["input"] == {"command": "touch x"}
+    (agent,) = json.loads(desk.claude("agents", "--json").stdout)
+    assert (agent["status"], agent["waitingFor"], agent["state"]) == (
+        "waiting",
+        "permission prompt",
+        "blocked",
+    )
+    table = desk.shim("bridge", "list").stdout.decode()
+    assert asking.id in table and "asker" in table and "approve" in table
+    assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
+        "the table cuts a long one"
+    )
+
+
+def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
+    assert what({"tool_name": "Bash", "input": {"command": "ls"}}) == 'Bash {"command": "ls"}'
+    told = what({"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}})
+    assert told.endswith("more characters: `shim bridge list --json` has all)")
+
+
+def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, asking):
+    with desk.link(asking, role="watch") as watcher:
+        done = desk.shim("bridge", "answer", "asker", "allow")
+        assert (done.status, done.stdout, done.stderr) == (0, b"allowed\n", "")
+        assert until(watcher, "settled")["how"] == "allow"
+        assert until_result(watcher)[-1]["result"] == "After."
+    assert told(desk)["behavior"] == "allow"
+    now = desk.wait_until(asking, lambda now: now.facts["state"] != "working")
+    assert (now.facts["state"], now.facts["status"]) == ("done", "idle")
+
+
+def test_a_denial_says_why(desk, asking):
+    done = desk.shim("bridge", "answer", asking.id, "deny", "--message", "not here")
+    assert (done.status, done.stdout) == (0, b"denied\n")
+    with desk.link(asking) as link:
+        until_result(link)
+    assert "not here" in json.dumps(told(desk))
+
+
+def test_another_input_runs_instead_of_the_asked_one(desk, asking):
+    assert (
+        desk.shim(
+            "bridge", "answer", asking.id, "allow", "--input", '{"command": "touch y"}'
+        ).status
+        == 0
+    )
+    with desk.link(asking) as link:
+        until_result(link)
+    assert "touch y" in json.dumps(told(desk))
+
+
+def test_always_asks_no_more_about_such_calls(desk, asking):
+    with desk.link(asking, role="watch") as watcher:
+        assert desk.shim("bridge", "answer", asking.id, "allow", "--always").status == 0
+        until(watcher, "settled")
+    log = next(
+        (desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()
+    ).read_text()
+    log = log.replace("\\", "")  # a line of it is a text in JSON
+    assert (
+        '"updatedPermissions":[{"type":"addRules","rules":[{"toolName":"Bash","ruleContent":"touch x"}]'
+        in log
+    )
+
+
+def test_who_comes_too_late_is_told_who_was_first(desk, asking):
+    """Two of us at once: one settles it, the other one is told by whom."""
+    (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
+    done = []
+    both = [
+        threading.Thread(
+            target=lambda how=how: done.append(
+                desk.shim("bridge", "answer", asking.id, question, how)
+            )
+        )
+        for how in ("allow", "deny")
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    first, second = sorted(done, key=lambda each: each.status)
+    assert (first.status, second.status, second.stdout) == (0, 1, b"")
+    how = "allow" if first.stdout == b"allowed\n" else "deny"
+    assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
+
+
+def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(desk, asking, monkeypatch):
+    monkeypatch.setattr(acts, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(os, "environ", desk.environment)
+    with desk.halted(asking) as pid:
+        goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
+        goes_on.start()
+        assert len(acts.open_questions(asking)) == 1
+        goes_on.join()
+
+
+def test_who_comes_much_later_is_told_so_too(desk, asking):
+    (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
+    assert desk.shim("bridge", "answer", asking.id, question, "allow").status == 0
+    late = desk.shim("bridge", "answer", asking.id, question, "allow")
+    assert (
+        late.status == 1
+        and "the question was settled already: allow, by shim bridge answer" in late.stderr
+    )
+
+
+def test_an_answer_without_a_question_names_the_client_that_was_first(desk, asking):
+    assert desk.shim("bridge", "answer", asking.id, "deny").status == 0
+    late = desk.shim("bridge", "answer", asking.id, "allow")
+    assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
+
+
+def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
+    one = desk.start()
+    desk.wait_until(one, lambda now: now.facts["pid"])
+    done = desk.shim("bridge", "answer", one.id, "allow")
+    assert done.status == 1 and f"session {one.id} asks nothing" in done.stderr
+    unknown = desk.shim("bridge", "answer", one.id, "nonsense", "allow")
+    assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
+    desk.claude("stop", one.id)
+    assert f"session {one.id} has ended" in desk.shim("bridge", "answer", one.id, "allow").stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("answer", "x", "perhaps"),
+        ("answer", "x", "q", "q", "allow"),
+        ("answer", "x", "deny", "--always"),
+        ("answer", "x", "deny", "--input", "{}"),
+        ("answer", "x", "allow", "--message", "but quickly"),
+        ("say", "x"),
+        ("stop",),
+    ],
+)
+def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
+    done = desk.shim("bridge", *words)
+    assert done.status == 2
+    assert all(
+        f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--")
+    )
+
+
+@pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
+def test_an_unknown_session_is_named(desk, words):
+    done = desk.shim("bridge", *words)
+    assert done.status == 1 and UNLISTED.format(word="x") in done.stderr
+
+
+def test_what_is_said_is_the_next_message(desk, asking):
+    assert desk.shim("bridge", "answer", asking.id, "allow").status == 0
+    with desk.link(asking, role="watch") as watcher:
+        until_result(watcher)
+        assert (
+            desk.shim("bridge", "say", asking.id, "and more").stdout.decode()
+            == f"said to {asking.id}\n"
+        )
+        assert until_result(watcher)[-1]["result"] == "More."
+
+
+def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(desk, asking):
+    for text in ("more", "and more"):
+        assert desk.shim("bridge", "say", asking.id, text).status == 0
+    stopped = desk.shim("bridge", "stop", asking.id).stdout.decode()
+    assert stopped == f"stopped {asking.id}; 2 messages were not answered\n"
+    assert b"2 messages were not answered" in desk.shim("bridge", "list", "--all").stdout
+    assert [each["unanswered"] for each in listed(desk, "--all")] == [2]
+    assert desk.claude("logs", asking.id).stdout.count(b"a message was not answered") == 2
+
+
+def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
+    one = desk.start()
+    with desk.link(one, client="somebody") as driver:
+        refused = desk.shim("bridge", "say", one.id, "hi")
+        assert (
+            refused.status == 1
+            and "(somebody drives it)" in refused.stderr
+            and "--take" in refused.stderr
+        )
+        assert desk.shim("bridge", "say", one.id, "hi", "--take").status == 0
+        assert until(driver, "driver")["client"] != "somebody"
+
+
+def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
+    one = desk.start("hi")
+    with desk.link(one) as link:
+        until_result(link)
+    assert desk.shim("bridge", "stop", one.id).stdout.decode() == f"stopped {one.id}\n"
+    assert listed(desk) == [] and [each["alive"] for each in listed(desk, "--all")] == [False]
+    assert desk.shim("bridge", "say", one.id, "again").stdout.decode() == f"woke {one.id}\n"
+    with desk.link(one, after=None) as link:
+        said = [
+            line for line in until_result(link) + until_result(link) if line["type"] == "result"
+        ]
+    assert [line["result"] for line in said] == ["Hello.", "Hello."]
+    assert desk.now(one).facts["generation"] == 2
+
+
+def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
+    folder = desk.cwd / "folder"
+    folder.mkdir()
+    one = desk.start("hi", cwd=str(folder))
+    with desk.link(one) as link:
+        until_result(link)
+    assert desk.shim("bridge", "stop", one.id).status == 0
+    desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
+    refused = desk.shim("bridge", "say", one.id, "again")
+    assert (refused.status, refused.stdout) == (1, b"")
+    assert (
+        f"session {one.id} could not be woken" in refused.stderr
+        and "/nowhere/qwen" in refused.stderr
+    )
+    folder.rmdir()
+    refused = desk.shim("bridge", "say", one.id, "again")
+    assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
+
+
+def test_an_empty_list_says_how_to_begin(desk):
+    assert b"`claude --bg PROMPT` begins one" in desk.shim("bridge", "list").stdout
+    assert listed(desk) == []
+
+
+def test_a_session_without_its_start_is_resumed_by_another_command(desk):
+    """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can
+    resume it.
+    """
+    one = desk.start("hi")
+    with desk.link(one) as link:
+        until_result(link)
+    desk.claude("stop", one.id)
+    assert (
+        f"`claude attach {one.id}` goes on" in desk.shim("bridge", "watch", one.id).stdout.decode()
+    )
+    os.unlink(os.path.join(one.folder, "start.json"))
+    done = desk.shim("bridge", "watch", one.id)
+    assert "Hello." in done.stdout.decode()
+    assert f"`claude --bg --resume {one.session}` goes on" in done.stdout.decode()
+    assert f"--resume {one.session}" in desk.claude("respawn", one.id).stderr

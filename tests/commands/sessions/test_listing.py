@@ -1,0 +1,55 @@
+"""The table of sessions, as a person reads it."""
+
+import pytest
+from showing import unstyled
+
+from shim.bridge.registry import Registered
+from shim.commands.sessions import listing
+
+WAITS = "approve Bash: **make test** of src/**/*.py and docs/**/*.md"
+FACTS = {"state": "blocked", "vendor": "qwen", "cwd": "/repo/of/somebody", "needs": WAITS,
+         "name": "make the tests of the whole project pass and then the documentation"}  # fmt: skip
+ONE = Registered("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FACTS)
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The rows on a terminal of some columns."""
+
+    def drawn(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(listing.os, "isatty", lambda descriptor: True)
+        return unstyled(listing.drawn([ONE])).splitlines()
+
+    return drawn
+
+
+def test_a_terminal_has_room_for_what_a_session_waits_for(rows):
+    shown = rows(80)
+    assert len(shown) <= 3 and all(len(row) <= 80 for row in shown)
+    assert "FOLDER" not in shown[0] and "make the tests …" in shown[1]
+    assert "/repo/of/somebody" in rows(140)[1]
+
+
+def test_a_list_says_words_without_their_markdown():
+    shown = listing.drawn([ONE])
+    assert (
+        "approve Bash: make test of src/**/*.py and docs/**/*.md" in shown
+        and FACTS["name"] in shown
+    )
+
+
+def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
+    shown = rows(40)
+    assert (
+        all(len(row) <= 40 for row in shown)
+        and "WAITS FOR" in shown[0]
+        and "VENDOR" not in shown[0]
+    )
+    assert "approve" in shown[1] and "VENDOR" in rows(60)[0]
+
+
+def test_where_a_folder_has_no_session_it_is_named():
+    assert listing.none(everything=False, below="/repo").startswith(
+        "no session runs in the background in /repo: "
+    )

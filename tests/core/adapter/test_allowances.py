@@ -1,0 +1,115 @@
+"""What of the rules that allow has no effect with a vendor, and how that is said."""
+
+import json
+
+from box import ASK
+from sweeps import each
+
+from shim.adapters import find
+from shim.core.adapter.allowances import not_honoured
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.policy.settings_hooks import SettingsHook
+
+
+def unhonoured(name, mode, *rules, listens=False, unheeded=()):
+    vendor = find(name)
+    request = Request(parse([]), "", vendor.modes[mode], mode, listens=listens)
+    policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
+    return [it.what for it in not_honoured(vendor, policy, request, unheeded)]
+
+
+@each(
+    ("name", "mode", "rule", "has_effect"),
+    [
+        ("gemini", "default", "Bash(git:*)", False),
+        ("gemini", "default", "Read", True),
+        ("gemini", "default", "mcp__server", False),
+        ("gemini", "acceptEdits", "Edit(./src/**)", True),
+        ("gemini", "default", "Edit(./src/**)", False),
+        ("gemini", "bypassPermissions", "Bash(git:*)", True),
+        ("gemini", "plan", "Bash(git:*)", True),  # the real one runs no more there
+        ("codex", "default", "Bash(git:*)", True),
+        ("codex", "default", "mcp__server", False),
+        ("copilot", "default", "mcp__server", True),
+        ("gemini", "default", "Bash", True),
+        ("opencode", "acceptEdits", "Bash", True),
+        ("opencode", "acceptEdits", "Bash(git:*)", False),
+        ("opencode", "acceptEdits", "Task", False),  # nobody sees what its subagents call
+        ("pi", "default", "Bash(git:*)", True),
+        ("pi", "acceptEdits", "Bash(git:*)", False),
+        ("demo", "default", "Bash(git:*)", True),
+        ("pi", "acceptEdits", "Bash(git", False),
+    ],
+)
+def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(
+    name, mode, rule, has_effect
+):
+    assert unhonoured(name, mode, rule) == ([] if has_effect else [rule])
+
+
+def test_every_rule_has_an_effect_where_the_vendor_asks():
+    assert unhonoured("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
+    assert unhonoured("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
+
+
+def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
+    gemini = find("gemini")
+    for mode, told in (("default", True), ("plan", False)):
+        policy = Policy(place=Place("/work"), allow=read_rules(("Bash",)))
+        kept: list[str] = []
+
+        def keep(said, *suffix, kept=kept):
+            kept.append(said)
+            return "/a/file"
+
+        request = Request(parse([]), "hi", gemini.modes[mode], mode, policy=policy, keep=keep)
+        assert ("Bash" in gemini.available(request)) is told
+        gemini.launch(request)
+        assert ('toolName = "run_shell_command"\ndecision = "allow"' in "".join(kept)) is told
+
+
+def test_a_key_that_restricts_is_said_with_its_file():
+    assert unhonoured("pi", "default", unheeded=("sandbox in /x in y.json",)) == ["sandbox"]
+
+
+def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
+    events = [
+        {"type": "init", "session_id": "s", "model": "m"},
+        {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "c", "parameters": {"command": "git log"}},
+        {"type": "tool_result", "tool_id": "c", "status": "error", "output": 'Tool execution for "x" denied by policy.',
+         "error": {"type": "policy_violation", "message": "denied by policy"}},
+        {"type": "result", "status": "success", "stats": {}},
+    ]  # fmt: skip
+    child = box.fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
+    settings = json.dumps({"sandbox": {"enabled": True}})
+    words = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
+    done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
+    said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
+    assert said.keys() == {"Bash(git:*)", "Skill", "sandbox"}
+    assert (
+        said["Bash(git:*)"]["source"] == "--allowedTools"
+        and "gemini" in said["Bash(git:*)"]["reason"]
+    )
+    assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
+    assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
+
+
+def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
+    hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
+    found = {}
+    for name in ("qwen", "codex"):
+        request = Request(
+            parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
+        )
+        found[name] = not_honoured(find(name), request.policy, request, ())
+    (said,) = found["qwen"]
+    assert (said.what, said.source) == (
+        "hooks.PreToolUse",
+        "settings.json",
+    ) and "TodoWrite" in said.reason
+    assert not {"Bash", "Edit", "Read"} & set(said.reason.replace(",", "").split())
+    assert found["codex"] == ()

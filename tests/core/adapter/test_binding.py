@@ -1,0 +1,149 @@
+"""Which vendors are started under which rules: those that keep them before a call runs."""
+
+import pytest
+from ruling import policy
+from sweeps import each
+
+from shim.adapters import find
+from shim.core.adapter import binding
+from shim.core.adapter.vendor import Request
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ModeError
+from shim.core.policy.rules import read_rule
+from shim.core.policy.settings_hooks import SettingsHook
+
+
+def checked(name, rules, *, mode="default", listens=False, late=False):
+    vendor = find(name)
+    removed = binding.removed(vendor, rules)
+    request = Request(
+        parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
+    )
+    binding.check(vendor, rules, request, late=late)
+
+
+@each(
+    ("name", "listens", "rules"),
+    [
+        ("pi", False, {"deny": ["Bash"]}),
+        ("pi", False, {"ask": ["Bash"]}),
+        ("pi", False, {"only": ["Read"]}),
+        ("pi", False, {"deny": ["NotebookEdit"]}),
+        ("qwen", False, {"deny": ["Bash", "Agent"]}),
+        (
+            "qwen",
+            True,
+            {"deny": ["Bash(touch:*)", "Edit(./secret/**)"], "ask": ["WebFetch", "Write"]},
+        ),
+        (
+            "qwen",
+            True,
+            {"deny": ["Read(./secret/**)", "mcp__*__get", "Skill(x)"], "ask": ["mcp__srv"]},
+        ),
+        ("qwen", False, {"deny": ["mcp__srv", "mcp__srv__*", "mcp__srv__get", "mcp__srv__get_*"]}),
+        ("claude", False, {"deny": ["Bash(touch:*)", "Read(./secret/**)"]}),
+    ],
+)
+def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules):
+    checked(name, policy(**rules), listens=listens)
+
+
+@each(
+    ("name", "listens", "rules"),
+    [
+        ("pi", False, {"deny": ["Bash(touch:*)"]}),
+        ("pi", False, {"deny": ["Edit(./secret/**)"]}),
+        ("pi", True, {"ask": ["Bash(touch:*)"]}),
+        ("qwen", False, {"deny": ["Bash(touch:*)"]}),
+        ("qwen", True, {"deny": ["Skill(x)", "TodoWrite(x)"]}),
+        ("qwen", False, {"ask": ["mcp__srv"]}),
+        ("qwen", False, {"deny": ["mcp__*__get"]}),
+        ("acai", False, {"deny": ["Bash"]}),
+        ("acai", False, {"only": ["Read"]}),
+    ],
+)
+def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, listens, rules):
+    with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
+        checked(name, policy(**rules), listens=listens)
+    assert "late_denials" in refused.value.hint
+
+
+def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_settings_say_so():
+    rules = policy(deny=["Bash(touch:*)"])
+    checked("pi", rules, mode="bypassPermissions", late=True)
+    for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
+        with pytest.raises(ModeError):
+            checked("pi", rules, mode=mode, late=late)
+
+
+@each(
+    "name",
+    ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"],
+)
+def test_a_question_to_the_person_can_be_taken_away(name):
+    """Zed's adapter does so in every session with an editor that shows no forms."""
+    vendor, rules = find(name), policy(deny=["AskUserQuestion"])
+    vendor = vendor.program.two_way() if vendor.program.two_way else vendor
+    request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
+    binding.check(
+        vendor, rules, request._replace(removed=binding.removed(vendor, rules)), late=False
+    )
+
+
+def hooked(*matchers, refusal=""):
+    return policy(
+        hooks=[
+            SettingsHook(matcher, "x", source="settings.json", refusal=refusal)
+            for matcher in matchers
+        ]
+    )
+
+
+@each("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
+def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
+    """Permission-parity W8, W14"""
+    checked("qwen", hooked(matcher), listens=True)
+    checked("codex", hooked(matcher))
+    checked("copilot", hooked(matcher))
+    checked("demo", hooked(matcher))
+
+
+@each(
+    ("name", "matcher", "listens"),
+    [
+        *[
+            ("pi", "Bash", False),
+            ("gemini", "Bash", False),
+            ("opencode", "", False),
+            ("qwen", "Bash", False),
+        ],
+        *[("qwen", "TodoWrite", True), ("gemini", "mcp__.*", False)],
+    ],
+)
+def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
+    with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
+        checked(
+            name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True
+        )
+
+
+def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
+    checked("pi", hooked("mcp__.*", "NotebookEdit", "mcp__srv__tool|WebFetch"))
+
+
+def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
+    for name in ("qwen", "codex"):
+        with pytest.raises(ModeError, match=r"settings\.json may forbid a call, .*: not trusted"):
+            checked(name, hooked("Bash", refusal="not trusted"), listens=True)
+
+
+def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
+    assert binding.removed(find("qwen"), policy(deny=["Bash(touch:*)"])) == ("Monitor", "Task")
+    assert binding.removed(find("demo"), policy(deny=["Bash(touch:*)"])) == ()
+
+
+def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
+    pi = find("pi")
+    assert binding.concerned(pi, read_rule("Edit(./x)")) == {"Bash", "Edit", "MultiEdit", "Write"}
+    assert binding.concerned(pi, read_rule("Read(./x)")) >= {"Bash", "Edit", "Read", "Write"}
+    assert binding.concerned(pi, read_rule("Bash(x)")) == {"Bash"}

@@ -1,0 +1,198 @@
+"""What the pump gives the shell beside the bytes: commands, each once, and nothing in the common
+case.
+"""
+
+from box import ndjson
+from support import brief, parse, terms_of
+
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.adapter.commands import NO_COMMANDS, Ask, Expect, Observe, Remember, Stage, TellChild
+from shim.core.adapter.pump import Pump
+from shim.core.adapter.translation import Translation
+from shim.core.adapter.translator import Translator
+from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import ClaudePen
+from shim.core.errors import VendorError
+
+
+class Toy(Translator):
+    """A vendor whose events are what a test is about."""
+
+    def on_hello(self, event):
+        self.turn.started(session_id=event["session"])
+
+    def on_say(self, event):
+        self.turn.say("words")
+
+    def on_call(self, event):
+        self.turn.tool_use("c1", "Bash", {"command": "ls"})
+
+    def on_returned(self, event):
+        self.turn.tool_result("c1", "a.txt")
+
+    def on_ask(self, event):
+        self.turn.permission("r1", "c1", "Bash", {"command": "ls"}, ("bash", {"cmd": "ls"}))
+
+    def on_tell(self, event):
+        self.outbox.append(b"a line\n")
+
+    def on_alive(self, event):
+        self.turn.heartbeat()
+
+    def on_pause(self, event):
+        self.turn.pause()
+
+    def on_settle(self, event):
+        self.turn.ended()
+        self.turn.settle()
+
+    def on_go_on(self, event):
+        self.turn.unsettle()
+
+    def on_spend(self, event):
+        self.turn.spent({"input_tokens": 1}, 0.0)
+
+    def on_finish(self, event):
+        self.turn.ended()
+        self.turn.finish()
+
+
+def pumping(*, hooks=False, **facts):
+    """A pump that answers a message."""
+    terms = terms_of("toy")
+    pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_IDENTITY)), **facts)
+    pump.answer(Message("hi"), echo=False, hooks=hooks)
+    return pump
+
+
+def fed(pump, *kinds):
+    """The commands for events of these kinds in one chunk."""
+    return pump.feed(ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode())[1]
+
+
+BEGUN = (Remember("s"), Expect("idle_timeout"))
+
+
+def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
+    pump = pumping()
+    assert fed(pump, "hello") == BEGUN
+    assert fed(pump, "say") is NO_COMMANDS and fed(pump, "call", "returned", "say") is NO_COMMANDS
+
+
+def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
+    pump = pumping()
+    fed(pump, "hello")
+    assert fed(pump, "call") == (Expect("tool_timeout"),)
+    assert fed(pump, "returned") == (Expect("idle_timeout"),)
+    assert fed(pump, "alive") == (Expect("heartbeat_timeout"),)
+    assert fed(pump, "call") is NO_COMMANDS
+
+
+def test_a_new_message_says_the_allowed_silence_again():
+    pump = pumping()
+    fed(pump, "hello")
+    pump.finish()
+    pump.begin(terms_of("toy"))
+    pump.answer(Message("more"), echo=False, hooks=False)
+    assert fed(pump, "say") == (Expect("idle_timeout"),)
+
+
+def test_each_stage_is_said_when_it_begins():
+    pump = pumping()
+    fed(pump, "hello")
+    assert fed(pump, "pause") == (Stage.PAUSED,) and fed(pump, "pause") is NO_COMMANDS
+    assert fed(pump, "go_on") == (Stage.RUNNING,)
+    assert fed(pump, "settle") == (Stage.SETTLED,)
+    assert fed(pump, "finish") == (Remember("s"), Stage.FINISHED)
+
+
+def test_a_silence_settles_a_turn_that_was_paused():
+    pump = pumping()
+    fed(pump, "hello", "pause")
+    assert pump.rest() == (b"", (Stage.SETTLED,))
+
+
+def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
+    pump = pumping(saves_late=True)
+    assert Remember("s") in fed(pump, "hello")
+    assert fed(pump, "spend") == (Remember("s"),) and fed(pump, "spend") is NO_COMMANDS
+
+
+def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
+    pump = pumping(known=("s", True))
+    assert fed(pump, "hello") == (Expect("idle_timeout"),)
+
+
+def test_hooks_hear_of_calls_and_results_in_their_order():
+    pump = pumping(hooks=True)
+    (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, Observe))
+    assert [one.event for one in observe.seen] == ["PreToolUse", "PostToolUse"]
+    assert fed(pumping(), "hello", "call") == (Remember("s"), Expect("tool_timeout")), (
+        "a frontend without hooks"
+    )
+
+
+def test_hooks_hear_of_nothing_behind_a_result():
+    """S16b"""
+    pump = pumping(hooks=True)
+    commands = fed(pump, "hello", "call", "finish")
+    assert Stage.FINISHED in commands and not any(isinstance(it, Observe) for it in commands)
+
+
+def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
+    pump = pumping()
+    fed(pump, "hello", "say", "settle")
+    said, commands = pump.finish()
+    assert brief(parse(said)) == ["end:success words"]
+    assert commands == (Observe((Seen("Stop"),), "words"), Remember("s"))
+
+
+def test_a_question_is_asked_once_and_a_line_is_told_once():
+    pump = pumping()
+    *_, told, asked = fed(pump, "hello", "tell", "ask")
+    assert told == TellChild(b"a line\n")
+    assert (
+        isinstance(asked, Ask) and asked.permission.request == "r1" and not asked.permission.refusal
+    )
+    assert fed(pump, "say") is NO_COMMANDS
+
+
+def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
+    pump = pumping()
+    fed(pump, "hello", "settle")
+    pump.finish()
+    (asked,) = pump.skip(b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n')
+    assert asked.permission.refusal and pump.skip(b'{"type":"tell"}\n') == ()
+
+
+def test_a_call_that_is_forbidden_ends_the_turn():
+    pump = pumping()
+    fed(pump, "hello", "call")
+    said, commands = pump.forbid("c1", "no")
+    assert b'"result"' in said and commands == (
+        Remember("s"),
+        Expect("idle_timeout"),
+        Stage.FINISHED,
+    )
+
+
+def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
+    said = pumping().refuse(VendorError("toy is not there", hint="install it"))
+    assert b"toy is not there\\ninstall it" in said
+    assert b"the shim failed: ZeroDivisionError" in pumping().refuse(ZeroDivisionError("x"))
+
+
+def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
+    pump = pumping()
+    fed(pump, "hello", "call")
+    pump.stall("toy said nothing")
+    assert b"toy said nothing while these calls were open: Bash" in pump.close(None)[0]
+
+
+def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
+    """Both turns end in their chunk, as those of a recording do that is played at once."""
+    pump = pumping()
+    assert Stage.FINISHED in fed(pump, "hello", "settle", "finish")
+    pump.translation.begin()
+    assert Stage.FINISHED in fed(pump, "say", "settle", "finish")

@@ -1,0 +1,170 @@
+"""Versions of vendors' programs: read out of what they print, and compared with what was tried."""
+
+import pytest
+from sweeps import each
+
+from shim.adapters import VENDORS, find
+from shim.core.adapter.versions import (
+    ANSWER_CHARACTERS,
+    MOST_MODELS,
+    ModelProbe,
+    VersionProbe,
+    conditions,
+    newest,
+    numbers_of,
+)
+
+# What the programs print, measured unless it says otherwise.
+SAID = [
+    ("qwen", "0.24.4\n", "0.24.4"),
+    ("pi", "0.73.1\n", "0.73.1"),
+    (
+        "codex",
+        "codex-cli 0.169.0\n\nWARNING: proceeding, even though we could not create 1.2.3\n",
+        "0.169.0",
+    ),
+    ("claude", "2.1.327 (Claude Code)\n", "2.1.327"),
+    ("cursor", "2026.09.10-7ae6800\n", "2026.09.10-7ae6800"),  # as people report it
+    ("kimi", "kimi, version 1.49.0\n", "1.49.0"),  # as people report it
+    # the number alone
+    ("amp", "0.0.1790142911-g0123ab (released 2026-09-23, 2 days ago)\n", "0.0.1790142911-g0123ab"),
+    ("copilot", "GitHub Copilot CLI 1.0.102.\nCommit: 0123abc\n", "1.0.102"),
+    ("opencode", "1.18.33\n", "1.18.33"),
+    ("acai", "acai 0.1.0\n", "0.1.0"),
+    ("vibe", "vibe 3.0.2\n", "3.0.2"),
+    ("cline", "v3.0.65\n", "3.0.65"),
+]
+
+
+@each(("name", "answer", "version"), SAID)
+def test_each_program_is_read_in_its_own_form(name, answer, version):
+    how = find(name).version
+    assert how.read(answer) == version
+    assert how.place(version) == "tested"
+
+
+def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
+    """Threats: a pattern of a profile is bounded by what it sees, and an answer may have 128 KB."""
+    assert VersionProbe().read("." * ANSWER_CHARACTERS + " 1.2.3") is None
+    assert VersionProbe().read("." * (ANSWER_CHARACTERS - 9) + " 1.2.3 and more") == "1.2.3"
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"]
+)
+def test_what_is_no_version_is_none(answer):
+    assert VersionProbe().read(answer) is None
+
+
+def test_a_group_that_took_no_part_is_no_version():
+    assert VersionProbe(regex="(x)?version").read("version") is None
+
+
+def test_a_page_is_no_version():
+    assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
+
+
+@each("name", [name for name in VENDORS if name != "demo" and not find(name).program.unreleased])
+def test_every_released_vendor_says_which_versions_were_tried(name):
+    how = find(name).version
+    assert conditions(how.tested) and newest(how.tested)
+
+
+@each(
+    ("tested", "version", "place"),
+    [
+        (">=0.169,<0.170", "0.169.0", "tested"),
+        (">=0.169,<0.170", "0.169.99", "tested"),
+        (">=0.169,<0.170", "0.170.0", "newer"),
+        (">=0.169,<0.170", "0.168.12", "older"),
+        (">=0.169,<0.170", "1.0", "newer"),
+        (">=1.0.102,<1.1", "1.0.102", "tested"),
+        (">=1.0.102,<1.1", "1.0.20", "older"),
+        (">=0.61", "0.61", "tested"),
+        (">=0.61.0", "0.61", "tested"),
+        (">0.61", "0.61.0", "older"),
+        ("<=0.24.4", "0.24.4", "tested"),
+        ("<=0.24.4", "0.24.5", "newer"),
+        ("<0.25", "0.25.0-nightly.3", "newer"),
+        ("==0.0.1790142911", "0.0.1790142911-gabc", "tested"),
+        ("==0.0.1790142911", "0.0.1790142912", "newer"),
+        (">=2025.10,<2026.10", "2026.09.10-7ae6800", "tested"),
+        (">=2025.10,<2026.10", "2025.09.18", "older"),
+        (">=2026-07-07", "2026-07-06", "older"),
+        (">=2026-07-07", "2026-08-22", "tested"),
+        ("", "1.2", "unknown"),
+        (">=1", "nonsense", "unknown"),
+        (">=1", None, "unknown"),
+    ],
+)
+def test_a_version_stands_somewhere_in_what_was_tried(tested, version, place):
+    assert VersionProbe(tested=tested).place(version) == place
+
+
+@each("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
+def test_what_is_no_condition_is_named(text):
+    with pytest.raises(ValueError):
+        conditions(text)
+
+
+def test_numbers_without_end_are_cut():
+    assert len(numbers_of(".".join("1" * 5000))) == 8
+    assert numbers_of("9" * 5000)[0] < 10**18
+
+
+def test_the_end_of_a_range_is_what_a_person_is_told():
+    assert (newest(">=1,<2"), newest("==3.1"), newest(">=1"), newest("")) == ("2", "3.1", "", "")
+
+
+@each(
+    ("version", "numbers"),
+    [
+        ("v1.2.3", (1, 2, 3)),
+        ("1.2rc1", (1, 2)),
+        ("1.x", (1,)),
+        ("2026-07-07", (2026, 7, 7)),
+        ("2026.09.10-7ae6800", (2026, 9, 10)),
+        ("0.25.0-nightly.3", (0, 25, 0)),
+        ("1..2", (1,)),
+        ("²", ()),
+        ("", ()),
+    ],
+)
+def test_the_numbers_of_a_version(version, numbers):
+    assert numbers_of(version) == numbers
+
+
+PI_TABLE = """provider  model        context  max-out  thinking  images
+mock      mock-1       128K     4.1K     yes       yes
+openai    gpt/6:high   128K     4.1K     yes       yes
+"""
+
+
+@each(
+    ("vendor", "answer", "models"),
+    [
+        ("pi", PI_TABLE, ["mock/mock-1", "openai/gpt/6:high"]),
+        ("pi", "No models available. Use /login to log in.\n", []),
+        (
+            "opencode",
+            "opencode/big-pickle\nmock/mock-1\nmock/mock-1\n",
+            ["opencode/big-pickle", "mock/mock-1"],
+        ),
+        ("opencode", "Error: no /such/thing\n/path/of/it\n--x/y\n", []),
+        ("codex", "anything\n", []),
+    ],
+)
+def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
+    assert find(vendor).program.listing.read(answer) == models or vendor == "codex"
+    assert bool(find(vendor).program.listing.args) is (vendor != "codex")
+
+
+def test_a_list_without_end_is_cut():
+    assert (
+        len(
+            ModelProbe(("models",)).read(
+                "".join(f"m{number}\n" for number in range(MOST_MODELS + 5))
+            )
+        )
+        == MOST_MODELS
+    )

@@ -1,0 +1,75 @@
+"""Signals that come while our modules are loaded."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from box import ASK, PATIENCE, Done
+from flat import check_flat
+
+# The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after
+# that.
+EARLY = """
+import os, sys
+from shim.io import early_signals as beginning
+from shim.__main__ import main
+listen = beginning.listen
+def listen_and_hear():
+    listen()
+    os.kill(os.getpid(), NUMBER)
+beginning.listen = listen_and_hear
+main()
+"""
+
+
+def told(box, number, *words, before=None, door="claude"):
+    code = EARLY.replace("NUMBER", str(int(number)))
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", code, door, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=box.environment(
+            SHIM_VENDOR="demo", SHIM_BIN=box.fake(["record", str(box.recording)], ["hang"])
+        ),
+        cwd=box.cwd,
+        preexec_fn=before,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Done(process.returncode, process.stdout, process.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "cause"),
+    [
+        (signal.SIGINT, 0, "interrupted"),
+        (signal.SIGTERM, 143, "signal"),
+        (signal.SIGHUP, 129, "signal"),
+    ],
+)
+def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status, cause):
+    done = told(box, number, *ASK)
+    assert (done.status, done.cause, done.stderr) == (status, cause, "")
+    assert not box.recording.exists(), "nothing was started any more"
+
+
+def test_yumes_binary_obeys_it_with_a_result_too(box):
+    done = told(box, signal.SIGTERM, "start", "--prompt", "x", door="yume-cli")
+    (turn,) = check_flat(done.stdout)
+    assert (done.status, turn[-2]["shim"]["cause"], done.stderr) == (143, "signal", "")
+    assert not box.recording.exists()
+    assert told(box, signal.SIGTERM, "--version", door="yume-cli").status == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("words", [("-p", "--help"), ("-p", "--version")])
+def test_a_door_that_says_no_result_is_simply_ended(box, words):
+    done = told(box, signal.SIGTERM, *words)
+    assert (done.status, done.stdout, done.stderr) == (-signal.SIGTERM, b"", "")
+
+
+def test_what_was_ignored_from_the_start_stays_ignored(box):
+    def nohup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    assert told(box, signal.SIGHUP, "-p", "--version", before=nohup).status == 0

@@ -1,0 +1,355 @@
+"""The socket to MCP servers of the frontend's process: real relays, a frontend that is played."""
+
+import errno
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+import anyio
+import pytest
+from box import PATIENCE
+
+from shim.core.claude.permissions import Decision
+from shim.core.claude.sdk_servers import SdkServers
+from shim.io.mcp import door as module
+from shim.io.mcp.door import RELAY, Door
+from shim.io.mcp.relay import SOCKET, TICKET
+from shim.io.mcp.socket_folder import FRESH_SECONDS, NAME, PREFIX, new_folder
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Frontend:
+    """Answers each request with what `says` gives for it; None leaves it open."""
+
+    def __init__(self, says, seconds=30.0):
+        self.servers = SdkServers(100_000)
+        self.servers.add(("calc",))
+        self.asked = []
+        self.says = says
+        self.judged = []
+        self.door = Door(self.servers, self.flush, self.judge, seconds)
+
+    async def judge(self, tool, arguments):
+        """A call whose number is 13 is denied, the others run; 14 is changed."""
+        self.judged.append((tool, arguments))
+        if arguments.get("n") == 13:
+            return Decision(False, message="unlucky")
+        return Decision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
+
+    async def flush(self):
+        for line in self.servers.take():
+            said = json.loads(line)
+            message = said["request"]["message"]
+            self.asked.append(message)
+            if "id" in message and (result := self.says(message)) is not None:
+                response = {
+                    "subtype": "success",
+                    "response": {"mcp_response": {"id": message["id"], "result": result}},
+                }
+                self.servers.answered(said["request_id"], response)
+
+    @asynccontextmanager
+    async def serving(self):
+        entries = self.door.entries(("calc",))
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.door.serve)
+                yield entries["calc"]
+                tasks.cancel_scope.cancel()
+
+
+class Client:
+    """A vendor's client: it starts the server as it was told."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = b""
+
+    async def say(self, **message):
+        await self.process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def hear(self):
+        while b"\n" not in self.lines:
+            self.lines += await self.process.stdout.receive()
+        line, _, self.lines = self.lines.partition(b"\n")
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def client(entry):
+    environment = {"PATH": os.environ["PATH"], **entry["env"]}
+    async with await anyio.open_process(
+        [entry["command"], *entry["args"]], env=environment, stderr=None
+    ) as process:
+        yield Client(process)
+        await process.stdin.aclose()
+        await process.wait()
+
+
+def connected(entry, ticket=None):
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(entry["env"][SOCKET])
+    link.sendall((ticket or entry["env"][TICKET]).encode() + b"\n")
+    return link
+
+
+async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back():
+    frontend = Frontend(lambda message: {"echo": message["params"]})
+    async with frontend.serving() as entry, client(entry) as one, client(entry) as other:
+        for number in range(3):
+            await one.say(id=number, method="resources/read", params={"n": number})
+            await other.say(id=number, method="resources/read", params={"m": number})
+        assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [
+            {"n": 0},
+            {"n": 1},
+            {"n": 2},
+        ]
+        assert [(await other.hear())["result"]["echo"] for _ in range(3)] == [
+            {"m": 0},
+            {"m": 1},
+            {"m": 2},
+        ]
+
+
+async def test_a_call_waits_for_its_decision_and_no_other_line_does():
+    frontend = Frontend(lambda message: {"echo": message["params"]})
+    async with frontend.serving() as entry, client(entry) as one:
+        heard = []
+        for number in (12, 13, 14):
+            params = {"name": "add", "arguments": {"n": number}}
+            await one.say(id=number, method="tools/call", params=params)
+            heard.append((await one.hear())["result"])
+        assert heard[0]["echo"]["arguments"] == {"n": 12} and heard[2]["echo"]["arguments"] == {
+            "n": 15
+        }
+        assert heard[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
+        assert frontend.judged == [("mcp__calc__add", {"n": number}) for number in (12, 13, 14)]
+        await one.say(id=1, method="tools/list", params={"n": 13})
+        assert (await one.hear())["result"]["echo"] == {"n": 13}
+
+
+async def test_only_we_may_enter_and_nothing_is_left_behind():
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        folder = Path(entry["env"][SOCKET]).parent
+        assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
+        assert entry["env"][TICKET] not in str(entry["args"]) + entry["command"]
+    assert not folder.exists()
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """A shared folder, whose path is short enough for a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+LISTENS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True)"
+
+
+def listening(folder):
+    """A process that listens in a folder of ours, which is older than one that is new."""
+    folder.mkdir(mode=0o700)
+    argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / NAME)]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    aged(folder)
+    return process
+
+
+def aged(folder):
+    before = time.time() - 2 * FRESH_SECONDS
+    os.utime(folder, (before, before))
+
+
+def killed(process):
+    process.kill()
+    process.communicate()
+
+
+def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared):
+    """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
+    stale, begun = shared / f"{PREFIX}aaaaaaaa", shared / f"{PREFIX}bbbbbbbb"
+    killed(listening(stale))
+    begun.mkdir(mode=0o700)  # killed before it had a socket
+    aged(begun)
+    made = new_folder()
+    assert sorted(os.listdir(shared)) == [os.path.basename(made)]
+
+
+def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
+    for name, content in (("cccccccc", "file"), ("dddddddd", NAME)):
+        (shared / f"{PREFIX}{name}").mkdir(mode=0o700)
+        (shared / f"{PREFIX}{name}" / content).write_text("no socket")
+    (shared / f"{PREFIX}eeeeeeee").mkdir(mode=0o755)
+    (shared / "another-eeeeeeee").mkdir(mode=0o700)
+    killed(listening(shared / "target"))
+    (shared / f"{PREFIX}ffffffff").symlink_to(shared / "target")
+    for folder in shared.iterdir():
+        aged(folder)
+    (shared / f"{PREFIX}gggggggg").mkdir(mode=0o700)  # of one that has begun right now
+    one = listening(shared / f"{PREFIX}hhhhhhhh")
+    before = {path.relative_to(shared) for path in shared.rglob("*")}
+    made = Path(new_folder())
+    assert {path.relative_to(shared) for path in shared.rglob("*")} - {
+        made.relative_to(shared)
+    } == before
+    killed(one)
+
+
+def test_a_folder_of_another_user_is_left_alone(shared, monkeypatch):
+    stale = shared / f"{PREFIX}aaaaaaaa"
+    killed(listening(stale))
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    new_folder()
+    assert (stale / NAME).exists()
+
+
+async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_wants_to(monkeypatch):
+    class Full(socket.socket):
+        failed: ClassVar = []
+
+        def accept(self):
+            if len(self.failed) < 3:
+                self.failed.append(time.monotonic())
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    frontend = Frontend(lambda message: {"ok": True})
+    frontend.door.entries(("calc",))
+    frontend.door._socket = Full(fileno=frontend.door._socket.detach())
+    async with frontend.serving() as entry, client(entry) as one:
+        await one.say(id=1, method="resources/list")
+        assert (await one.hear())["result"] == {"ok": True}
+    first, second, third = Full.failed
+    assert second - first >= 0.04 and third - second >= 0.04
+
+
+async def test_a_wrong_ticket_opens_nothing():
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        with connected(entry, "0" * 32) as link:
+            link.setblocking(False)
+            await anyio.wait_readable(link)
+            assert link.recv(1) == b"" and frontend.asked == []
+
+
+async def test_another_user_is_turned_away(monkeypatch):
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
+        with connected(entry) as link:
+            link.setblocking(False)
+            await anyio.wait_readable(link)
+            with suppress(ConnectionResetError):  # its ticket was never read
+                assert link.recv(1) == b""
+        assert frontend.asked == []
+
+
+async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
+    frontend = Frontend(lambda message: None, seconds=0.05)
+    async with frontend.serving() as entry, client(entry) as one:
+        await one.say(id=1, method="tools/call", params={"name": "add"})
+        assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
+    assert [message["method"] for message in frontend.asked] == [
+        "tools/call",
+        "notifications/cancelled",
+    ]
+
+
+async def test_a_relay_ends_with_the_drop_in():
+    frontend = Frontend(lambda message: None)
+    async with frontend.serving() as entry:
+        environment = {"PATH": os.environ["PATH"], **entry["env"]}
+        process = await anyio.open_process([entry["command"], *entry["args"]], env=environment)
+        one = Client(process)
+        await one.say(id=1, method="tools/call", params={"name": "add"})
+        while not frontend.asked:
+            await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(PATIENCE):
+        assert await process.wait() == 0
+        await process.aclose()
+
+
+def test_a_relay_without_a_drop_in_says_so_and_ends():
+    environment = {"PATH": os.environ["PATH"], SOCKET: "/nowhere/s", TICKET: "x"}
+    ended = subprocess.run(
+        [sys.executable, *RELAY],
+        env=environment,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
+
+
+async def test_whatever_bytes_come_in_the_door_stays_open():
+    """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
+    chance = random.Random(15)
+    frontend = Frontend(lambda message: {"ok": message.get("params")})
+    calls = [
+        json.dumps({"id": number, "method": "resources/read", "params": number}).encode()
+        for number in range(60)
+    ]
+    rubbish = (
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"null",
+        b"[" * 3000,
+        b'{"method": 7, "id": 1}',
+        b"\x00",
+        b'"' + b"x" * 9000,
+    )
+    lines = [line for call in calls for line in (call, chance.choice(rubbish))]
+    data = b"\n".join(lines) + b"\n"
+    async with frontend.serving() as entry:
+        with connected(entry) as link:
+            link.setblocking(False)
+            at, heard = 0, b""
+            while sum(b'"ok"' in line for line in heard.split(b"\n")[:-1]) < len(calls):
+                size = chance.randrange(1, 700)
+                if at < len(data):
+                    await anyio.wait_writable(link)
+                    at += link.send(data[at : at + size])
+                else:
+                    await anyio.wait_readable(link)
+                try:
+                    heard += link.recv(65536)
+                except BlockingIOError:
+                    await anyio.lowlevel.checkpoint()
+        results = [json.loads(line) for line in heard.splitlines()]
+        assert [one["result"]["ok"] for one in results if "result" in one] == list(range(60))
+        assert all(one["error"]["code"] == -32600 for one in results if "error" in one)
+
+
+async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
+    monkeypatch.setattr(module, "HELD_BYTES", 300_000)
+    frontend = Frontend(lambda message: {"text": "x" * 200_000})
+    async with frontend.serving() as entry:
+        with connected(entry) as link:
+            for number in range(8):
+                link.sendall(
+                    json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n"
+                )
+            while frontend.door.connections != 1:
+                await anyio.lowlevel.checkpoint()
+            while frontend.door.connections:
+                await anyio.lowlevel.checkpoint()

@@ -1,0 +1,59 @@
+"""Writing where no loop runs: never for ever, and never more than is taken."""
+
+import fcntl
+import os
+import threading
+
+import pytest
+
+from shim.io import raw_output
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    yield reader, writer
+    for descriptor in (reader, writer):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass
+
+
+def test_what_is_not_taken_is_given_back(pipe):
+    reader, writer = pipe
+    left = raw_output.offer(writer, b"x" * 10_000)
+    assert left == b"x" * (10_000 - 4096)
+    assert os.read(reader, 9999) == b"x" * 4096
+    assert os.get_blocking(writer), "the mode is shared with whoever else holds the pipe"
+
+
+def test_a_slow_reader_gets_all_of_it(pipe):
+    reader, writer = pipe
+    said = []
+    thread = threading.Thread(target=lambda: [said.append(os.read(reader, 777)) for _ in range(40)])
+    thread.start()
+    raw_output.insist(writer, b"x" * 20_000, lambda: True)
+    os.close(writer)
+    thread.join()
+    assert b"".join(said) == b"x" * 20_000
+
+
+def test_who_reads_nothing_is_given_up_on_when_we_are_told_to_end(pipe):
+    raw_output.insist(pipe[1], b"x" * 20_000, lambda: True)
+
+
+def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch):
+    waits = []
+    answers = [b"left", b"left", b"", b"left"]
+
+    def offer(descriptor, data, seconds):
+        waits.append(seconds)
+        return answers.pop(0)
+
+    monkeypatch.setattr(raw_output, "offer", offer)
+    monkeypatch.setattr(raw_output, "_unread", False)
+    for _ in range(4):
+        raw_output.tell("word\n")
+    assert waits == [raw_output.COURTESY_SECONDS, 0.0, 0.0, raw_output.COURTESY_SECONDS]

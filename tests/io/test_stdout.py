@@ -1,0 +1,208 @@
+"""Our stdout: whole lines into any kind of descriptor, in the format that was asked for."""
+
+import json
+import os
+import socket
+import tempfile
+import threading
+
+import anyio
+import pytest
+from box import PATIENCE
+from support import Stage
+
+from shim.core.turn.outcome import Exit
+from shim.io.stdout import FrontendGoneError, Output, Stdout
+
+# A sink lives as long as its process and is never closed; here it is let go of.
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+LONG = b'{"type":"x"}\n' * 50_000
+
+
+class Reader:
+    """Reads a descriptor to its end, beside the test."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+        self._parts = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self):
+        while True:
+            try:
+                chunk = os.read(self._descriptor, 65536)
+            except OSError:  # a terminal whose other side is closed
+                return
+            if not chunk:
+                return
+            self._parts.append(chunk)
+
+    def all(self):
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "it never came to an end"
+        os.close(self._descriptor)
+        return b"".join(self._parts)
+
+
+def pipe():
+    return os.pipe()
+
+
+def sockets():
+    one, other = socket.socketpair()
+    return one.detach(), other.detach()
+
+
+def terminal():
+    import tty
+
+    reader, writer = os.openpty()
+    tty.setraw(writer)
+    return reader, writer
+
+
+@pytest.mark.parametrize("kind", [pipe, sockets, terminal])
+async def test_a_long_output_arrives_whole_whatever_reads_it(kind):
+    reading, writing = kind()
+    reader = Reader(reading)
+    sink = Stdout(writing)
+    with anyio.fail_after(PATIENCE):
+        await sink.write(LONG)
+    del sink
+    os.close(writing)
+    if kind is pipe:
+        _close_all_writers(reading)
+    assert reader.all() == LONG
+
+
+def _close_all_writers(reading):
+    """Close what `Stdout` opened anew of a pipe: the test has no end of its process that would do
+    it.
+    """
+    inode = os.fstat(reading).st_ino
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            status = os.fstat(int(name))
+        except OSError:
+            continue
+        if status.st_ino == inode and int(name) != reading:
+            os.close(int(name))
+
+
+async def test_a_file_and_the_null_device_take_it_too():
+    with tempfile.TemporaryFile() as file, anyio.fail_after(PATIENCE):
+        await Stdout(file.fileno()).write(LONG)
+        assert file.tell() == len(LONG)
+    with open(os.devnull, "wb") as null, anyio.fail_after(PATIENCE):
+        await Stdout(null.fileno()).write(LONG)
+
+
+async def test_our_end_of_a_pipe_still_blocks_for_those_who_share_it():
+    reading, writing = os.pipe()
+    Stdout(writing)
+    assert os.get_blocking(writing) is True
+    os.close(writing)
+    _close_all_writers(reading)
+    os.close(reading)
+
+
+@pytest.mark.parametrize("kind", [pipe, sockets])
+async def test_a_reader_that_left_is_noticed(kind):
+    reading, writing = kind()
+    sink = Stdout(writing)
+    os.close(reading)
+    with pytest.raises(FrontendGoneError), anyio.fail_after(PATIENCE):
+        await sink.write(LONG)
+    del sink
+    os.close(writing)
+
+
+async def test_a_write_that_was_cut_goes_on_where_it_stopped():
+    reading, writing = sockets()
+    sink = Stdout(writing)
+    with anyio.move_on_after(0.05) as waiting:
+        await sink.write(LONG)  # nobody reads yet
+    assert waiting.cancelled_caught
+    reader = Reader(reading)
+    with anyio.fail_after(PATIENCE):
+        await sink.write(b"last\n")
+    with socket.socket(fileno=writing) as end:
+        end.shutdown(socket.SHUT_WR)  # the sink has a copy of this descriptor
+    assert reader.all() == LONG + b"last\n"
+
+
+# -- formats ---------------------------------------------------------------------------------------
+
+
+class Memory:
+    """A sink that keeps what it gets."""
+
+    def __init__(self):
+        self.said = b""
+
+    async def write(self, data):
+        self.said += data
+
+
+async def printed(output_format, *, verbose=True, code=0, terminator="none", say="Hel\u2028lo."):
+    """What one turn prints in a format."""
+    stage, memory = Stage(terminator=terminator), Memory()
+    output = Output(output_format, verbose=verbose, stdout=memory)
+    for fragment in (say, "", " More."):
+        if fragment:
+            stage.turn.say(fragment)
+        await output.lines(stage.pen.take())
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=code), "")
+    await output.lines(stage.pen.take())
+    await output.end(stage.turn)
+    return memory.said
+
+
+async def test_a_stream_is_every_line():
+    said = await printed("stream-json", terminator="message_stop")
+    assert [json.loads(line)["type"] for line in said.splitlines()] == [
+        "system", "assistant", "assistant", "result", "message_stop",
+    ]  # fmt: skip
+
+
+async def test_json_is_the_result_alone():
+    said = await printed("json", verbose=False)
+    assert said.count(b"\n") == 1 and said.endswith(b"\n")
+    assert json.loads(said)["type"] == "result"
+
+
+async def test_verbose_json_is_one_array_without_a_newline():
+    said = await printed("json")
+    assert not said.endswith(b"\n")
+    assert [line["type"] for line in json.loads(said)] == [
+        "system",
+        "assistant",
+        "assistant",
+        "result",
+    ]
+
+
+async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_cancelled():
+    memory = Memory()
+    output = Output("json", verbose=True, stdout=memory)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await output.lines(b'{"a":1}\n')
+    await output.lines(b'{"b":2}\n')
+    await output.close("", b"")
+    await output.lines(b'{"c":3}\n')
+    assert json.loads(memory.said) == [{"b": 2}]
+
+
+async def test_text_is_the_last_answer_and_a_newline():
+    assert await printed("text") == b" More.\n"
+
+
+async def test_text_of_a_failure_says_why():
+    assert b"exited with code 3" in await printed("text", code=3)

@@ -1,0 +1,712 @@
+"""The transcript that history views read: one line per message, chained, in a file that only we
+made.
+"""
+
+import json
+import os
+import re
+import resource
+import signal
+import stat
+from uuid import uuid4
+
+import pytest
+
+from shim.core.claude.pen import ClaudePen
+from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, usage
+from shim.core.yume.pen import YumePen
+from shim.io import transcript as module
+from shim.io.transcript import MARK, Transcript, folder_name
+
+U = "11111111-2222-4333-8444-55555555abcd"
+PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
+IDENTITY = "99999999-0000-4000-8000-"
+CWD = "/repo/a.b"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def file(home):
+    return home / ".claude" / "projects" / "-repo-a-b" / f"{U}.jsonl"
+
+
+@pytest.fixture
+def transcript(home):
+    return begun(home)
+
+
+def begun(home, environment=None):
+    return Transcript({"HOME": str(home)} | (environment or {}), CWD, "2.1.327")
+
+
+def stream(partial=False, number=0):
+    """A turn as the pen says it: thinking, text, a call, what it returned, and a last word."""
+    pen = ClaudePen(IDENTITY.replace("0000", f"000{number}", 1), partial=partial, terminator=b"$\n")
+    pen.init(U, {"cwd": CWD})
+    pen.message_start("m1", NO_USAGE)
+    if partial:
+        pen.block_start("thinking")
+        pen.delta(b'"hm"')
+    pen.block("thinking", b'"hm"')
+    pen.block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
+    pen.tool_use("call_1", "Bash", {"command": "ls", "summary": "not a title"})
+    pen.message_stop("tool_use", NO_USAGE)
+    pen.tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
+    pen.message_start("m1", NO_USAGE)
+    pen.block("text", b'"There is a.txt."')
+    pen.result({"subtype": "success", "result": "There is a.txt."})
+    return pen.take()
+
+
+UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":true}\n' % U.encode()
+
+
+def wrote(transcript, data=None, prompt="look around"):
+    """One turn, to its end."""
+    transcript.prompt(prompt, str(uuid4()))
+    transcript.open(U)
+    transcript.lines(stream() if data is None else data)
+    transcript.close()
+
+
+def entries(file):
+    return [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
+
+
+def messages(file):
+    return [entry for entry in entries(file) if "uuid" in entry]
+
+
+def chained(file):
+    """Whether each message names the one before it, and the first none."""
+    read = messages(file)
+    return [entry["parentUuid"] for entry in read] == [
+        None,
+        *(entry["uuid"] for entry in read[:-1]),
+    ]
+
+
+# -- the format ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_turn_is_the_prompt_and_the_messages_in_one_chain(transcript, file, partial):
+    wrote(transcript, stream(partial))
+    read = messages(file)
+    assert [entry["type"] for entry in read] == [
+        "user",
+        "assistant",
+        "assistant",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert read[0]["message"] == {"role": "user", "content": "look around"}
+    assert [entry["message"]["content"][0]["type"] for entry in read[1:]] == [
+        "thinking", "text", "tool_use", "tool_result", "text",
+    ]  # fmt: skip
+    assert chained(file)
+
+
+def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
+    wrote(transcript)
+    for entry in messages(file):
+        assert entry["sessionId"] == U
+        assert (entry["cwd"], entry["version"], entry["userType"]) == (CWD, "2.1.327", "external")
+        assert (entry["isSidechain"], entry["shim"], entry["entrypoint"]) == (
+            False,
+            True,
+            "sdk-cli",
+        )
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["timestamp"])
+
+
+def test_a_message_keeps_its_bytes_of_the_stream_but_for_its_usage(transcript, file):
+    data = stream()
+    wrote(transcript, data)
+    kept = [line for line in data.split(b"\n") if line.startswith(b'{"type":"assistant"')]
+    written = file.read_bytes()
+    assert len(kept) == 4
+    for line in kept:
+        before, _, behind = line.partition(b'"usage":')
+        assert b'",' + before[1:] in written
+        assert behind.partition(b"}")[2] + b"\n" in written
+
+
+# -- what was used ---------------------------------------------------------------------------------
+
+
+def spend(file, home, *turns, partial=False):
+    """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
+    its messages.
+    """
+    tally = Tally()
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    pen = ClaudePen(IDENTITY, partial=partial, tally=tally)
+    pen.init(U, {"cwd": CWD})
+    transcript.lines(pen.take())
+    for turn in turns:
+        turn(pen)
+        transcript.lines(pen.take())
+    transcript.close()
+    return [
+        (entry["message"]["id"][-1], entry["requestId"], list(entry["message"]["usage"].values()))
+        for entry in messages(file)
+        if entry["type"] == "assistant"
+    ]
+
+
+def request(number):
+    return f"req_{IDENTITY.replace('-', '')}{number:06x}"
+
+
+USED = usage(100, 20, 3, 30)
+NUMBERS = [100, 3, 20, 30]  # of them, in the order of a transcript
+UNUSED = [0, 0, 0, 0]
+
+
+def looks(pen):
+    """A message of two lines."""
+    pen.message_start("m1", USED)
+    pen.block("text", b'"I look"')
+    pen.tool_use("call_1", "Bash", {"command": "ls"})
+
+
+def answers(pen):
+    pen.message_start("m1", USED)
+    pen.block("text", b'"There is \\"usage\\":{a.txt}."')
+
+
+def concludes(total):
+    return lambda pen: pen.result({"subtype": "success", "result": "x", "usage": total})
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
+    turns = (
+        looks,
+        lambda pen: pen.used(USED),
+        answers,
+        lambda pen: pen.used(USED),
+        concludes(usage(200, 40, 6, 60)),
+    )
+    assert spend(file, home, *turns, partial=partial) == [
+        ("1", request(1), NUMBERS), ("1", request(1), UNUSED), ("2", request(2), NUMBERS),
+    ]  # fmt: skip
+
+
+def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
+    def at_once(pen):
+        looks(pen)
+        pen.used(USED)
+        answers(pen)
+        pen.used(USED)
+
+    assert [numbers for _, _, numbers in spend(file, home, at_once)] == [NUMBERS, UNUSED, NUMBERS]
+
+
+def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home):
+    turns = (looks, answers, concludes(USED), answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [
+        UNUSED,
+        UNUSED,
+        NUMBERS,
+        NUMBERS,
+    ]
+
+
+def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(150, 20, 3, 31)))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, [50, 0, 0, 1]]
+
+
+def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
+    def begins(pen):
+        pen.used(USED)
+
+    turns = (begins, answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_total_below_its_parts_makes_no_number_negative(file, home):
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(10, 20, 3, 30)))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, UNUSED]
+
+
+def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
+    most = usage(*[LARGEST - 1] * 4)
+    assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
+        [LARGEST - 1] * 4
+    ]
+    assert chained(file)
+
+
+def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
+    turns = (answers, lambda pen: pen.used(USED), concludes(NO_USAGE))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home):
+    def passes(pen):
+        looks(pen)
+        pen.used(USED)
+        pen.forget()
+
+    turns = (passes, answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_resumed_session_writes_over_nothing_of_the_turn_before(file, home):
+    spend(file, home, answers, concludes(USED))
+    before = file.read_bytes()
+    spend(file, home, answers, concludes(usage(1, 2, 3, 4)))
+    assert file.read_bytes().startswith(before)
+
+
+def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
+    between = b'{"type":"summary","summary":"of another process"}\n'
+
+    def meanwhile(pen):
+        with file.open("ab") as other:
+            other.write(between)
+
+    assert [numbers for _, _, numbers in spend(file, home, looks, meanwhile, answers, meanwhile, concludes(USED))] == [
+        UNUSED, UNUSED, NUMBERS,
+    ]  # fmt: skip
+    assert file.read_bytes().count(between) == 2
+
+
+def test_lines_are_appended_after_a_usage_was_written_over(file, home):
+    spend(file, home, answers, concludes(USED), answers, concludes(USED))
+    assert chained(file)
+
+
+def test_the_yume_dialect_keeps_the_same_usage(file, home):
+    tally = Tally()
+    pen = YumePen(IDENTITY, history=ClaudePen(IDENTITY, tally=tally))
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    pen.init(U, {"cwd": CWD})
+    pen.message_start("m1", NO_USAGE)
+    pen.block("text", b'"one"')
+    pen.used(USED)
+    pen.message_start("m1", NO_USAGE)
+    pen.block("text", b'"two"')
+    pen.result({"subtype": "success", "result": "x", "usage": usage(150, 20, 3, 31)})
+    transcript.lines(pen.history.take())
+    transcript.close()
+    assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
+        NUMBERS,
+        [50, 0, 0, 1],
+    ]
+
+
+def test_what_a_tool_returned_has_the_name_that_transcripts_have(transcript, file):
+    wrote(transcript)
+    (entry,) = (entry for entry in messages(file) if "toolUseResult" in entry)
+    assert entry["toolUseResult"]["stdout"] == "a.txt"
+    assert "tool_use_result" not in entry
+
+
+def test_the_last_prompt_stands_at_the_end_as_the_title(transcript, file):
+    wrote(transcript, prompt="  look\naround " + "x" * 500)
+    last = entries(file)[-1]
+    assert last["type"] == "last-prompt"
+    assert last["lastPrompt"] == ("look around " + "x" * 500)[:200]
+    assert (last["leafUuid"], last["sessionId"]) == (messages(file)[-1]["uuid"], U)
+
+
+def test_a_prompt_in_blocks_is_kept_as_it_is(transcript, file):
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},
+    }
+    content = [image, {"type": "text", "text": "what is this?"}]
+    wrote(transcript, prompt=content)
+    assert messages(file)[0]["message"]["content"] == content
+    assert entries(file)[-1]["lastPrompt"] == "what is this?"
+
+
+@pytest.mark.parametrize(
+    "content", ["", [], [{"type": "image"}], [7, None, {"text": 7}], None, 7, "\ud83d"]
+)
+def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, file, content):
+    wrote(transcript, prompt=content)
+    assert len(messages(file)) == 6
+    assert chained(file)
+
+
+@pytest.mark.parametrize("given", [None, "", "7"])
+def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, given):
+    transcript.open(U)
+    transcript.prompt("hi", given)
+    transcript.lines(stream())
+    transcript.close()
+    assert len(messages(file)[0]["uuid"]) == 36
+    assert chained(file)
+
+
+def test_the_frontend_that_started_us_is_named(home, file):
+    wrote(begun(home, {"CLAUDE_CODE_ENTRYPOINT": "claude-vscode"}))
+    assert {entry["entrypoint"] for entry in messages(file)} == {"claude-vscode"}
+
+
+# -- which lines -----------------------------------------------------------------------------------
+
+
+def test_a_nested_agents_messages_are_left_out(transcript, file):
+    pen = ClaudePen(IDENTITY)
+    pen.adopt_session(U)
+    pen.nested("call_1", "user", {"role": "user", "content": "find it"})
+    pen.nested("call_1", "assistant", {"role": "assistant", "content": []})
+    wrote(transcript, pen.take() + stream())
+    assert len(messages(file)) == 6
+    assert chained(file)
+
+
+def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
+    replay = (
+        b'{"type":"user","message":{"role":"user","content":"look around"},"parent_tool_use_id":null,"isReplay":true,'
+        b'"session_id":"%b","uuid":"%b"}\n' % (U.encode(), PROMPT.encode())
+    )
+    wrote(transcript, replay + stream())
+    assert [entry["message"]["content"] for entry in messages(file)].count("look around") == 1
+
+
+def test_an_interrupt_is_part_of_the_history(transcript, file):
+    pen = ClaudePen(IDENTITY)
+    pen.adopt_session(U)
+    pen.user_text("[Request interrupted by user]")
+    wrote(transcript, pen.take())
+    assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
+
+
+def test_a_failed_request_is_part_of_the_history(transcript, file):
+    pen = ClaudePen(IDENTITY)
+    pen.adopt_session(U)
+    pen.api_error("API Error: 529", "overloaded", 529)
+    wrote(transcript, pen.take())
+    line = messages(file)[1]
+    assert line["message"]["content"][0]["text"] == "API Error: 529"
+    assert line["isApiErrorMessage"] is True
+    assert "requestId" not in line  # as the real one: it is no message of a model's
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"$\n",
+        b"\n",
+        b"$\n\n$\n",
+        b'{"type":"a',
+        b"x" * 50,
+        b'{"type":"user",}\n',
+        UUID_ELSEWHERE,
+    ],
+)
+def test_what_is_no_line_of_the_pens_is_left_out(transcript, file, data):
+    wrote(transcript, data + (b"\n" if data and not data.endswith(b"\n") else b"") + stream())
+    assert len(messages(file)) == 6
+    assert chained(file)
+
+
+def test_lines_in_any_grouping_make_the_same_file(home):
+    lines = stream(partial=True).splitlines(keepends=True)
+    files = []
+    for size in (1, 3, len(lines)):
+        place = home / str(size)
+        transcript = begun(place)
+        transcript.prompt("hi", PROMPT)
+        transcript.open(U)
+        for at in range(0, len(lines), size):
+            transcript.lines(b"".join(lines[at : at + size]))
+        transcript.close()
+        (written,) = place.rglob("*.jsonl")
+        files.append(re.sub(rb'"timestamp":"[^"]*"', b"", written.read_bytes()))
+    assert files[0] == files[1] == files[2]
+
+
+# -- its life --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transcript, home):
+    transcript.prompt("hi", PROMPT)
+    transcript.lines(stream().partition(b"\n")[2])
+    transcript.lines(b"$\n")
+    assert os.listdir(home) == []
+    begun(home).open(U)
+    assert os.listdir(home) == []
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n']
+)
+def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, file, before):
+    transcript.prompt("hi", PROMPT)
+    transcript.lines(before + stream())
+    transcript.lines(stream(number=1).replace(U.encode(), PROMPT.encode()))
+    transcript.close()
+    assert [name.name for name in file.parent.iterdir()] == [file.name]
+    assert len(messages(file)) == 11
+    assert chained(file)
+
+
+def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
+    for identity in ("", "../../x", "nonsense"):
+        transcript.open(identity)
+        transcript.prompt("hi", PROMPT)
+    assert os.listdir(home) == []
+
+
+def test_a_session_that_is_opened_again_is_the_same(transcript, file):
+    transcript.open(U)
+    transcript.open("22222222-2222-4333-8444-55555555abcd")
+    wrote(transcript)
+    assert len(messages(file)) == 6
+
+
+def test_a_resumed_session_goes_on_in_its_file(home, file):
+    wrote(begun(home))
+    wrote(begun(home), stream(number=1), prompt="and now?")
+    assert [entry["type"] for entry in entries(file)].count("last-prompt") == 2
+    assert len(messages(file)) == 12
+    assert chained(file)
+    assert entries(file)[-1]["lastPrompt"] == "and now?"
+
+
+def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
+    killed = begun(home)
+    killed.open(U)
+    killed.prompt("hi", PROMPT)
+    killed.lines(stream())
+    wrote(begun(home), stream(number=1))
+    assert len(messages(file)) == 12
+    assert chained(file)
+
+
+def test_a_line_that_was_cut_costs_no_other_line(home, file):
+    wrote(begun(home))
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"parentUuid":"cut off he')
+    wrote(begun(home), stream(number=1))
+    assert file.read_bytes().startswith(whole + b'{"parentUuid":"cut off he\n{"parentUuid":')
+    file.write_bytes(file.read_bytes().replace(b'{"parentUuid":"cut off he\n', b""))
+    assert chained(file)
+
+
+@pytest.mark.parametrize("size", [10, module.TAIL_BYTES])
+def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, size):
+    wrote(begun(home))
+    theirs = {
+        "parentUuid": messages(file)[-1]["uuid"],
+        "type": "user",
+        "uuid": U,
+        "toolUseResult": "x" * size,
+    }
+    last = {"type": "last-prompt", "lastPrompt": "theirs", "leafUuid": U, "sessionId": U}
+    with file.open("a", encoding="utf-8") as opened:
+        opened.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (theirs, last))
+    wrote(begun(home), stream(number=1))
+    assert len(messages(file)) == 13
+    assert chained(file)
+
+
+def test_only_we_may_read_what_we_made(transcript, home, file):
+    before = os.umask(0)
+    try:
+        wrote(transcript)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for folder in (file.parent, file.parent.parent, file.parent.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cwd", "name"),
+    [
+        ("/repo/a.b", "-repo-a-b"),
+        ("/", "-"),
+        ("/w/odd é~x_y.z+(1) 日本", "-w-odd---x-y-z--1----"),
+        ("/w/emoji😀", "-w-emoji--"),  # two UTF-16 units
+        ("/w/e\u0301", "-w-e-"),
+        ("/w/\udcff", "-w--"),
+        ("/" + "a" * 199, "-" + "a" * 199),
+        ("/" + "a" * 200, "-" + "a" * 199 + "-b6ymvl"),
+    ],
+)
+def test_a_folder_is_named_as_the_real_one_names_it(cwd, name):
+    assert folder_name(cwd) == name
+
+
+def test_a_folder_of_the_users_choice_is_used(home):
+    wrote(begun(home, {"CLAUDE_CONFIG_DIR": str(home / "chosen")}))
+    assert (home / "chosen" / "projects" / "-repo-a-b" / f"{U}.jsonl").exists()
+    assert not (home / ".claude").exists()
+
+
+def test_without_a_home_nothing_is_written(home, monkeypatch, capfd):
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(module.os.path, "expanduser", lambda path: path)
+    wrote(Transcript({}, str(home), "2"))
+    assert os.listdir(home) == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_home_whose_claude_folder_is_a_link_is_followed(home, transcript, file):
+    (home / "dotfiles").mkdir()
+    os.symlink(home / "dotfiles", home / ".claude")
+    wrote(transcript)
+    assert len(messages(file)) == 6
+
+
+# -- what it leaves alone --------------------------------------------------------------------------
+
+
+def refused(transcript, capfd):
+    """The turn goes on and stderr says once that there is no transcript."""
+    wrote(transcript)
+    assert capfd.readouterr().err.count("no transcript is written to ") == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"precious\n", b'{"parentUuid":null,"isSidechain":false,"type":"user"}\n']
+)
+def test_a_file_that_another_program_made_is_left_alone(transcript, file, capfd, data):
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    refused(transcript, capfd)
+    assert file.read_bytes() == data
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(transcript, home, file, capfd):
+    victim = home / "victim"
+    victim.write_bytes(MARK + b"}\n")
+    file.parent.mkdir(parents=True)
+    os.symlink(victim, file)
+    refused(transcript, capfd)
+    assert victim.read_bytes() == MARK + b"}\n"
+
+
+def test_a_second_name_of_another_file_is_not_written_to(transcript, home, file, capfd):
+    victim = home / "victim"
+    victim.write_bytes(MARK + b"}\n")
+    file.parent.mkdir(parents=True)
+    os.link(victim, file)
+    refused(transcript, capfd)
+    assert victim.read_bytes() == MARK + b"}\n"
+
+
+def test_a_link_in_the_place_of_the_projects_folder_is_not_followed(transcript, home, file, capfd):
+    (home / "elsewhere").mkdir()
+    file.parent.parent.mkdir(parents=True)
+    os.symlink(home / "elsewhere", file.parent)
+    refused(transcript, capfd)
+    assert os.listdir(home / "elsewhere") == []
+
+
+def test_a_pipe_in_the_place_of_the_file_does_not_hang_us(transcript, file, capfd):
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    refused(transcript, capfd)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_folder_that_everybody_may_write_to_is_refused(transcript, file, capfd, depth):
+    file.parent.mkdir(parents=True)
+    os.chmod(file.parents[depth], 0o777)
+    refused(transcript, capfd)
+    assert not file.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
+    wrote(begun(home))
+    before = file.read_bytes()
+    os.chown(file, 65534, 65534)
+    refused(begun(home), capfd)
+    assert file.read_bytes() == before
+    file.unlink()
+    os.chown(file.parent, 65534, 65534)
+    refused(begun(home), capfd)
+    assert not file.exists()
+
+
+# -- when it fails ---------------------------------------------------------------------------------
+
+
+def test_a_file_in_the_place_of_the_folder_ends_the_transcript_alone(transcript, home, capfd):
+    (home / ".claude").write_text("", encoding="utf-8")
+    refused(transcript, capfd)
+
+
+def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
+    transcript, home, file, capfd
+):
+    transcript.open(U)
+    transcript.prompt("hi", PROMPT)
+    size = file.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+        transcript.lines(stream())
+        assert capfd.readouterr().err.count("no transcript is written to ") == 1
+        transcript.lines(stream())
+        transcript.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert capfd.readouterr().err == ""
+    assert file.stat().st_size == size + 100
+    wrote(begun(home), stream(number=1))
+    lines = file.read_bytes().split(b"\n")[:-1]
+    assert json.loads(lines[2])["parentUuid"] == PROMPT
+
+
+def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, monkeypatch):
+    monkeypatch.setattr(module, "FILE_BYTES", 5_000)
+    transcript.open(U)
+    transcript.prompt("hi", PROMPT)
+    for _ in range(10):
+        transcript.lines(stream())
+    transcript.close()
+    assert 0 < file.stat().st_size <= 5_000
+    assert capfd.readouterr().err.count("no transcript is written to ") == 1
+    assert chained(file)
+
+
+def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
+    wrote(begun(home))
+    before = file.stat().st_size
+    monkeypatch.setattr(module, "FILE_BYTES", before + 100)
+    refused(begun(home), capfd)
+    assert file.stat().st_size == before
+
+
+def test_nobody_on_stderr_does_no_harm(transcript, home, monkeypatch):
+    (home / ".claude").write_text("", encoding="utf-8")
+    reading, writing = os.pipe()
+    os.close(reading)
+    keep = os.dup(2)
+    try:
+        os.dup2(writing, 2)
+        wrote(transcript)
+    finally:
+        os.dup2(keep, 2)
+        os.close(keep)
+        os.close(writing)
+
+
+def test_no_file_stays_open(transcript):
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    wrote(transcript)
+    after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after == before
