@@ -4,22 +4,22 @@ import os
 import sys
 
 # in front of a variable of ours: some frontends pass on CLAUDE_* and drop all others
-PASSED_ON = "CLAUDE_"
+FORWARDED_PREFIX = "CLAUDE_"
 
 
 def main() -> None:
     """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
-    for name in [name for name in os.environ if name.startswith(PASSED_ON + "SHIM_")]:
-        os.environ.setdefault(name.removeprefix(PASSED_ON), os.environ[name])
+    for name in [name for name in os.environ if name.startswith(FORWARDED_PREFIX + "SHIM_")]:
+        os.environ.setdefault(name.removeprefix(FORWARDED_PREFIX), os.environ[name])
     arguments = sys.argv[1:]
     installed = {}
     while arguments[:1] == ["--installed"] and len(arguments) > 1:
         name, _, value = arguments[1].partition("=")
         installed[name], arguments = value, arguments[2:]
     if arguments[:1] == ["claude"]:
-        sys.exit(_claude(arguments[1:], installed))
+        sys.exit(_run_claude(arguments[1:], installed))
     if arguments[:1] == ["yume-cli"]:
-        sys.exit(_yume(arguments[1:], installed))
+        sys.exit(_run_yume_cli(arguments[1:], installed))
     from shim.io.inherited_signals import reset_inherited_signals
 
     reset_inherited_signals()
@@ -28,11 +28,11 @@ def main() -> None:
     run(arguments)
 
 
-def _claude(arguments: list[str], installed: dict[str, str]) -> int:
+def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and arguments[0] in ("--version", "-v"):
         # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every
         # session.
-        return _say("2.1.332 (Claude Code)\n")
+        return _print_text("2.1.332 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn
         # needs.
@@ -55,7 +55,7 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     return dropin(arguments, installed)
 
 
-def _yume(arguments: list[str], installed: dict[str, str]) -> int:
+def _run_yume_cli(arguments: list[str], installed: dict[str, str]) -> int:
     from shim.io import early_signals
 
     early_signals.listen()
@@ -67,7 +67,7 @@ def _yume(arguments: list[str], installed: dict[str, str]) -> int:
     return yume_cli(arguments, installed)
 
 
-def _say(text: str) -> int:
+def _print_text(text: str) -> int:
     """Print a text; the exit status. A closed stdout is not a failure; a full disk is."""
     try:
         if sys.stdout is not None:
