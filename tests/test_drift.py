@@ -21,7 +21,7 @@ from profiling import profiled
 from support import fixture_cases
 from sweeps import each
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 
 NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 
@@ -30,7 +30,7 @@ def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
     known = load_recorded_fields()[vendor] if known is None else known
-    words = words_of(vendor, find(vendor).translator)
+    words = words_of(vendor, get_adapter(vendor).translator)
     for event in events:
         found.update(new_in(event, known, words))
     return dict(found)
@@ -164,19 +164,19 @@ def test_the_rules_of_a_profile_are_what_it_knows():
 
 
 def test_the_handlers_of_a_module_are_what_it_knows():
-    words = words_of("pi", find("pi").translator)
+    words = words_of("pi", get_adapter("pi").translator)
     assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
     assert "weather" not in words
 
 
 def test_every_vendor_without_rules_has_its_words_written_down():
     for name in NAMES:
-        translator = find(name).translator
+        translator = get_adapter(name).translator
         assert len(words_of(name, translator)) > 20 or list_rules(translator), name
 
 
 def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
-    assert "web_search" in words_of("codex", find("codex").translator)
+    assert "web_search" in words_of("codex", get_adapter("codex").translator)
     assert (
         news_of(
             "codex",

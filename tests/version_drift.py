@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import Known, load_recorded_fields, new_in, words_of
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import Header
 from shim.core.errors import ShimError
@@ -144,7 +144,7 @@ class DriftReport:
         if isinstance(child_vendor, str):
             name, version = child_vendor, None
         try:
-            vendor = find(name)
+            vendor = get_adapter(name)
         except ShimError:
             return None
         if vendor.passthrough or vendor.program.bundled:

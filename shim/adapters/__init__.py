@@ -53,7 +53,7 @@ def _packaged(name: str, place: str) -> Vendor:
 described: list[Callable[[str, str], Vendor]] = [_packaged]
 
 
-def find(name: str, *, flat: bool = False) -> Vendor:
+def get_adapter(name: str, *, flat: bool = False) -> Vendor:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
     verbatim.
     """
@@ -86,7 +86,7 @@ def find_recorded(
     played, `place` says where it is. `listens`: the recorded child was told everything through its
     stdin.
     """
-    recorded = find(name, flat=flat)
+    recorded = get_adapter(name, flat=flat)
     if listens and recorded.program.two_way is not None:
         recorded = recorded.program.two_way()
     return recorded._replace(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim import __version__
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
 from shim.commands.claude.dropin import fill_standard_files
@@ -141,7 +141,7 @@ def translate_file(
     from shim.core.claude.pen import TERMINATORS
     from shim.core.reading.ids import parse_uuid
 
-    find(vendor)
+    get_adapter(vendor)
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     must_be_one_of(TERMINATORS, terminator, "--terminator")
     if session_id is not None and parse_uuid(session_id) is None:

@@ -7,7 +7,7 @@ conversation the frontend is answered first, and no child exists before its firs
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.adapters import FLAT, VENDORS, find
+from shim.adapters import FLAT, VENDORS, get_adapter
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
 from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
@@ -351,7 +351,7 @@ class Start:
             or self.vendor.program.two_way
         ):
             return None
-        vendor = find(name, flat=self.listing.translated)
+        vendor = get_adapter(name, flat=self.listing.translated)
         wider = vendor.unattended and self.mode != BYPASS
         if vendor.program.two_way is None or self.mode not in vendor.modes or wider:
             return None
@@ -366,7 +366,7 @@ class Start:
 
         environment = self.listing.environment(name)
         vendor = self._driven(
-            self._find_installed(find(name, flat=True), environment), environment=environment
+            self._find_installed(get_adapter(name, flat=True), environment), environment=environment
         )
         launcher = first.another(vendor, self.listing.environment(name))
         try:
@@ -402,7 +402,7 @@ class Start:
         the rules.
         """
         names = self.listing.left[1:] if self.listing.several else ()
-        vendors = [self.vendor, *(find(name, flat=True) for name in names)]
+        vendors = [self.vendor, *(get_adapter(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
@@ -474,7 +474,7 @@ class Start:
         return (
             self.vendor
             if name == self.vendor.shown or name not in VENDORS
-            else find(name, flat=True)
+            else get_adapter(name, flat=True)
         )
 
     def _pen(self, identity: str) -> "Pen":

@@ -9,7 +9,7 @@ or the program has changed.
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.promises import (
     describe_answer,
     describe_broken_promise,
@@ -73,7 +73,7 @@ def find_installed_vendor(
     """
     if vendor.name not in TWINS:
         return vendor
-    twin = find(TWINS[vendor.name], flat=flat)
+    twin = get_adapter(TWINS[vendor.name], flat=flat)
     try:
         program = find_program(vendor, settings, environment, cwd)
         command = [*find_launcher(settings.launcher, environment, cwd), program]

@@ -23,7 +23,7 @@ def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
     found, mistakes = {}, {}
     for name, place in list(adapters.VENDORS.items()):
         try:
-            found[name] = adapters.find(name)
+            found[name] = adapters.get_adapter(name)
         except FrontendError as error:
             mistakes[name] = error
         except (

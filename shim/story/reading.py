@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import Translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
@@ -306,7 +306,9 @@ class Teller:
                 if vendor != last.turn.terms.vendor.name:
                     # the other vendor has its own session
                     last.turn.conversation.vendor_session = None
-                return Translation(find(vendor).translator, opened.turn.terms, last.pen, last.turn)
+                return Translation(
+                    get_adapter(vendor).translator, opened.turn.terms, last.pen, last.turn
+                )
             return opened
         except ShimError:
             return None  # an unknown vendor

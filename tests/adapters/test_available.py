@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -23,7 +23,7 @@ WIDER = {"cursor", "cline", "amp"}
 
 
 def available(name, mode, hooks=(), **rules):
-    vendor, kinds = find(name), {kind: read_rules(said) for kind, said in rules.items()}
+    vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.mode_arguments(mode)
     request = Request(
@@ -38,14 +38,14 @@ def cells(modes):
         for name in VENDORS
         if name not in OWN_SAY
         for mode in modes
-        if mode in find(name).modes
+        if mode in get_adapter(name).modes
     ]
 
 
 @each(("name", "mode"), cells(READ_ONLY))
 def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
     if mode != "plan" and name in ASKS_NOBODY | WIDER:
-        assert available(name, mode) == set(find(name).listed)
+        assert available(name, mode) == set(get_adapter(name).listed)
     else:
         assert not available(name, mode) & CHANGES
 
@@ -57,7 +57,7 @@ def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
 
 @each(("name", "mode"), cells(["bypassPermissions"]))
 def test_where_everything_may_run_everything_is_listed(name, mode):
-    assert available(name, mode) == set(find(name).listed)
+    assert available(name, mode) == set(get_adapter(name).listed)
 
 
 @pytest.mark.parametrize("mode", READ_ONLY)

@@ -475,7 +475,7 @@ def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
 def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, said):
     """Its own words: [start, end], and -1 for the end of the file."""
     given = {"path": "/a"} | ({"view_range": lines} if lines else {})
-    assert translate(adapters.find("copilot").tools, "view", given) == (
+    assert translate(adapters.get_adapter("copilot").tools, "view", given) == (
         "Read",
         {"file_path": "/a"} | said,
     )
@@ -525,7 +525,9 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
 def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said):
-    words = translate(adapters.find("copilot").tools, tool, {"pattern": "x", "paths": paths})[1]
+    words = translate(
+        adapters.get_adapter("copilot").tools, tool, {"pattern": "x", "paths": paths}
+    )[1]
     assert (words.get("path") or None) == said
 
 
@@ -583,9 +585,9 @@ BYPASSES = (
 @each("vendor", PROFILES)
 def test_no_mode_but_the_bypass_lets_everything_through(vendor):
     """No mode ever becomes a wider one (surface page)."""
-    from shim.adapters import find
+    from shim.adapters import get_adapter
 
-    for mode, words in find(vendor).modes.items():
+    for mode, words in get_adapter(vendor).modes.items():
         said = " ".join(launch(vendor, "--permission-mode", mode).arguments)
         if mode == "bypassPermissions":
             assert words or vendor == "kimi-code"  # which has no narrower mode for one message

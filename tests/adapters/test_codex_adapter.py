@@ -12,7 +12,7 @@ from ruling import judge
 from support import brief, parse, terms_of
 from sweeps import each
 
-from shim.adapters import find, find_recorded
+from shim.adapters import find_recorded, get_adapter
 from shim.adapters.codex_record import DAYS, LOOKS, Record, hunks
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.adapter.translation import Translation
@@ -86,7 +86,9 @@ def dump(value):
 
 
 def lines(terms, *events, code=0):
-    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("codex").translator, terms, open_pen("claude", STABLE_IDENTITY)
+    )
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
     return parse(
         translation.feed(data) + translation.close(None if code is None else Exit(code=code))
@@ -216,7 +218,9 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
     terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
-    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("codex").translator, terms, open_pen("claude", STABLE_IDENTITY)
+    )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.finished, "before the change has ended"
     assert result_line(parse(said))["shim"]["cause"] == "denied"
@@ -244,7 +248,9 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
 def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
     terms = records(BEGUN, changed("c1", TWO))
-    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("codex").translator, terms, open_pen("claude", STABLE_IDENTITY)
+    )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
     assert calls(parse(data + translation.close(Exit(code=0)))) == [("Edit", {"file_path": A})]
@@ -271,7 +277,9 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
     terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
-    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("codex").translator, terms, open_pen("claude", STABLE_IDENTITY)
+    )
     assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
 
@@ -404,7 +412,9 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     terms = records(BEGUN)
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
-    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("codex").translator, terms, open_pen("claude", STABLE_IDENTITY)
+    )
     data = translation.feed(dump(BEGIN).encode() + b"\n")
     for piece in (text[:-9], text[-9:]):
         with file.open("a", encoding="utf-8") as growing:
@@ -458,5 +468,7 @@ def test_a_record_without_a_model_names_none(records, found):
 def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
 
-    recorded = find_recorded("codex", find("demo").launch, lambda: "", listens=True, flat=False)
+    recorded = find_recorded(
+        "codex", get_adapter("demo").launch, lambda: "", listens=True, flat=False
+    )
     assert recorded.surroundings.home is None

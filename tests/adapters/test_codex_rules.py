@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from sweeps import each
 
-from shim.adapters import codex_rules, find
+from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -28,14 +28,14 @@ HOOK_SECONDS = 60
 
 def request(mode, place=HERE, judge=HOOK, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
-    arguments = find("codex").mode_arguments(mode)
+    arguments = get_adapter("codex").mode_arguments(mode)
     return Request(
         parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge
     )
 
 
 def words(asked):
-    return list(find("codex").launch(asked).arguments)
+    return list(get_adapter("codex").launch(asked).arguments)
 
 
 def settings(asked):

@@ -7,7 +7,7 @@ import json
 import pytest
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import answer, calls
 from shim.adapters.copilot_rules import LINE, PLUGIN
 from shim.core.adapter.vendor import Request
@@ -28,7 +28,7 @@ def launch(mode, **more):
     policy = Policy(
         place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
     )
-    vendor = find("copilot")
+    vendor = get_adapter("copilot")
     return vendor.launch(
         Request(
             parse(["-p", "hi"]),

@@ -8,7 +8,7 @@ import pytest
 from ruling import policy
 from sweeps import each
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
@@ -26,7 +26,7 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
-    vendor, invocation = find(name), parse(words)
+    vendor, invocation = get_adapter(name), parse(words)
     mode = permission_mode(
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
@@ -538,7 +538,7 @@ def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
 @each("name", [name for name in ALL if name not in ("claude", "qwen")])
 def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
-    vendor = find(name)
+    vendor = get_adapter(name)
     for denied in vendor.listed:
         request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
         assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
@@ -561,14 +561,14 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
 
 def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
     request = Request(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
-    denied = pairs(find("claude").launch(request).arguments, "--disallowedTools")
+    denied = pairs(get_adapter("claude").launch(request).arguments, "--disallowedTools")
     assert denied == ["Bash(rm *)", "Write"]
 
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
     arguments = (
-        find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+        get_adapter("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
     )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
     assert "--include-partial-messages" in arguments

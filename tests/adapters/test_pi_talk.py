@@ -7,7 +7,7 @@ from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, que
 from support import STABLE_IDENTITY, check_turns, terms_of
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.adapters.pi import GATE
 from shim.core.adapter.commands import Stage
 from shim.core.adapter.translation import Translation
@@ -42,7 +42,7 @@ def values(told):
 
 
 def started(mode, **fields):
-    vendor = find("pi").program.two_way()
+    vendor = get_adapter("pi").program.two_way()
     request = Request(
         parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields
     )
@@ -496,7 +496,9 @@ def test_there_is_no_way_into_a_run_that_is_over():
 
 def test_a_recording_of_two_turns_is_read_as_two():
 
-    translation = Translation(find("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY))
+    translation = Translation(
+        get_adapter("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY)
+    )
     state = {
         "id": "x",
         "type": "response",

@@ -7,7 +7,7 @@ import json
 import pytest
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.adapters.qwen_rfc_speech import RfcSpeech, answer, failure, slash, user_message
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -155,7 +155,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
 
 
 def launched(*words, **more):
-    vendor = find("qwen-rfc")
+    vendor = get_adapter("qwen-rfc")
     return vendor.launch(
         Request(
             parse(["-p", "hi", "--output-format", "stream-json", *words]),
@@ -198,7 +198,7 @@ def test_a_child_that_listens_gets_its_messages_later():
 
 
 def test_no_mode_becomes_a_wider_one():
-    vendor = find("qwen-rfc")
+    vendor = get_adapter("qwen-rfc")
     assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == [
         "bypassPermissions"
     ]

@@ -6,14 +6,14 @@ from ruling import judge
 from support import parse, terms_of
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
 
 
 def vendor(name):
-    return find(name)
+    return get_adapter(name)
 
 
 def blocks(lines, kind):

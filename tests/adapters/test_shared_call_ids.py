@@ -14,7 +14,7 @@ from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
 from support import STABLE_IDENTITY, parse, terms_of
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.commands import Ask
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
@@ -26,7 +26,7 @@ IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empt
 
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
     pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-    translation = Translation(find(vendor).translator, terms_of(vendor, **terms), pen)
+    translation = Translation(get_adapter(vendor).translator, terms_of(vendor, **terms), pen)
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
     return parse(said + translation.close(Exit(code=0), ""))
 
@@ -224,7 +224,7 @@ def test_pi_asks_about_both_calls(identity):
 @each("announced", [True, False])
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = Translation(
-        find("qwen").translator,
+        get_adapter("qwen").translator,
         terms_of("qwen"),
         ClaudePen(STABLE_IDENTITY),
     )

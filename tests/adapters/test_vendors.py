@@ -10,7 +10,7 @@ import pytest
 from support import SEEDS, Case, case, check_turns, fixture_cases, parse, result_of, translate_case
 from sweeps import each, over
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -623,7 +623,7 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
 
 @each("name", VENDORS)
 def test_every_vendor_of_the_table_is_complete(name):
-    vendor = find(name)
+    vendor = get_adapter(name)
     assert vendor.name == name
     assert issubclass(vendor.translator, Translator)
     assert "default" in vendor.modes or name == "claude"
@@ -636,6 +636,6 @@ def test_a_vendor_names_only_tools_that_it_can_call(name):
     """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name
     for it.
     """
-    vendor = find(name)
+    vendor = get_adapter(name)
     said = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
     assert not vendor.tools or set(vendor.listed) <= said

@@ -20,7 +20,7 @@ from acai_by_hand import ACAI
 from codex_by_hand import CODEX
 from support import fixture_cases, terms_of
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Vendor
@@ -57,7 +57,10 @@ def streams_of(name: str) -> list[bytes]:
 
 def throughput(name: str, pairs: int, partial: bool) -> str:
     """How much longer the rules take: the median of pairs."""
-    by_hand, rules = BY_HAND[name][0]._replace(abilities=find(name).abilities), find(name)
+    by_hand, rules = (
+        BY_HAND[name][0]._replace(abilities=get_adapter(name).abilities),
+        get_adapter(name),
+    )
     streams = streams_of(name)
     lines = sum(data.count(b"\n") for data in streams)
     for data in streams:

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from box import ASK, CONVERSE, ndjson
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.promises import judge_version
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says, user
 
@@ -65,7 +65,7 @@ def converse(box, *words):
     ],
 )
 def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, note):
-    check = judge_version(find(vendor), version, "`x --version` printed 'y'")
+    check = judge_version(get_adapter(vendor), version, "`x --version` printed 'y'")
     assert (check.distrust == "") is kept
     assert ("newer than tested" in check.note) is note
 
@@ -82,15 +82,15 @@ def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, n
     ],
 )
 def test_the_majors_of_a_range(tested, majors):
-    how = find("qwen").version._replace(tested=tested)
+    how = get_adapter("qwen").version._replace(tested=tested)
     assert {
         number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")
     } == majors
 
 
-@pytest.mark.parametrize("name", [name for name in VENDORS if find(name).version.tested])
+@pytest.mark.parametrize("name", [name for name in VENDORS if get_adapter(name).version.tested])
 def test_no_bundled_program_is_recognised_by_another_line(name):
-    how = find(name).version
+    how = get_adapter(name).version
     for line in (
         "wrapper 3.1",
         "Node.js v20.20.2",
@@ -115,7 +115,7 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
     ],
 )
 def test_reported_version_lines_are_read_or_not_recognised(answer, version):
-    assert find("qwen").version.read(answer) == version
+    assert get_adapter("qwen").version.read(answer) == version
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -193,9 +193,9 @@ def test_who_is_not_logged_in_is_told_how():
 
 @each("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
 def test_every_vendor_says_how_a_person_logs_in(vendor):
-    from shim.adapters import find
+    from shim.adapters import get_adapter
 
-    assert find(vendor).login
+    assert get_adapter(vendor).login
 
 
 @pytest.mark.parametrize(

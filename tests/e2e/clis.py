@@ -26,7 +26,7 @@ from vendor_setups import (
     Vendor,
 )
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.process.install import install as put
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
@@ -117,7 +117,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
     """Ask the vendor's program for its version, and pi for its help. Each question starts the
     program once.
     """
-    described = find(vendor.name)
+    described = get_adapter(vendor.name)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         program = install(vendor.package)

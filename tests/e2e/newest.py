@@ -46,7 +46,7 @@ from vendor_setups import (
 )
 from wrappers import WRAPPERS
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 
 HELP_SECONDS = 60.0  # a program of megabytes of JavaScript on a busy machine
 REGISTRY_SECONDS = 120.0  # npm and pip try again by themselves
@@ -213,7 +213,7 @@ def read_help(vendor: Vendor) -> str:
 
 def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
     yield "version", lambda: _check_version(vendor)
-    for mode in find(vendor.name).modes:
+    for mode in get_adapter(vendor.name).modes:
         flags = ("--permission-mode", mode)
         yield (
             f"one-shot turn, {mode}",
@@ -227,7 +227,7 @@ def check_unscripted(name: str, package: str) -> Report:
     """Return whether the newest version of a vendor program was tested, and has the permission
     flags of its profile.
     """
-    vendor = find(name)
+    vendor = get_adapter(name)
     report = Report(name, vendor.version.tested)
     programs.PINS.setdefault(package, "")
     programs.WITH_OPTIONAL |= {package}  # the program of the platform is among them
@@ -264,7 +264,7 @@ def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
     path = f"{programs.node_folder()}{os.pathsep}{os.environ['PATH']}"
     programs_folder = programs.npm_folder(package) / "node_modules" / ".bin"
     with tempfile.TemporaryDirectory() as home:
-        command = [str(programs_folder / find(name).programs[0]), *arguments]
+        command = [str(programs_folder / get_adapter(name).programs[0]), *arguments]
         return _output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
 
 

@@ -29,7 +29,7 @@ from vendor_setups import (
     prepare_claude,
 )
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
 
@@ -160,7 +160,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
     newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
-    described = find(vendor.name)
+    described = get_adapter(vendor.name)
     probe = open_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
     words = probe.missing_login(described.program.login)
     assert words is not None and bool(words) is not (ready and not described.program.login.unless)

@@ -14,7 +14,7 @@ from clis import NOWHERE, isolated_environment, remember_answers
 from programs import install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.process.probe import known_version
 from shim.state.config import VendorSettings
 
@@ -34,7 +34,7 @@ DIAGNOSED = [
 @pytest.mark.parametrize("vendor", SLOW, ids=str)
 def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
     """Its answer was stored before the first test that needs it (`remember_answers`)."""
-    program, described = install(vendor.package), find(vendor.name)
+    program, described = install(vendor.package), get_adapter(vendor.name)
     environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     remember_answers(vendor, tmp_path / "state")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.permissions import Permission
 
@@ -90,7 +90,7 @@ class Player:
         self._unsure = False  # whether a question stood in a line that may be read in two ways
 
     def vendor(self) -> Vendor:
-        two_way = find(self.vendor_name).program.two_way
+        two_way = get_adapter(self.vendor_name).program.two_way
         assert two_way
         return two_way()
 

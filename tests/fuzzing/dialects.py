@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from support import check_turns
 
 from fuzzing.inputs import Run
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.control import Control
@@ -75,7 +75,7 @@ def vendor(run: Run) -> Vendor:
     passed.
     """
     return (
-        find(run.target)
+        get_adapter(run.target)
         if dialect(run) == "claude"
-        else find(run.target, flat=True)._replace(passthrough=False)
+        else get_adapter(run.target, flat=True)._replace(passthrough=False)
     )

@@ -15,10 +15,10 @@ import atheris
 with atheris.instrument_imports(include=["shim"]):
     from fuzzing import targets
     from fuzzing.dialects import DIALECTS, PRESENT
-    from shim.adapters import VENDORS, find
+    from shim.adapters import VENDORS, get_adapter
 
     for vendor in VENDORS:
-        find(vendor)
+        get_adapter(vendor)
     for name in PRESENT:
         import_module(DIALECTS[name].module)
 

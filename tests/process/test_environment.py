@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Surroundings
 from shim.process.environment import DEPTH_LIMIT, child_environment, depth
 from shim.state.config import VendorSettings
@@ -26,7 +26,7 @@ OURS = {
 
 
 def seen(name, **settings):
-    return child_environment(find(name), VendorSettings(**settings), OURS)
+    return child_environment(get_adapter(name), VendorSettings(**settings), OURS)
 
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if name != "claude"])
@@ -43,7 +43,7 @@ def test_a_real_claude_sees_all_but_ours():
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():
-    vendor = find("pi")._replace(surroundings=Surroundings(keys=("ANTHROPIC_API_KEY",)))
+    vendor = get_adapter("pi")._replace(surroundings=Surroundings(keys=("ANTHROPIC_API_KEY",)))
     child = child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError, VendorError
@@ -21,7 +21,7 @@ from shim.state.config import VendorSettings
 
 def found(box, name="qwen", cwd=None, settings=None, **environment):
     return find_program(
-        find(name),
+        get_adapter(name),
         settings or VendorSettings(),
         box.environment(**environment),
         str(cwd or box.cwd),
@@ -113,7 +113,7 @@ def test_our_own_file_gives_what_it_replaced(box):
 
 def test_what_is_on_path_is_listed_by_vendor(box):
     qwen, agent = box.program("qwen", ""), box.program("agent", "")
-    vendors = {name: find(name) for name in ("cursor", "demo", "pi", "qwen")}
+    vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
     found = found_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
     assert found == {"cursor": agent, "qwen": qwen}
 
@@ -132,17 +132,19 @@ def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path
     path = folders[place] / ".gemini" / "settings.json"
     path.parent.mkdir(parents=True)
     path.write_text(settings)
-    assert unheard(find("gemini"), (), [str(folder) for folder in folders]).startswith(str(path))
+    assert unheard(get_adapter("gemini"), (), [str(folder) for folder in folders]).startswith(
+        str(path)
+    )
 
 
 def test_other_settings_and_other_vendors_are_heard(tmp_path):
     path = tmp_path / ".gemini" / "settings.json"
-    assert unheard(find("gemini"), (), [str(tmp_path), ""]) == ""
+    assert unheard(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
     path.parent.mkdir(parents=True)
     path.write_text('{"tools": {"allowed": ["x"]}}')
-    assert unheard(find("gemini"), (), [str(tmp_path)]) == ""
+    assert unheard(get_adapter("gemini"), (), [str(tmp_path)]) == ""
     path.write_text('{"tools": {"discoveryCommand": "x"}}')
-    assert unheard(find("qwen"), (), [str(tmp_path)]) == ""
+    assert unheard(get_adapter("qwen"), (), [str(tmp_path)]) == ""
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
     request = Request(parse([]), "", trust=trust, knows=lambda flag: knows)
     try:
         check_programs(
-            find(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
+            get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
         )
     except ModeError as error:
         return str(error)

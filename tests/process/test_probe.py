@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.versions import ModelProbe, VersionProbe
 from shim.process import probe as probes
 from shim.process.probe import Probe
@@ -128,7 +128,7 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
     ],
 )
 def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
-    vendor = find("acai")
+    vendor = get_adapter("acai")
     assert vendor.program.probe is not None
     assert vendor.program.probe(probe(f"printf '%s' '{said}'\n").text()) == variant
     assert variant in vendor.program.variants

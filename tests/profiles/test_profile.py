@@ -11,7 +11,7 @@ from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, trans
 from support import Stage, brief, parse
 from sweeps import each
 
-from shim.adapters import PROFILES, VENDORS, find
+from shim.adapters import PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
@@ -680,7 +680,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 
 @each("name", BUNDLED)
 def test_a_bundled_profile_is_in_order(name):
-    vendor = find(name)
+    vendor = get_adapter(name)
     assert vendor.login, "who is not logged in is told how to"
     # what amp has, it says itself
     assert "default" in vendor.modes and (vendor.listed or name == "amp")

@@ -9,7 +9,7 @@ from profiling import lines_of, result_line
 from support import check_turns, fixture_cases, terms_of
 from sweeps import each, over
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.adapter.tools import translate
 from shim.core.adapter.translation import Translation
@@ -30,7 +30,7 @@ def said(vendor, data, end, stderr, partial):
 @over(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says(case, partial):
-    by_rules = said(find(case.vendor), case.data, case.exit, case.stderr, partial)
+    by_rules = said(get_adapter(case.vendor), case.data, case.exit, case.stderr, partial)
     check_turns(by_rules, partial)
     assert by_rules == said(BY_HAND[case.vendor], case.data, case.exit, case.stderr, partial)
 
@@ -41,7 +41,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
     lines = case.data.splitlines(keepends=True)
     for end in range(0, len(lines), 1 if sweeps.full else 3):
         data = b"".join(lines[:end])
-        assert said(find(case.vendor), data, None, "", partial) == said(
+        assert said(get_adapter(case.vendor), data, None, "", partial) == said(
             BY_HAND[case.vendor], data, None, "", partial
         )
 
@@ -64,7 +64,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
 )
 def test_a_range_of_lines_is_offset_and_limit(given, said):
     """acai page, section 4."""
-    assert translate(find("acai").tools, "Read", given) == ("Read", said)
+    assert translate(get_adapter("acai").tools, "Read", given) == ("Read", said)
 
 
 EDIT = {"old_text": "a", "new_text": "b"}
@@ -93,7 +93,7 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
 )
 def test_its_tools_in_claudes_words(name, given, expected):
     """acai page, section 4; keys keep their places."""
-    claude, arguments = translate(find("acai").tools, name, given)
+    claude, arguments = translate(get_adapter("acai").tools, name, given)
     assert (claude, list(arguments.items())) == (expected[0], list(expected[1].items()))
 
 
@@ -113,5 +113,5 @@ def test_a_denied_command_is_said_whole(denial, name, command):
         "is_error": False,
         "permission_denials": [denial],
     }
-    (found,) = result_line(lines_of(find("cake"), end))["permission_denials"]
+    (found,) = result_line(lines_of(get_adapter("cake"), end))["permission_denials"]
     assert (found["tool_name"], found["tool_input"]) == (name, {"command": command})

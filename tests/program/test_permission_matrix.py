@@ -37,7 +37,7 @@ from permission_rows import (
 )
 from stand_in_vendors import CONVERSATIONS, MCP_TOOL, STAND_INS, Call, StandIn, target_of
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.errors import ShimError
 
 STREAM = ("--output-format", "stream-json", "--verbose")
@@ -138,7 +138,7 @@ def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
 
 def is_unattended(column: str) -> bool:
     """Return whether the vendor of a column runs calls without asking, by its own description."""
-    vendor = find(column.removesuffix(ASKING))
+    vendor = get_adapter(column.removesuffix(ASKING))
     if column.endswith(ASKING):
         assert vendor.program.two_way is not None
         vendor = vendor.program.two_way()

@@ -20,7 +20,7 @@ from casting import read_cast, stream_of
 from fake_secrets import SECRETS, random
 from support import FIXTURES
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.cast.records import STREAMS, Header, Record
 from shim.core.cast.verify import verify
 from shim.process import probe
@@ -152,8 +152,8 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
     ask(program, vendor="pi")
     environment = box.environment(SHIM_BIN=program)
     assert (
-        open_probe(find("pi"), VendorSettings(), environment, str(box.cwd)).version(
-            find("pi").version
+        open_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).version(
+            get_adapter("pi").version
         )
         == "0.87.1"
     )

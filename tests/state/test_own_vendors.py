@@ -12,7 +12,7 @@ from support import brief, check_turns
 from sweeps import each
 
 from shim import adapters
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.errors import FrontendError
 from shim.state import profile_files
 from shim.state.own_vendors import learn
@@ -379,15 +379,15 @@ def test_what_is_no_json_is_not_remembered(text):
 def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     path = write(inside)
     learn(os.environ)
-    assert find("parrot").exit.interrupt == "SIGINT"
+    assert get_adapter("parrot").exit.interrupt == "SIGINT"
     (kept,) = (inside.state / "profiles").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     remembered = json.loads(kept.read_bytes())
     remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
     kept.write_text(json.dumps(remembered))
-    assert find("parrot").exit.interrupt == "SIGTERM", "it is read from there"
+    assert get_adapter("parrot").exit.interrupt == "SIGTERM", "it is read from there"
     path.write_text(PARROT + "# another size\n")
-    assert find("parrot").exit.interrupt == "SIGINT"
+    assert get_adapter("parrot").exit.interrupt == "SIGINT"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
     learn(os.environ)
     for _ in range(2):
         with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
-            find("parrot")
+            get_adapter("parrot")
 
 
 def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
@@ -432,17 +432,17 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
 def test_a_memory_that_is_broken_is_made_again(inside, broken):
     write(inside)
     learn(os.environ)
-    find("parrot")
+    get_adapter("parrot")
     (kept,) = (inside.state / "profiles").iterdir()
     kept.write_text(broken, encoding="latin-1")
-    assert find("parrot").programs == ("parrot",)
+    assert get_adapter("parrot").programs == ("parrot",)
 
 
 def test_a_users_profile_goes_before_a_bundled_one(inside):
     write(inside, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
     learn(os.environ)
-    assert find("opencode").programs == ("parrot",)
-    assert find("kilo").programs == ("kilo",), "what extends the bundled one still does"
+    assert get_adapter("opencode").programs == ("parrot",)
+    assert get_adapter("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
 
 def test_a_users_profile_may_extend_a_bundled_one(inside):
@@ -452,7 +452,10 @@ def test_a_users_profile_may_extend_a_bundled_one(inside):
         "mine.toml",
     )
     learn(os.environ)
-    assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
+    assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
+        ("mine",),
+        get_adapter("opencode").modes,
+    )
 
 
 def test_what_extends_another_may_be_extended_too(inside):
@@ -462,7 +465,10 @@ def test_what_extends_another_may_be_extended_too(inside):
         "mine.toml",
     )
     learn(os.environ)
-    assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
+    assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
+        ("mine",),
+        get_adapter("opencode").modes,
+    )
 
 
 def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
@@ -471,9 +477,9 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
         'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n',
         "opencode.toml",
     )
-    modes = find("opencode").modes
+    modes = get_adapter("opencode").modes
     learn(os.environ)
-    assert find("opencode").modes == modes and not find("opencode").unattended
+    assert get_adapter("opencode").modes == modes and not get_adapter("opencode").unattended
 
 
 @pytest.mark.parametrize(
@@ -484,7 +490,7 @@ def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
     (path.parent / "beak.py").write_text(code + "\n")
     learn(os.environ)
     with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
-        find("parrot")
+        get_adapter("parrot")
 
 
 def test_only_a_bundled_profile_can_be_extended(inside):
@@ -495,7 +501,7 @@ def test_only_a_bundled_profile_can_be_extended(inside):
         FrontendError,
         match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,',
     ):
-        find("mine")
+        get_adapter("mine")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 from support import STABLE_IDENTITY, terms_of
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.commands import Ask, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
@@ -51,7 +51,7 @@ class Talk:
     def __init__(
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
     ):
-        self.vendor = made or find(vendor).program.two_way()
+        self.vendor = made or get_adapter(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
         self.pump = Pump(

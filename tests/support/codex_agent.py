@@ -4,7 +4,7 @@ import json
 
 from played import Played
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.commands import Ask, TellChild
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
@@ -63,7 +63,7 @@ class Talk(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
     def __init__(self, *words, resume=None, servers=None):
-        super().__init__(find("codex").program.two_way())
+        super().__init__(get_adapter("codex").program.two_way())
         self.told = b""
         request = Request(
             parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h"))

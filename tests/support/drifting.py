@@ -7,7 +7,7 @@ from typing import Any
 from drift import fields_of, kind_of, list_rules
 from support import Case, fixture_cases
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 
 
 def real_cases(*vendors: str) -> list[Case]:
@@ -33,7 +33,7 @@ def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
 
 def _reader(name: str) -> Any:
     """What reads a vendor's events: the rules of a profile, or a class."""
-    translator = find(name).translator
+    translator = get_adapter(name).translator
     return list_rules(translator) or translator
 
 

@@ -4,7 +4,7 @@ import json
 
 from played import Played
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.commands import Ask, Stage, TellChild
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
@@ -66,7 +66,7 @@ class Talk(Played):
     """
 
     def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
-        super().__init__(find("pi").program.two_way(), judge=judge)
+        super().__init__(get_adapter("pi").program.two_way(), judge=judge)
         self.stages, self._told = [], []
         request = Request(
             parse_arguments(flags).with_flags(model=model),

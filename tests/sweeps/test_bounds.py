@@ -19,7 +19,7 @@ from ruling import judge
 from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
 from sweeps import each
 
-from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream
+from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.adapter import translator
 from shim.core.adapter.translation import Translation
@@ -328,8 +328,8 @@ def opened(vendor: str, *, partial: bool = False) -> Translation:
     pen = ClaudePen(
         STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
     )
-    agreed = terms_of(vendor, retracts=find(vendor).abilities.retracts)
-    return Translation(find(vendor).translator, agreed, pen)
+    agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.retracts)
+    return Translation(get_adapter(vendor).translator, agreed, pen)
 
 
 def check_events(translation: Translation, *events: dict[str, Any]) -> None:

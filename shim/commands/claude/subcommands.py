@@ -122,10 +122,10 @@ def _status(vendor: str) -> str:
 
 def _login(action: str, vendor: str) -> str:
     if action == "login" and vendor:
-        from shim.adapters import find
+        from shim.adapters import get_adapter
 
         try:
-            if hint := find(vendor).login:
+            if hint := get_adapter(vendor).login:
                 return f"for {vendor}, {hint}"
         except FrontendError:
             pass

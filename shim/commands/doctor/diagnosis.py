@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed_version, talks
 from shim.commands.doctor.findings import (
@@ -55,7 +55,7 @@ def diagnose(
     """
     for name in names:
         if name not in VENDORS:
-            find(name)
+            get_adapter(name)
     vendors, mistakes = own_vendors.read_all()
     good, about_settings = read_settings(environment)
     settings = good or Settings()
@@ -137,7 +137,7 @@ def nothing_chosen(found: Sequence[str]) -> Finding:
     if found:
         fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
         return Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
-    install = find(EXAMPLE).program.install
+    install = get_adapter(EXAMPLE).program.install
     fix = f"install one, for example {EXAMPLE} with `{install}`; `shim install --vendor demo` needs none"
     return Finding(
         PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix

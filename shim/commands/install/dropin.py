@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.commands.doctor.diagnosis import EXAMPLE, look_at_vendor, nothing_chosen
 from shim.commands.doctor.draw import draw_finding, draw_vendor
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, Finding, VendorReport
@@ -66,7 +66,7 @@ def install_dropin(
             f"{len(names)} vendors; at most {MOST_VENDORS} are allowed", param_hint="--vendor"
         )
     for one in names:
-        find(one)
+        get_adapter(one)
     folder = record and os.path.join(os.path.abspath(record), "")
     baked = {"vendor": ",".join(names), "record": folder, "dialect": dialect}
     installed = {key: value for key, value in baked.items() if value}
@@ -110,7 +110,7 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     with busy("asking programs for their version and login …"):
         chosen = _chosen(names, settings)
         reports = [
-            look_at_vendor(find(name), settings.of(name), os.environ, os.getcwd())
+            look_at_vendor(get_adapter(name), settings.of(name), os.environ, os.getcwd())
             for name in chosen
         ]
     for report in reports:
@@ -144,7 +144,7 @@ def _on_path(path: str, name: str) -> Finding:
 def _next(command: str, first: VendorReport, *, plain: bool) -> str:
     """What to type next."""
     bad = next((finding for finding in first.findings if finding.level == PROBLEM), None)
-    if first.program is None and (how := find(first.name).program.install):
+    if first.program is None and (how := get_adapter(first.name).program.install):
         return f"{how}, then shim doctor {first.name}"
     if bad is not None:
         return f"{bad.fix}; then shim doctor {first.name}"

@@ -146,7 +146,7 @@ def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
                 f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )
     if not place.endswith(adapters.PROFILE):
-        return adapters.find(name, flat=True), None, []
+        return adapters.get_adapter(name, flat=True), None, []
     tracer = Tracer()
     return load(name, place, os.environ, tracer), tracer, list_unused_keys(place, os.environ)
 

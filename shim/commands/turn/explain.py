@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import Launcher, Plan
@@ -180,7 +180,7 @@ def _driver(start: Start, plan: Plan) -> str:
 def _why(start: Start) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
     name = start.vendor.name
-    vendor = find(name, flat=start.listing.translated) if name in VENDORS else start.vendor
+    vendor = get_adapter(name, flat=start.listing.translated) if name in VENDORS else start.vendor
     if vendor.program.two_way is None:
         return ""
     return driven(

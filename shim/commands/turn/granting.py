@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.bridge.answering import DENIED, granting_rule
 from shim.conversation.invocation import driven
 from shim.core.adapter.allowances import not_honoured
@@ -80,7 +80,7 @@ def advice(
 def _as_driven(name: str, cwd: str) -> Vendor:
     """The vendor as `shim run` drives it: in a conversation."""
     talk = Invocation().with_flags(input_format="stream-json")
-    return driven(find(name), talk, load(talk, os.environ), os.environ, cwd).vendor
+    return driven(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).vendor
 
 
 def _heeded(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.usage import Tally
@@ -76,7 +76,7 @@ def open_translation(
     `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
     output is `stable`.
     """
-    vendor = find(vendor_name, flat=DIALECTS[dialect].flat)
+    vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].flat)
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (

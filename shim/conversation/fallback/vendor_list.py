@@ -4,7 +4,7 @@ vendor begins.
 
 from collections.abc import Mapping, Sequence
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.models import claudes
 from shim.core.errors import FrontendError, ModeError, Tried, VendorError, tried
@@ -54,7 +54,7 @@ class VendorList:
             )
         for name in self._names if self.several else ():
             if name not in VENDORS:
-                find(name)
+                get_adapter(name)
 
     def first(self, mode: str) -> Vendor:
         """The first vendor that can start in a permission mode; the last vendor where none can.
@@ -63,14 +63,14 @@ class VendorList:
         of the last vendor reports why this vendor cannot start either.
         """
         while len(self.left) > 1:
-            vendor = find(self.left[0], flat=True)
+            vendor = get_adapter(self.left[0], flat=True)
             try:
                 self._able(vendor, mode)
                 break
             except (VendorError, ModeError) as error:
                 self.skipped.append(tried(vendor.name, error.cause, str(error)))
                 self.left = self.left[1:]
-        vendor = find(self.left[0], flat=self.translated)
+        vendor = get_adapter(self.left[0], flat=self.translated)
         if not self.several:
             self.interactive(vendor)
         return vendor

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.cast.records import CastError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
@@ -54,7 +54,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
                 say(record.data)
     else:
         try:
-            find(cast.header.vendor)
+            get_adapter(cast.header.vendor)
         except ShimError as error:
             raise CastError(
                 f"the frontend was not given Claude's stream; {error}", error.hint

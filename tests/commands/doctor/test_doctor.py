@@ -12,7 +12,7 @@ from casting import cast_of, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins
 from shim.process import probe
 from shim.process.install import script
@@ -116,7 +116,7 @@ def test_it_starts_no_turn(machine, doctor):
     for name in ("qwen", "codex", "pi"):
         machine.program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
     doctor()
-    questions = {" ".join(find(name).program.login.args) for name in ("qwen", "codex", "pi")}
+    questions = {" ".join(get_adapter(name).program.login.args) for name in ("qwen", "codex", "pi")}
     assert set(log.read_text().splitlines()) == {"--version", *questions}
 
 

@@ -295,12 +295,14 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
 
 def test_the_rules_of_a_turn_are_not_traced():
     """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
-    from shim.adapters import find
+    from shim.adapters import get_adapter
     from shim.commands.profile.tracing import Tracer
 
-    handler = find("gemini").translator.rules.handler("message")
+    handler = get_adapter("gemini").translator.rules.handler("message")
     assert not any(
         getattr(value, "__self__", None).__class__ is Tracer
         for value in handler.__globals__.values()
     )
-    assert not any(isinstance(one, Tracer) for one in vars(find("gemini").translator).values())
+    assert not any(
+        isinstance(one, Tracer) for one in vars(get_adapter("gemini").translator).values()
+    )

@@ -16,7 +16,7 @@ def setup(*words, **settings):
 
 def of(vendor, *words, **settings):
     return Setup(
-        adapters.find(vendor),
+        adapters.get_adapter(vendor),
         parse(words),
         Settings(**settings),
         {},

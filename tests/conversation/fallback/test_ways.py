@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from box import CONVERSE, ndjson
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.invocation import driven
 from shim.core.claude.argv.parse import parse
 from shim.state.config import Settings, VendorSettings
@@ -108,7 +108,9 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 
 def way(*words, driver=None, vendor="gemini"):
     settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
-    return driven(find(vendor), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/")
+    return driven(
+        get_adapter(vendor), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 from box import ASK
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.allowances import not_honoured
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -16,7 +16,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 
 def unhonoured(name, mode, *rules, listens=False, unheeded=()):
-    vendor = find(name)
+    vendor = get_adapter(name)
     request = Request(parse([]), "", vendor.modes[mode], mode, listens=listens)
     policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
     return [it.what for it in not_honoured(vendor, policy, request, unheeded)]
@@ -57,7 +57,7 @@ def test_every_rule_has_an_effect_where_the_vendor_asks():
 
 
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
-    gemini = find("gemini")
+    gemini = get_adapter("gemini")
     for mode, told in (("default", True), ("plan", False)):
         policy = Policy(place=Place("/work"), allow=read_rules(("Bash",)))
         kept: list[str] = []
@@ -105,7 +105,7 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
         request = Request(
             parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
         )
-        found[name] = not_honoured(find(name), request.policy, request, ())
+        found[name] = not_honoured(get_adapter(name), request.policy, request, ())
     (said,) = found["qwen"]
     assert (said.what, said.source) == (
         "hooks.PreToolUse",

@@ -4,7 +4,7 @@ import pytest
 from ruling import policy
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter import binding
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -14,7 +14,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 
 def checked(name, rules, *, mode="default", listens=False, late=False):
-    vendor = find(name)
+    vendor = get_adapter(name)
     removed = binding.removed(vendor, rules)
     request = Request(
         parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
@@ -82,7 +82,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
 )
 def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
-    vendor, rules = find(name), policy(deny=["AskUserQuestion"])
+    vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.program.two_way() if vendor.program.two_way else vendor
     request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
     binding.check(
@@ -138,12 +138,15 @@ def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
-    assert binding.removed(find("qwen"), policy(deny=["Bash(touch:*)"])) == ("Monitor", "Task")
-    assert binding.removed(find("demo"), policy(deny=["Bash(touch:*)"])) == ()
+    assert binding.removed(get_adapter("qwen"), policy(deny=["Bash(touch:*)"])) == (
+        "Monitor",
+        "Task",
+    )
+    assert binding.removed(get_adapter("demo"), policy(deny=["Bash(touch:*)"])) == ()
 
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
-    pi = find("pi")
+    pi = get_adapter("pi")
     assert binding.concerned(pi, read_rule("Edit(./x)")) == {"Bash", "Edit", "MultiEdit", "Write"}
     assert binding.concerned(pi, read_rule("Read(./x)")) >= {"Bash", "Edit", "Read", "Write"}
     assert binding.concerned(pi, read_rule("Bash(x)")) == {"Bash"}

@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.adapters import VENDORS, find
+from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.versions import (
     ANSWER_CHARACTERS,
     MOST_MODELS,
@@ -38,7 +38,7 @@ SAID = [
 
 @each(("name", "answer", "version"), SAID)
 def test_each_program_is_read_in_its_own_form(name, answer, version):
-    how = find(name).version
+    how = get_adapter(name).version
     assert how.read(answer) == version
     assert how.place(version) == "tested"
 
@@ -64,9 +64,12 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
 
 
-@each("name", [name for name in VENDORS if name != "demo" and not find(name).program.unreleased])
+@each(
+    "name",
+    [name for name in VENDORS if name != "demo" and not get_adapter(name).program.unreleased],
+)
 def test_every_released_vendor_says_which_versions_were_tried(name):
-    how = find(name).version
+    how = get_adapter(name).version
     assert conditions(how.tested) and newest(how.tested)
 
 
@@ -155,8 +158,8 @@ openai    gpt/6:high   128K     4.1K     yes       yes
     ],
 )
 def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
-    assert find(vendor).program.listing.read(answer) == models or vendor == "codex"
-    assert bool(find(vendor).program.listing.args) is (vendor != "codex")
+    assert get_adapter(vendor).program.listing.read(answer) == models or vendor == "codex"
+    assert bool(get_adapter(vendor).program.listing.args) is (vendor != "codex")
 
 
 def test_a_list_without_end_is_cut():

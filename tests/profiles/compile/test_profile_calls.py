@@ -8,7 +8,7 @@ from ruling import judge
 from support import Stage, case, parse, terms_of
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
@@ -167,7 +167,7 @@ def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, who
     table = packaged("copilot.toml").table
     rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
     vendors = [
-        find("copilot"),
+        get_adapter("copilot"),
         build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: "")),
     ]
     expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)

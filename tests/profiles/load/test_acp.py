@@ -6,7 +6,7 @@ import pytest
 from acp_agent import ANSWERS, DONE, Talk, text, update
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.binding import check
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -96,12 +96,12 @@ def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
 
 @pytest.mark.parametrize("way", ["one", "two"])
 def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
-    kimi = find("kimi")
+    kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.program.two_way()
     with pytest.raises(ModeError, match="cannot be kept to WebFetch"):
         check(vendor, request("WebFetch").policy, request("WebFetch"), late=False)
 
 
 def test_what_kimi_can_run_in_a_conversation_is_listed():
-    kimi = find("kimi").program.two_way()
+    kimi = get_adapter("kimi").program.two_way()
     assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed)

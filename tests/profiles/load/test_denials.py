@@ -8,7 +8,7 @@ import pytest
 from ruling import policy
 from sweeps import each
 
-from shim.adapters import find
+from shim.adapters import get_adapter
 from shim.core.adapter.binding import check, removed
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -18,7 +18,7 @@ from shim.core.policy.rules import read_rule
 
 def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
     """The launch of a turn, and the texts of the files that were written for it."""
-    vendor, kept, rules = find(name), [], policy(**rules)
+    vendor, kept, rules = get_adapter(name), [], policy(**rules)
 
     def keep(text, suffix=".txt"):
         kept.append(text)
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_refuses_the_turn():
         parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules
     )
     with pytest.raises(FrontendError, match="could not be written"):
-        find("gemini").launch(request)
+        get_adapter("gemini").launch(request)
 
 
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
@@ -182,8 +182,8 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
 def test_only_a_rule_about_a_whole_tool_is_heard(rule, heard):
-    assert find("gemini").enforcement.told(read_rule(rule)) is heard
+    assert get_adapter("gemini").enforcement.told(read_rule(rule)) is heard
 
 
 def test_a_content_is_no_whole_rule():
-    assert not find("gemini").enforcement.told(read_rule("mcp__srv__make(x)"))
+    assert not get_adapter("gemini").enforcement.told(read_rule("mcp__srv__make(x)"))
