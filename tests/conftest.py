@@ -33,7 +33,7 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
 # a bundled profile is read and compiled once
-adapters.described[0] = functools.cache(adapters.described[0])
+adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 # and its TOML parsed once, for all state folders
 files.parsed = profile_files.parsed = functools.cache(files.parsed)
 load_uncached_vendor = profile_files.vendor
@@ -42,7 +42,7 @@ load_uncached_vendor = profile_files.vendor
 def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
     """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
     if trace is None and path == BUNDLED.get(name) and path not in profile_files._bundled:
-        return adapters.described[0](name, path)
+        return adapters.profile_loaders[0](name, path)
     return load_uncached_vendor(name, path, environment, trace)
 
 
@@ -125,8 +125,8 @@ def pytest_runtest_teardown() -> None:
     """Remove the profiles of the test's settings, which later tests would read again for each
     vendor.
     """
-    if len(adapters.described) > 1:
-        del adapters.described[1:]
+    if len(adapters.profile_loaders) > 1:
+        del adapters.profile_loaders[1:]
         adapters.VENDORS.clear()
         adapters.VENDORS.update(BUNDLED)
 

@@ -243,7 +243,7 @@ def profile(inside, monkeypatch):
     forgotten after.
     """
     monkeypatch.setattr(adapters, "VENDORS", dict(adapters.VENDORS))
-    monkeypatch.setattr(adapters, "described", list(adapters.described))
+    monkeypatch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
     folder = inside.config.parent / "vendors"
     folder.mkdir(parents=True)
     source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]

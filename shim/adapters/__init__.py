@@ -31,26 +31,26 @@ VENDORS = {
     "qwen-rfc": "qwen_rfc:VENDOR",
     "vibe": "vibe.toml",
 }
-PROFILE = ".toml"
+PROFILE_SUFFIX = ".toml"
 # bundled, which others extend
-PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))
+BUNDLED_PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE_SUFFIX))
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
-FLAT = {"claude": "claude:FLAT"}
+FLAT_ADAPTERS = {"claude": "claude:FLAT"}
 
 
-def _packaged(name: str, place: str) -> Vendor:
+def _load_bundled_profile(name: str, place: str) -> Vendor:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
     from shim.profiles.load.files import packaged, vendor
 
-    return vendor(name, place, packaged, PROFILES)
+    return vendor(name, place, packaged, BUNDLED_PROFILES)
 
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what
 # it parsed.
-described: list[Callable[[str, str], Vendor]] = [_packaged]
+profile_loaders: list[Callable[[str, str], Vendor]] = [_load_bundled_profile]
 
 
 def get_adapter(name: str, *, flat: bool = False) -> Vendor:
@@ -62,21 +62,21 @@ def get_adapter(name: str, *, flat: bool = False) -> Vendor:
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{meant(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
-    place = (flat and FLAT.get(name)) or VENDORS[name]
-    if place.endswith(PROFILE):
-        return described[-1](name, place)
+    place = (flat and FLAT_ADAPTERS.get(name)) or VENDORS[name]
+    if place.endswith(PROFILE_SUFFIX):
+        return profile_loaders[-1](name, place)
     module, _, attribute = place.partition(":")
     vendor = getattr(import_module(f"shim.adapters.{module}"), attribute)
     assert isinstance(vendor, Vendor)
     return vendor
 
 
-def find_recorded(
+def build_replay_adapter(
     name: str,
     launch: Callable[[Request], Launch],
     place: Callable[[], str],
     *,
-    listens: bool,
+    persistent: bool,
     flat: bool,
 ) -> Vendor:
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
@@ -87,13 +87,13 @@ def find_recorded(
     stdin.
     """
     recorded = get_adapter(name, flat=flat)
-    if listens and recorded.program.two_way is not None:
+    if persistent and recorded.program.two_way is not None:
         recorded = recorded.program.two_way()
     return recorded._replace(
         name="replay",
         programs=(),
         launch=launch,
-        speaks=recorded.speaks if listens else "",
+        speaks=recorded.speaks if persistent else "",
         modes=dict.fromkeys((*MODES, *recorded.modes), ()),
         unattended=False,
         abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),

@@ -18,7 +18,7 @@ from shim.core.reading.typed import Any
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on
 # stdin.
-_NOT_PASSED = (
+_REBUILT_FLAGS = (
     *(
         "print_mode",
         "output_format",
@@ -32,7 +32,7 @@ _NOT_PASSED = (
 )
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """The frontend's own flags, with stream-json for output and the prompt on stdin."""
     invocation = request.invocation
     arguments = ["-p"] if invocation.print_mode or not request.listens else []
@@ -41,11 +41,11 @@ def launch(request: Request) -> Launch:
         arguments += ["--input-format", "stream-json"]
         arguments += ["--replay-user-messages"] if invocation.streams.replay_user_messages else []
     for field, spelling in FLAGS.items():
-        if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
+        if field in _REBUILT_FLAGS or field == "other" or field.startswith("shim_"):
             continue
         if field == "disallowed_tools":
             continue
-        arguments += _flag(
+        arguments += _format_flag(
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
             invocation.flag(field),
         )
@@ -56,7 +56,7 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
 
 
-def _flag(name: str, value: Any) -> list[str]:
+def _format_flag(name: str, value: Any) -> list[str]:
     if value is None or value is False or (value == () and name != "--tools"):
         return []
     if value == ():
@@ -68,15 +68,15 @@ def _flag(name: str, value: Any) -> list[str]:
     return [f"{name}={value}"]
 
 
-_ANY = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="claude",
     programs=("claude",),
     version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
     translates="shim.adapters.claude_stream:ClaudeTranslator",
-    launch=launch,
-    modes=dict.fromkeys(_ANY, ()),
+    launch=build_launch,
+    modes=dict.fromkeys(_MODES, ()),
     passthrough=True,
     abilities=Abilities(
         limits_tools=True,
@@ -97,7 +97,7 @@ VENDOR = Vendor(
 )
 
 
-def flat_launch(request: Request) -> Launch:
+def build_flat_launch(request: Request) -> Launch:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """
@@ -105,13 +105,13 @@ def flat_launch(request: Request) -> Launch:
     invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
     if request.resume:
         invocation = invocation.with_flags(resume=request.resume, continue_last=False)
-    return launch(request._replace(invocation=invocation))
+    return build_launch(request._replace(invocation=invocation))
 
 
 # The same for a dialect that is not its own: its lines are translated like any vendor's.
-FLAT = VENDOR._replace(
+FLAT_ADAPTER = ADAPTER._replace(
     translates="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
-    launch=flat_launch,
+    launch=build_flat_launch,
     speaks="shim.adapters.claude_speech:ClaudeSpeech",
-    abilities=VENDOR.abilities._replace(retracts=True),
+    abilities=ADAPTER.abilities._replace(retracts=True),
 )

@@ -7,16 +7,16 @@ failed request.
 
 from typing import Any
 
-from shim.adapters.claude_speech import unanswerable
+from shim.adapters.claude_speech import encode_unsupported_request
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import count, known
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
 
-SYNTHETIC = "<synthetic>"
-INTERRUPTED = ("aborted_streaming", "aborted_tools")
-CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
+SYNTHETIC_MODEL = "<synthetic>"
+INTERRUPTED_REASONS = ("aborted_streaming", "aborted_tools")
+ERROR_CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
 
 
 class FlatClaudeTranslator(StreamedTranslator):
@@ -24,11 +24,11 @@ class FlatClaudeTranslator(StreamedTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._error: Event = {}
+        self._error_event: Event = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._error = {}
+        self._error_event = {}
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
@@ -75,11 +75,11 @@ class FlatClaudeTranslator(StreamedTranslator):
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
-        if message.get("model") == SYNTHETIC:
-            self._error = event
+        if message.get("model") == SYNTHETIC_MODEL:
+            self._error_event = event
             return
         if parent := event.get("parent_tool_use_id"):
-            self._nested(self.turn.child(parent), message["content"])
+            self._write_nested(self.turn.child(parent), message["content"])
             return
         self.turn.message_facts(message.get("model"))
         for block in message["content"]:
@@ -103,7 +103,7 @@ class FlatClaudeTranslator(StreamedTranslator):
                     block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
                 )
 
-    def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
+    def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
                 child.text(block["text"])
@@ -128,7 +128,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             given = given if isinstance(given, dict) else {}
             self.turn.permission(identity, read_id(call), tool, given, (tool, given))
         else:
-            self.outbox.append(unanswerable(identity, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
@@ -151,7 +151,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             "structured_output": event.get("structured_output"),
         }
         said = event.get("result") if isinstance(event.get("result"), str) else ""
-        if event.get("terminal_reason") in INTERRUPTED:
+        if event.get("terminal_reason") in INTERRUPTED_REASONS:
             turn.interrupted(**facts)
         elif event.get("is_error"):
             subtype = str(event.get("subtype"))
@@ -161,9 +161,9 @@ class FlatClaudeTranslator(StreamedTranslator):
             status = event.get("api_error_status")
             turn.failed(
                 failed,
-                api=subtype == "success" or bool(self._error) or None,
+                api=subtype == "success" or bool(self._error_event) or None,
                 status=status if isinstance(status, int) else None,
-                kind=CAUSES.get(subtype),
+                kind=ERROR_CAUSES.get(subtype),
                 subtype=None if subtype == "success" else subtype,
                 **facts,
             )

@@ -16,36 +16,40 @@ from shim.core.turn.outcome import Outcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
 
-FOLLOWED = 1000  # calls without a result; the result of a call that was forgotten is dropped
-BLOCKS = {"text": TEXT, "thinking": THINKING}
+MAX_FOLLOWED_CALLS = (
+    1000  # calls without a result; the result of a call that was forgotten is dropped
+)
+BLOCK_STATES = {"text": TEXT, "thinking": THINKING}
 
-Line = dict[str, Any]
+ClaudeLine = dict[str, Any]
 
 
-class PassedTurn:
+class PassthroughTurn:
     """Stands beside a turn. Its one verb is `verbatim`; all other lines are for the turn."""
 
     def __init__(self, turn: Turn) -> None:
-        self._finish = turn.finish
-        self._opening = turn.opening
+        self._finish_turn = turn.finish
+        self._turn_start = turn.opening
         self._conversation = turn.conversation
-        self._account = turn.account
-        self._pen = turn.pen
+        self._diagnostics = turn.account
+        self._writer = turn.pen
         self._machine = turn.machine
-        self._reply = turn.reply
-        self._speech = turn.speech
-        self._calls = turn.calls
-        self._nested = turn.nested
-        self._end = turn.end
-        self._hidden = (
+        self._assistant_message = turn.reply
+        self._text_blocks = turn.speech
+        self._tool_calls = turn.calls
+        self._nested_agents = turn.nested
+        self._turn_end = turn.end
+        self._hidden_tools = (
             frozenset[str]() if turn.terms.judge is None else turn.terms.judge.policy.hidden
         )
-        self._hidden_block: int | None = None  # the index of a hidden call's block that is open
+        self._hidden_block_index: int | None = (
+            None  # the index of a hidden call's block that is open
+        )
         # results of background work, each of an `init` of its own, that may come behind the first
         # one
-        self._owed = 0
+        self._pending_result_count = 0
 
-    def verbatim(self, raw: bytes, event: Line) -> None:
+    def pass_line(self, raw: bytes, event: ClaudeLine) -> None:
         """A line of a real claude: `raw` without its LF, `event` as parsed.
 
         A result waits for the next line or the end, which may contradict it. A second `init` before
@@ -55,90 +59,93 @@ class PassedTurn:
         """
         kind = event.get("type")
         if kind == "result":
-            self._state(raw, event)
+            self._store_result(raw, event)
         elif kind == "system" and event.get("subtype") == "init":
-            self._adopt(raw, event)
+            self._apply_init(raw, event)
         elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
-            self._account.repaired("terminator")
+            self._diagnostics.repaired("terminator")
         elif kind == "assistant":
-            self._pass(raw, self._live(raw) and self._follow_assistant(event))
+            self._write_if_allowed(raw, self._is_in_turn(raw) and self._track_assistant(event))
         elif kind == "user":
-            self._pass(raw, self._live(raw, user=True) and self._follow_user(event))
+            self._write_if_allowed(
+                raw, self._is_in_turn(raw, user=True) and self._track_user(event)
+            )
         elif kind == "stream_event":
-            self._pass(
-                raw, self._live(raw) and self._follow_stream_event(event) and self._pen.partial
+            self._write_if_allowed(
+                raw,
+                self._is_in_turn(raw) and self._track_stream_event(event) and self._writer.partial,
             )
         else:
-            if self._end.stated[0]:
-                self._finish()
-            if self._machine.state is CLOSED and self._end.sealed and self._pen.terminates:
+            if self._turn_end.stated[0]:
+                self._finish_turn()
+            if self._machine.state is CLOSED and self._turn_end.sealed and self._writer.terminates:
                 self._machine.late()  # the terminator was said: the end, for whoever asked for one
             else:
-                self._pen.verbatim(raw)
+                self._writer.verbatim(raw)
 
-    def _pass(self, raw: bytes, passes: bool) -> None:
+    def _write_if_allowed(self, raw: bytes, passes: bool) -> None:
         if passes:
-            self._pen.verbatim(raw)
+            self._writer.verbatim(raw)
 
     @property
-    def _lenient(self) -> bool:
+    def _accepts_every_line(self) -> bool:
         """Whether the frontend can take all that a real claude says: it reads to no terminator,
         nothing is hidden.
         """
-        return not (self._pen.terminates or self._hidden)
+        return not (self._writer.terminates or self._hidden_tools)
 
-    def _live(self, raw: bytes, *, user: bool = False) -> bool:
+    def _is_in_turn(self, raw: bytes, *, user: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
 
         Behind the result a line passes that belongs to background work, or that says a message of
         the user's again.
         """
-        if self._end.stated[0] and self._machine.state is not CLOSED:
-            self._finish()
+        if self._turn_end.stated[0] and self._machine.state is not CLOSED:
+            self._finish_turn()
         if self._machine.state is CLOSED:
-            if self._owed or (user and self._lenient):
-                self._pen.verbatim(raw)
+            if self._pending_result_count or (user and self._accepts_every_line):
+                self._writer.verbatim(raw)
             else:
                 self._machine.late()
             return False
         return self._machine.state is not NEW or self._machine.go(READY)
 
-    def _adopt(self, raw: bytes, event: Line) -> None:
+    def _apply_init(self, raw: bytes, event: ClaudeLine) -> None:
         if self._machine.state is not NEW:
-            self._account.repaired("second_init")
-            if self._lenient:
-                self._owed += 1
-                self._pen.verbatim(raw)
+            self._diagnostics.repaired("second_init")
+            if self._accepts_every_line:
+                self._pending_result_count += 1
+                self._writer.verbatim(raw)
             return
         session = str(event.get("session_id"))
         self._conversation.session_id = self._conversation.vendor_session = session
-        self._opening.facts["vendor_version"] = event.get("claude_code_version")
-        self._reply.model = str(event.get("model"))
-        self._pen.adopt_session(session)
+        self._turn_start.facts["vendor_version"] = event.get("claude_code_version")
+        self._assistant_message.model = str(event.get("model"))
+        self._writer.adopt_session(session)
         tools = event.get("tools")
-        if self._hidden and isinstance(tools, list):
-            event = event | {"tools": [name for name in tools if name not in self._hidden]}
+        if self._hidden_tools and isinstance(tools, list):
+            event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
             raw = dump(event)
-        if facts := self._opening.describe_version():
-            raw = dump(event | {"shim": {"vendor": self._opening.terms.vendor.name, **facts}})
-        self._pen.verbatim(raw)
+        if facts := self._turn_start.describe_version():
+            raw = dump(event | {"shim": {"vendor": self._turn_start.terms.vendor.name, **facts}})
+        self._writer.verbatim(raw)
         self._machine.go(READY, True)
 
-    def _state(self, raw: bytes, event: Line) -> None:
+    def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
         """The result of a real claude, which waits."""
-        if self._machine.state is CLOSED or self._end.stated[0]:
-            self._account.repaired("second_result", raw)
-            if self._owed:
-                self._owed -= 1
-                self._finish()
-                self._pen.verbatim(raw)
+        if self._machine.state is CLOSED or self._turn_end.stated[0]:
+            self._diagnostics.repaired("second_result", raw)
+            if self._pending_result_count:
+                self._pending_result_count -= 1
+                self._finish_turn()
+                self._writer.verbatim(raw)
             return
         session = event.get("session_id")
         if self._machine.state is NEW and isinstance(session, str):
             self._conversation.vendor_session = session
         # a turn that never began has no `init` (contract 5.10), and a call may be left open
-        if self._lenient:
-            self._calls.table.clear()
+        if self._accepts_every_line:
+            self._tool_calls.table.clear()
             if self._machine.state is NEW:
                 self._machine.go(READY, True)
         if event.get("is_error"):
@@ -149,46 +156,46 @@ class PassedTurn:
             outcome = Outcome("failed", message=str(message), cause="vendor_error")
         else:
             outcome = Outcome("ended", facts={"result": event.get("result")})
-            self._reply.last_text = str(event.get("result") or "")
-        self._end.outcome, self._end.stated = outcome, (raw, outcome)
+            self._assistant_message.last_text = str(event.get("result") or "")
+        self._turn_end.outcome, self._turn_end.stated = outcome, (raw, outcome)
 
     # -- what the lines say ------------------------------------------------------------------------
 
-    def _hides(self, block: Line) -> bool:
+    def _is_hidden_call(self, block: ClaudeLine) -> bool:
         """Whether a block is a call that is hidden; its id is remembered for the result."""
-        if block.get("type") != "tool_use" or block.get("name") not in self._hidden:
+        if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
         identity = str(block.get("id"))
-        if identity not in self._calls.table.hidden:
-            self._calls.hide(identity, str(block["name"]), block.get("input"))
+        if identity not in self._tool_calls.table.hidden:
+            self._tool_calls.hide(identity, str(block["name"]), block.get("input"))
         return True
 
-    def _follow_assistant(self, event: Line) -> bool:
+    def _track_assistant(self, event: ClaudeLine) -> bool:
         """Whether the line passes."""
         parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
-        hidden = [block for block in content if self._hides(block)]
-        if hidden or parent in self._calls.table.hidden:
+        hidden = [block for block in content if self._is_hidden_call(block)]
+        if hidden or parent in self._tool_calls.table.hidden:
             return False
         for block in content:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
                     call = NestedCall(parent, block["id"], str(block.get("name")))
-                    _follow(self._nested.table, block, call)
+                    _track_call(self._nested_agents.table, block, call)
             elif block.get("type") == "tool_use":  # its arguments were written before
-                _follow(self._calls.table, block, (block["id"], block["name"], {}))
+                _track_call(self._tool_calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":
-                self._reply.last_text = block["text"]
+                self._assistant_message.last_text = block["text"]
         if parent:
             return True
-        self._speech.parts = []
+        self._text_blocks.parts = []
         if self._machine.state in (TEXT, THINKING):
             self._machine.go(MESSAGE, True)
-            self._reply.stop_due = self._pen.partial
+            self._assistant_message.stop_due = self._writer.partial
         return True
 
-    def _follow_user(self, event: Line) -> bool:
+    def _track_user(self, event: ClaudeLine) -> bool:
         content = event["message"]["content"]
-        hidden = self._calls.table.hidden
+        hidden = self._tool_calls.table.hidden
         if isinstance(content, str):
             return True
         if event.get("parent_tool_use_id") in hidden or any(
@@ -198,81 +205,85 @@ class PassedTurn:
         if event.get("parent_tool_use_id"):
             for block in content:
                 if block.get("type") == "tool_result":
-                    _end_call(self._nested.table, block)
+                    _end_call(self._nested_agents.table, block)
             return True
         if not event.get("isReplay"):
-            self._note_interrupt(content)
+            self._track_interrupt(content)
         for block in content:
             if block.get("type") == "tool_result":
-                if not _end_call(self._calls.table, block):
-                    self._account.repaired("orphan_tool_result", block)
-                    return self._lenient
-                self._calls.results += 1
+                if not _end_call(self._tool_calls.table, block):
+                    self._diagnostics.repaired("orphan_tool_result", block)
+                    return self._accepts_every_line
+                self._tool_calls.results += 1
         return True
 
-    def _note_interrupt(self, content: list[Line]) -> None:
+    def _track_interrupt(self, content: list[ClaudeLine]) -> None:
         """A claude that is interrupted says so, and as it starts it ends without a result."""
         said = {block.get("text") for block in content}
         if said & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
-            self._end.interrupt({})
-            self._end.told = True
-            self._calls.interrupted = INTERRUPTED_IN_TOOL in said
+            self._turn_end.interrupt({})
+            self._turn_end.told = True
+            self._tool_calls.interrupted = INTERRUPTED_IN_TOOL in said
 
-    def _follow_stream_event(self, event: Line) -> bool:
+    def _track_stream_event(self, event: ClaudeLine) -> bool:
         """Whether the line passes, for a frontend that takes partial messages."""
         inner = event["event"]
         kind = inner["type"]
-        if kind == "content_block_start" and self._hides(inner["content_block"]):
-            self._hidden_block = inner["index"]
-        if self._hidden_block is not None and inner.get("index") == self._hidden_block:
+        if kind == "content_block_start" and self._is_hidden_call(inner["content_block"]):
+            self._hidden_block_index = inner["index"]
+        if self._hidden_block_index is not None and inner.get("index") == self._hidden_block_index:
             if kind == "content_block_stop":
-                self._hidden_block = None
+                self._hidden_block_index = None
             return False
         if kind == "message_start":
             message = inner["message"]
-            self._reply.model = str(message.get("model"))
-            self._pen.adopt_message(
-                str(message.get("id")), self._reply.model, message.get("usage") or NO_USAGE
+            self._assistant_message.model = str(message.get("model"))
+            self._writer.adopt_message(
+                str(message.get("id")),
+                self._assistant_message.model,
+                message.get("usage") or NO_USAGE,
             )
-            self._reply.number += 1
+            self._assistant_message.number += 1
             self._machine.go(MESSAGE, True)
         elif kind == "content_block_start":
-            self._block_start(inner["index"], inner["content_block"]["type"])
+            self._track_block_start(inner["index"], inner["content_block"]["type"])
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
             if isinstance(fragment, str) and self._machine.state in (TEXT, THINKING):
-                self._speech.follow(fragment)
+                self._text_blocks.follow(fragment)
         elif kind == "content_block_stop":
-            self._reply.stop_due = False
+            self._assistant_message.stop_due = False
             if self._machine.state is not READY:
                 self._machine.go(MESSAGE, True)
         elif kind == "message_stop":
             self._machine.go(READY, True)
         return True
 
-    def _block_start(self, index: object, kind: str) -> None:
+    def _track_block_start(self, index: object, kind: str) -> None:
         if index.__class__ is not int:
             raise TypeError("the index of a block is no number")
         if self._machine.state is READY:
-            self._pen.adopt_message(self._pen.new_message_id(), self._reply.model, NO_USAGE)
-        self._pen.adopt_block(index)
-        self._machine.go(BLOCKS.get(kind, MESSAGE), True)
-        self._speech.follow_block()
-        self._reply.stop_due = self._pen.partial and self._machine.state is MESSAGE
+            self._writer.adopt_message(
+                self._writer.new_message_id(), self._assistant_message.model, NO_USAGE
+            )
+        self._writer.adopt_block(index)
+        self._machine.go(BLOCK_STATES.get(kind, MESSAGE), True)
+        self._text_blocks.follow_block()
+        self._assistant_message.stop_due = self._writer.partial and self._machine.state is MESSAGE
 
 
-def _follow(table: OpenCalls[Any], block: Line, entry: Any) -> None:
+def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
     """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
     wrote them.
     """
     identity, name, given = read_id(block["id"]), block["name"], block.get("input")
     if table.find(identity, name, given) is None:
         table.add(Announcement(identity, name, fingerprint(given), STREAM), f"{identity}~", entry)
-        if len(table.calls) > FOLLOWED:
+        if len(table.calls) > MAX_FOLLOWED_CALLS:
             table.remove(next(iter(table.calls)))
 
 
-def _end_call(table: OpenCalls[Any], block: Line) -> bool:
+def _end_call(table: OpenCalls[Any], block: ClaudeLine) -> bool:
     """Remove the call that a result belongs to. Return whether it was open."""
     key = table.match_result(read_id(block.get("tool_use_id")))
     if key is not None:

@@ -16,60 +16,60 @@ if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
 
 
-class ClaudeSpeech:
+class ClaudeInput:
     """One child's ear; requests are numbered."""
 
-    usable = True
-    takes: Kinds = TEXT_ONLY
+    is_usable = True
+    accepted_kinds: Kinds = TEXT_ONLY
 
     def __init__(self) -> None:
-        self._number = 0
+        self._request_number = 0
 
-    def reader(self, translator: "type[Translator]") -> "type[Translator]":
+    def bind_translator(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: its answers to requests of ours say nothing that matters."""
         return translator
 
-    def hello(self, request: Request) -> bytes:
+    def encode_greeting(self, request: Request) -> bytes:
         """Turn the control protocol on."""
-        return self._request(subtype="initialize", hooks=None)
+        return self._encode_request(subtype="initialize", hooks=None)
 
-    def follow(self, session: str) -> None:
+    def set_session(self, session: str) -> None:
         """Nothing: a claude knows its session."""
 
-    def heartbeat(self) -> bytes:
+    def encode_heartbeat(self) -> bytes:
         """Nothing: a claude gives no signs of life."""
         return b""
 
-    def prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: Message) -> bytes:
         said = {"role": "user", "content": message.text}
-        return _line(
+        return _encode_line(
             {"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None}
         )
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         """None: the message waits for its own turn."""
         return None
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         """None: no message was steered."""
         return 0
 
-    def interrupt(self) -> bytes:
+    def encode_interrupt(self) -> bytes:
         """A claude ends the turn with a result and stays."""
-        return self._request(subtype="interrupt")
+        return self._encode_request(subtype="interrupt")
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """From the next request on; Claude's default model has no name."""
-        return None if name is None else self._request(subtype="set_model", model=name)
+        return None if name is None else self._encode_request(subtype="set_model", model=name)
 
-    def effort(self, level: str | None) -> bytes | None:
-        return self._request(subtype="apply_flag_settings", settings={"effortLevel": level})
+    def encode_effort(self, level: str | None) -> bytes | None:
+        return self._encode_request(subtype="apply_flag_settings", settings={"effortLevel": level})
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """Claude's own names of modes."""
-        return self._request(subtype="set_permission_mode", mode=name)
+        return self._encode_request(subtype="set_permission_mode", mode=name)
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
             changed = permission.own_arguments if decision.changed is None else decision.changed
@@ -80,23 +80,29 @@ class ClaudeSpeech:
                 "message": decision.message,
                 "interrupt": decision.interrupt,
             }
-        return respond({"subtype": "success", "request_id": permission.request, "response": answer})
+        return encode_control_response(
+            {"subtype": "success", "request_id": permission.request, "response": answer}
+        )
 
-    def _request(self, **request: object) -> bytes:
-        self._number += 1
-        return _line(
-            {"type": "control_request", "request_id": f"shim-{self._number}", "request": request}
+    def _encode_request(self, **request: object) -> bytes:
+        self._request_number += 1
+        return _encode_line(
+            {
+                "type": "control_request",
+                "request_id": f"shim-{self._request_number}",
+                "request": request,
+            }
         )
 
 
-def respond(response: Mapping[str, Any]) -> bytes:
+def encode_control_response(response: Mapping[str, Any]) -> bytes:
     """An answer to one of its requests."""
-    return _line({"type": "control_response", "response": response})
+    return _encode_line({"type": "control_response", "response": response})
 
 
-def unanswerable(request: str, subtype: object) -> bytes:
+def encode_unsupported_request(request: str, subtype: object) -> bytes:
     """The answer to a request that has none: silence would let it wait."""
-    return respond(
+    return encode_control_response(
         {
             "subtype": "error",
             "request_id": request,
@@ -105,5 +111,5 @@ def unanswerable(request: str, subtype: object) -> bytes:
     )
 
 
-def _line(value: object) -> bytes:
+def _encode_line(value: object) -> bytes:
     return dump(value) + b"\n"

@@ -4,8 +4,8 @@ or left out.
 
 from typing import Any
 
-from shim.adapters.claude_passed import PassedTurn
-from shim.adapters.claude_speech import respond
+from shim.adapters.claude_passed import PassthroughTurn
+from shim.adapters.claude_speech import encode_control_response
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.complete_lines import Passing
 from shim.core.reading.json_text import dump
@@ -14,14 +14,14 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
-OLD = {"assistant", "user", "stream_event", "system", "result"}
-OLD |= {"control_request", "control_response", "control_cancel_request"}
+LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
+LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
 # Before the first message: that SDK does not read on behind a hundred lines until `initialize` is
 # answered.
-UNASKED = {"auth_status", "keep_alive", "rate_limit_event"}
+EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
-QUESTIONS = 1000  # that wait for our answer
-TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
+MAX_PENDING_REQUESTS = 1000  # that wait for our answer
+TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
 
 
 class ClaudeTranslator(Translator):
@@ -32,37 +32,37 @@ class ClaudeTranslator(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._raw: bytes | None = None
-        self._verbatim = turn.clean_lines(PassedTurn(turn).verbatim)
+        self._raw_line: bytes | None = None
+        self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
         pen = turn.pen
-        self._passing = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
-        self._cut: tuple[Event, str, str] | None = None
+        self._normalizer = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
+        self._split_delta: tuple[Event, str, str] | None = None
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._verbatim = turn.clean_lines(PassedTurn(turn).verbatim)
+        self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
 
     def line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
         for some.
         """
         kept = raw.rstrip(b"\r")
-        self._raw = None if b"\r" in kept else kept
+        self._raw_line = None if b"\r" in kept else kept
         return raw
 
     def feed(self, event: Event) -> None:
-        raw, self._raw = self._raw, None
+        raw, self._raw_line = self._raw_line, None
         if not isinstance(event.get("type"), str):
             self.turn.unknown(event.get("type"), event)
             return
         kind = event["type"]
-        if kind not in OLD and (
-            self.turn.terms.old_reader or (kind not in UNASKED and not self.asked)
+        if kind not in LEGACY_KINDS and (
+            self.turn.terms.old_reader or (kind not in EARLY_KINDS and not self.asked)
         ):
             self.turn.unknown(kind, event)
             return
-        if self._cut is not None and raw is not None:
-            self._say_half()
+        if self._split_delta is not None and raw is not None:
+            self._write_half_character()
         if kind == "system" and event.get("subtype") == "init":
             self.next_turn()
         turn = self.turn
@@ -71,28 +71,28 @@ class ClaudeTranslator(Translator):
             or turn.terms.session.chosen_id
             or turn.terms.session.fresh_id
         )
-        whole = self._passing.whole(event, session, turn.model or "unknown")
+        whole = self._normalizer.whole(event, session, turn.model or "unknown")
         if whole is None:
             return
         if raw is None or whole is not event:
             raw = dump(whole)
         if len(raw) <= turn.pen.room:
-            self._say(raw, whole)
+            self._write_event(raw, whole)
             return
         if kind == "control_request":
-            self._refuse(whole, len(raw))
+            self._refuse_oversized(whole, len(raw))
             return
-        for short in self._passing.short(whole):
-            self._say(dump(short), short)
+        for short in self._normalizer.short(whole):
+            self._write_event(dump(short), short)
 
-    def _refuse(self, event: Event, size: int) -> None:
+    def _refuse_oversized(self, event: Event, size: int) -> None:
         """Refuse a question that is longer than a line. If it were cut, its answer would hand back
         a damaged input.
         """
         self.turn.account.repaired("question_too_large")
-        if len(self.outbox) < QUESTIONS:
+        if len(self.outbox) < MAX_PENDING_REQUESTS:
             request, identity = event.get("request"), str(event.get("request_id"))
-            text = TOO_LARGE.format(size=size)
+            text = TOO_LARGE_MESSAGE.format(size=size)
             response: dict[str, object] = {
                 "subtype": "error",
                 "request_id": identity,
@@ -101,40 +101,40 @@ class ClaudeTranslator(Translator):
             if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
                 denied = {"behavior": "deny", "message": text}
                 response = {"subtype": "success", "request_id": identity, "response": denied}
-            self.outbox.append(respond(response))
+            self.outbox.append(encode_control_response(response))
 
-    def _say(self, raw: bytes, event: Event) -> None:
-        self._verbatim(raw, event)
+    def _write_event(self, raw: bytes, event: Event) -> None:
+        self._pass_line(raw, event)
         if event["type"] == "result":
             self.turn.settle()
 
     def repaired(self, event: Event) -> None:
-        self._raw = None
+        self._raw_line = None
         inner = event.get("event")
         delta = inner.get("delta") if isinstance(inner, dict) else None
         if isinstance(delta, dict):
-            self._join_halves(event, delta)
+            self._join_split_character(event, delta)
         self.feed(event)
 
-    def _join_halves(self, event: Event, delta: dict[str, Any]) -> None:
+    def _join_split_character(self, event: Event, delta: dict[str, Any]) -> None:
         """A character that was cut between two deltas is said with the second."""
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
-                cut, self._cut = self._cut, None
+                cut, self._split_delta = self._split_delta, None
                 text = completed((cut[2] if cut and cut[1] == name else "") + delta[name])
                 if count := waiting(text):
-                    self._cut = event, name, text[-count:]
+                    self._split_delta = event, name, text[-count:]
                     text = text[:-count]
                 delta[name] = text
 
-    def _say_half(self) -> None:
+    def _write_half_character(self) -> None:
         """The rest of a character never came: the half is a delta of its own."""
-        assert self._cut is not None
-        (event, name, half), self._cut = self._cut, None
+        assert self._split_delta is not None
+        (event, name, half), self._split_delta = self._split_delta, None
         inner = event["event"]
         again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
-        self._say(dump(again), again)
+        self._write_event(dump(again), again)
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        if self._cut is not None:
-            self._say_half()
+        if self._split_delta is not None:
+            self._write_half_character()

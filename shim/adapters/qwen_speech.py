@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.adapters.claude_speech import ClaudeSpeech, respond
+from shim.adapters.claude_speech import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import own_arguments
 from shim.core.adapter.vendor import Request
@@ -38,30 +38,30 @@ NO_FILE = "[An image was sent here; it could not be kept in a file.]"
 SPECIAL = re.compile(r"[^\w./-]")  # in a path that a prompt names
 
 
-class QwenSpeech(ClaudeSpeech):
+class QwenSpeech(ClaudeInput):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
     _attach: Callable[[str, str], str | None] | None = None
 
-    def hello(self, request: Request) -> bytes:
+    def encode_greeting(self, request: Request) -> bytes:
         """Turn the control protocol on, and tell it the MCP servers that its command line does not
         name.
         """
         self._attach = request.files.attach
-        self.takes = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
+        self.accepted_kinds = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
         if request.servers.private:
             said["mcpServers"] = request.servers.private
         if (effort := request.invocation.limits.effort) is not None:
             said["effort"] = effort
-        return self._request(subtype="initialize", **said)
+        return self._encode_request(subtype="initialize", **said)
 
-    def prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: Message) -> bytes:
         """It pastes the block of an image as text; a file that the prompt names it reads, and gives
         its model.
         """
-        return super().prompt(
-            message._replace(text="\n".join(map(self._words, message.given(self.takes))))
+        return super().encode_prompt(
+            message._replace(text="\n".join(map(self._words, message.given(self.accepted_kinds))))
         )
 
     def _words(self, part: Part) -> str:
@@ -70,15 +70,15 @@ class QwenSpeech(ClaudeSpeech):
         path = self._attach(part.data, part.media_type.rpartition("/")[2])
         return NO_FILE if path is None else "@" + SPECIAL.sub(r"\\\g<0>", path)
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         """None for its own: that cannot be told."""
-        return None if level is None else self._request(subtype="set_effort", effort=level)
+        return None if level is None else self._encode_request(subtype="set_effort", effort=level)
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """qwen's own names of modes differ."""
-        return super().mode(MODES[name])
+        return super().encode_mode(MODES[name])
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
         the old ones.
         """
@@ -87,7 +87,9 @@ class QwenSpeech(ClaudeSpeech):
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
         elif decision.changed is not None:
             answer["updatedInput"] = _changed(permission, decision.changed)
-        return respond({"subtype": "success", "request_id": permission.request, "response": answer})
+        return encode_control_response(
+            {"subtype": "success", "request_id": permission.request, "response": answer}
+        )
 
 
 def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:

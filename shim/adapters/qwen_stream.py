@@ -11,7 +11,7 @@ call as the parent of its own result.
 import re
 from typing import Any
 
-from shim.adapters.claude_speech import unanswerable
+from shim.adapters.claude_speech import encode_unsupported_request
 from shim.adapters.qwen_tools import NOT_LISTED, TOOLS, drop_hash, translate_call
 from shim.core.adapter.tools import claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
@@ -228,7 +228,7 @@ class QwenTranslator(StreamedTranslator):
             name, arguments = called({"name": own[0], "input": own[1]})
             self.turn.permission(identity, read_id(call), name, arguments, own)
         elif len(self.outbox) < REQUESTS:
-            self.outbox.append(unanswerable(identity, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
 

@@ -7,7 +7,7 @@ conversation the frontend is answered first, and no child exists before its firs
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.adapters import FLAT, VENDORS, get_adapter
+from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
 from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
@@ -503,4 +503,8 @@ class Start:
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.session.no_session_persistence
-        return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self.listing.left)
+        return (
+            kept
+            and not self.vendor.passthrough
+            and FLAT_ADAPTERS.keys().isdisjoint(self.listing.left)
+        )

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 
-from shim.adapters import find_recorded
+from shim.adapters import build_replay_adapter
 from shim.core.adapter.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FrontendError, Tried, VendorError
@@ -63,8 +63,8 @@ class Recordings:
         name = self._vendor
         listens = any(child.listens for child in first.children)
         try:
-            vendor = find_recorded(
-                name, self.launch, lambda: self.place, listens=listens, flat=flat
+            vendor = build_replay_adapter(
+                name, self.launch, lambda: self.place, persistent=listens, flat=flat
             )
         except FrontendError:
             shown = printable(name)[:40]

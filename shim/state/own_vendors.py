@@ -70,15 +70,15 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
     """
     directory = folder(environment, chosen)
     try:
-        found = sorted(name for name in os.listdir(directory) if name.endswith(adapters.PROFILE))[
-            :OWN_PROFILES
-        ]
+        found = sorted(
+            name for name in os.listdir(directory) if name.endswith(adapters.PROFILE_SUFFIX)
+        )[:OWN_PROFILES]
     except OSError:
         found = []
     adapters.VENDORS.clear()
     adapters.VENDORS.update(BUNDLED)
     for file in found:
-        name, path = file.removesuffix(adapters.PROFILE), os.path.join(directory, file)
+        name, path = file.removesuffix(adapters.PROFILE_SUFFIX), os.path.join(directory, file)
         if vendor_name(name):
             adapters.VENDORS[name] = path
 
@@ -87,4 +87,4 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
 
         return vendor(name, place, environment)
 
-    adapters.described[:] = [*adapters.described[:1], read]
+    adapters.profile_loaders[:] = [*adapters.profile_loaders[:1], read]

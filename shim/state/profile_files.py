@@ -43,7 +43,7 @@ def vendor(
         read[path] = _file(path, environment)
         return read[path]
 
-    described = files.vendor(name, place, read_profile, adapters.PROFILES, trace)
+    described = files.vendor(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
     if not read[place].source.bundled:
         _warn_of_unused_keys(read[place])
     return described
@@ -77,7 +77,7 @@ def load_bundled(environment: Mapping[str, str]) -> None:
     """Load all bundled profiles into memory, because an upgrade may replace the files of the
     package.
     """
-    for place in map(adapters.VENDORS.__getitem__, adapters.PROFILES):
+    for place in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         _bundled[place] = _file(place, environment)
 
 

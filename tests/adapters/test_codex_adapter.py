@@ -12,7 +12,7 @@ from ruling import judge
 from support import brief, parse, terms_of
 from sweeps import each
 
-from shim.adapters import find_recorded, get_adapter
+from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_record import DAYS, LOOKS, Record, hunks
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.adapter.translation import Translation
@@ -468,7 +468,7 @@ def test_a_record_without_a_model_names_none(records, found):
 def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
 
-    recorded = find_recorded(
-        "codex", get_adapter("demo").launch, lambda: "", listens=True, flat=False
+    recorded = build_replay_adapter(
+        "codex", get_adapter("demo").launch, lambda: "", persistent=True, flat=False
     )
     assert recorded.surroundings.home is None

@@ -26,7 +26,7 @@ ASKED = Permission(
 )
 def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
-    assert json.loads(QwenSpeech().decide(ASKED, decision)) == {
+    assert json.loads(QwenSpeech().encode_decision(ASKED, decision)) == {
         "type": "control_response",
         "response": response,
     }
@@ -34,14 +34,18 @@ def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer)
 
 def test_arguments_that_were_changed_are_never_answered():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
-        QwenSpeech().decide(ASKED, Decision(True, changed={"command": "pwd"}))
+        QwenSpeech().encode_decision(ASKED, Decision(True, changed={"command": "pwd"}))
 
 
 def test_each_request_has_a_number_of_its_own():
     speech = QwenSpeech()
     requests = [
         json.loads(line)
-        for line in (speech.hello(Request(parse(()), "")), speech.interrupt(), speech.model("m"))
+        for line in (
+            speech.encode_greeting(Request(parse(()), "")),
+            speech.encode_interrupt(),
+            speech.encode_model("m"),
+        )
     ]
     assert [one["request"]["subtype"] for one in requests] == [
         "initialize",
@@ -63,7 +67,7 @@ def test_each_request_has_a_number_of_its_own():
     ],
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
-    assert json.loads(QwenSpeech().mode(mode))["request"] == {
+    assert json.loads(QwenSpeech().encode_mode(mode))["request"] == {
         "subtype": "set_permission_mode",
         "mode": own,
     }
@@ -79,8 +83,8 @@ def test_an_image_is_named_by_its_path_in_its_place():
 
     def said(attach):
         speech = QwenSpeech()
-        speech.hello(Request(parse(()), "", files=Files(attach=attach)))
-        return json.loads(speech.prompt(message))["message"]["content"]
+        speech.encode_greeting(Request(parse(()), "", files=Files(attach=attach)))
+        return json.loads(speech.encode_prompt(message))["message"]["content"]
 
     assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
     assert said(lambda data, suffix: None) == f"one\n{NO_FILE}\ntwo"

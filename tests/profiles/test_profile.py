@@ -11,7 +11,7 @@ from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, trans
 from support import Stage, brief, parse
 from sweeps import each
 
-from shim.adapters import PROFILES, VENDORS, get_adapter
+from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
@@ -675,7 +675,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
         file = packaged(place)
         return File(file.table, Source(file.source.path, file.source.text), file.module)
 
-    assert described(name, f"{name}.toml", read, PROFILES).name == name
+    assert described(name, f"{name}.toml", read, BUNDLED_PROFILES).name == name
 
 
 @each("name", BUNDLED)

@@ -111,11 +111,11 @@ def write(box, text=PARROT, name="parrot.toml"):
 @pytest.fixture(autouse=True)
 def forgotten():
     """What this process learned of other places is forgotten."""
-    known, readers = dict(VENDORS), list(adapters.described)
+    known, readers = dict(VENDORS), list(adapters.profile_loaders)
     yield
     VENDORS.clear()
     VENDORS.update(known)
-    adapters.described[:] = readers
+    adapters.profile_loaders[:] = readers
 
 
 def test_a_vendor_is_added_without_a_line_of_python(box):

@@ -534,7 +534,7 @@ def _preload_host_modules() -> None:
     for name in LAZY_MODULES:
         _import(name)
     files.parsed = profile_files.parsed = cache(files.parsed)
-    for file_name in map(adapters.VENDORS.__getitem__, adapters.PROFILES):
+    for file_name in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
         profile_files.parsed(profile_files._read(path), path)
 

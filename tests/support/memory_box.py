@@ -473,7 +473,7 @@ class MemoryBox(Box):
             patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
-        patch.setattr(adapters, "described", list(adapters.described))
+        patch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
 
     def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.adapters import FLAT
+from shim.adapters import FLAT_ADAPTERS
 from shim.bridge import registry
 from shim.bridge.start import Wanted, begun_with, going_on_from, start
 from shim.commands.claude.answers import Answer, disabled, printed, refused
@@ -117,7 +117,7 @@ def _before(invocation: Invocation) -> Before:
         known
         and known.alive
         and store.look_up(canonical, os.environ) is None
-        and known.facts["vendor"] not in FLAT
+        and known.facts["vendor"] not in FLAT_ADAPTERS
     ):
         hint = f"`claude attach {known.id}` opens it"
         raise FrontendError(

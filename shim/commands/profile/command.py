@@ -104,7 +104,7 @@ def draft(
 
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
-    name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE) or "mine"
+    name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX) or "mine"
     if not vendor_name(name):
         raise typer.BadParameter(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
@@ -138,14 +138,14 @@ def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
     remarks on keys.
     """
     place = adapters.VENDORS.get(name, "")
-    if name.endswith(adapters.PROFILE):
+    if name.endswith(adapters.PROFILE_SUFFIX):
         place = os.path.abspath(name)
-        name = os.path.basename(name).removesuffix(adapters.PROFILE)
+        name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
         if not vendor_name(name):
             raise FrontendError(
                 f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )
-    if not place.endswith(adapters.PROFILE):
+    if not place.endswith(adapters.PROFILE_SUFFIX):
         return adapters.get_adapter(name, flat=True), None, []
     tracer = Tracer()
     return load(name, place, os.environ, tracer), tracer, list_unused_keys(place, os.environ)

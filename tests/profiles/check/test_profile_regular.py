@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.adapters import PROFILES
+from shim.adapters import BUNDLED_PROFILES
 from shim.profiles.check.regular import CUT, SHARED, fault
 from shim.profiles.load.files import packaged
 
@@ -113,7 +113,7 @@ def patterns(value):
     return own + [one for inner in value.values() for one in patterns(inner)]
 
 
-@each("name", PROFILES)
+@each("name", BUNDLED_PROFILES)
 def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
     assert {
@@ -124,7 +124,7 @@ def test_no_pattern_of_a_bundled_profile_takes_long(name):
 
 
 def test_the_patterns_of_the_bundled_profiles_are_found():
-    assert sum(len(patterns(packaged(f"{name}.toml").table)) for name in PROFILES) > 20
+    assert sum(len(patterns(packaged(f"{name}.toml").table)) for name in BUNDLED_PROFILES) > 20
 
 
 def test_a_broken_pattern_is_somebody_elses_affair():

@@ -80,9 +80,9 @@ def list_allowed_names(monkeypatch) -> set[str]:
 
     monkeypatch.setattr(Spot, "table", record)
     names: set[str] = set()
-    for vendor in adapters.PROFILES:
+    for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()
-        files.vendor(vendor, adapters.VENDORS[vendor], read, adapters.PROFILES)
+        files.vendor(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
@@ -113,7 +113,7 @@ FOR_UNKNOWN_AGENTS = {"protocol"}
 
 
 def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
-    tables = [files.packaged(adapters.VENDORS[name]).table for name in adapters.PROFILES]
+    tables = [files.packaged(adapters.VENDORS[name]).table for name in adapters.BUNDLED_PROFILES]
     used = {key.name for table in tables for key in list_keys(table)}
     unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
     kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import FIXTURES, ROOT, check_turns, terms_of
 from sweeps import examples
 
-from shim.adapters import PROFILES
+from shim.adapters import BUNDLED_PROFILES
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import ClaudePen
@@ -24,7 +24,7 @@ from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
 
 # these say only what is different
-NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]
+NAMES = [name for name in BUNDLED_PROFILES if name not in ("acai", "kilo")]
 TEXTS = {
     name: (ROOT / "shim" / "adapters" / f"{name}.toml").read_text(encoding="utf-8")
     for name in NAMES
