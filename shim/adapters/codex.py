@@ -7,33 +7,45 @@ record, as in a replay, the rules say what the stream says.
 """
 
 from shim.adapters.codex_items import CompletedItems
-from shim.adapters.codex_record import NAMES, Call, Record, Unsaid, calls_of
+from shim.adapters.codex_record import (
+    CHANGE_TOOL_NAMES,
+    ClaudeCall,
+    CodexRollout,
+    MissingCall,
+    build_change_calls,
+)
 from shim.core.adapter.tools import absolute
 from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
 
-HELD = 100  # changes that have begun and not ended; codex makes one after the other
+MAX_PENDING_CHANGES = 100  # changes that have begun and not ended; codex makes one after the other
 # The record is looked at for calls without an item before each of these. A warning is none of them,
 # because it may come before the turn has begun in the record.
-NEWS = ("agent_message", "reasoning", "command_execution", "mcp_tool_call", "file_change")
-ENDS = ("turn.completed", "turn.failed")
+CHECKPOINT_ITEMS = (
+    "agent_message",
+    "reasoning",
+    "command_execution",
+    "mcp_tool_call",
+    "file_change",
+)
+TURN_END_EVENTS = ("turn.completed", "turn.failed")
 
 
-class _Own:
+class _CodexState:
     """What the adapter keeps: changes that have begun, the record of the thread, who reads a
     recorded app-server.
     """
 
     def __init__(self) -> None:
-        self.held: dict[str, Event] = {}
-        self.completed = CompletedItems()
+        self.pending_changes: dict[str, Event] = {}
+        self.completed_items = CompletedItems()
         # id and entries of the latest todo list
         self.todo_list: tuple[object, object] = (None, None)
         self.todo_list_count = 0
-        self.record: Record | None = None
-        self.server: Translator | None = None
+        self.rollout: CodexRollout | None = None
+        self.server_translator: Translator | None = None
 
 
 class CodexTranslator(ProfileTranslator):
@@ -41,7 +53,7 @@ class CodexTranslator(ProfileTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._own = _Own()
+        self._state = _CodexState()
         if turn.terms.home is None:  # a recorded app-server's lines have no type
             self.untyped = True  # type: ignore[misc]
 
@@ -54,36 +66,36 @@ class CodexTranslator(ProfileTranslator):
             return True
         home = self.turn.terms.home
         if home is None:
-            return is_repeated or self._of_server(event)
-        if of not in NEWS and kind not in ENDS:
+            return is_repeated or self._translate_server_line(event)
+        if of not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
-        self._own.record = self._own.record or Record(
+        self._state.rollout = self._state.rollout or CodexRollout(
             home, self.turn.conversation.vendor_session or ""
         )
-        unsaid = self._own.record.unsaid()
-        self.turn.message_facts(model=self._own.record.model)
+        unsaid = self._state.rollout.take_missing_calls()
+        self.turn.message_facts(model=self._state.rollout.model)
         for call in unsaid:
-            self._say_unsaid(call)
-        if kind in ENDS:
-            self._let_go()
+            self._write_missing_call(call)
+        if kind in TURN_END_EVENTS:
+            self._write_pending_changes()
         if is_repeated or not isinstance(item, dict) or of != "file_change":
             return is_repeated
-        return self._changes(event, item, self._own.record)
+        return self._translate_changes(event, item, self._state.rollout)
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._own.completed.clear()
-        self._own.todo_list = None, None
+        self._state.completed_items.clear()
+        self._state.todo_list = None, None
 
     def _is_repeated(self, item: Event, kind: str) -> bool:
         """Return whether an event repeats an item that was completed in this turn, and remember
         completed items.
         """
-        if self._own.completed.has(item):
+        if self._state.completed_items.has_item(item):
             self.account.repaired("repeated_item", item.get("id"))
             return True
         if kind == "item.completed":
-            self._own.completed.add(item)
+            self._state.completed_items.add_item(item)
         return False
 
     def _write_todo_list(self, event: Event, item: Event) -> None:
@@ -91,52 +103,54 @@ class CodexTranslator(ProfileTranslator):
         of a list.
         """
         state = item.get("id"), item.get("items")
-        if state == self._own.todo_list:
+        if state == self._state.todo_list:
             return
-        self._own.todo_list = state
-        self._own.todo_list_count += 1
-        state_id = f"{item.get('id')}.{self._own.todo_list_count}"
+        self._state.todo_list = state
+        self._state.todo_list_count += 1
+        state_id = f"{item.get('id')}.{self._state.todo_list_count}"
         self.handlers[event["type"]]({**event, "item": {**item, "id": state_id}})
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
-        self._let_go()
+        self._write_pending_changes()
 
     def unread(self, event: Event) -> Translator:
         return (
             self
-            if self.turn.terms.home is None and self._of_server(event)
+            if self.turn.terms.home is None and self._translate_server_line(event)
             else super().unread(event)
         )
 
-    def _of_server(self, event: Event) -> bool:
+    def _translate_server_line(self, event: Event) -> bool:
         """Whether a line of a recording is one of an app-server, which has no type; then it is
         read.
         """
         if "type" in event or not ("method" in event or "id" in event):
             return False
-        if self._own.server is None:
+        if self._state.server_translator is None:
             from shim.adapters.codex_thread_stream import ThreadTranslator
 
-            self._own.server = ThreadTranslator(self.turn, partial=self.partial)
-        self._own.server.feed(event)
-        self.turn = self._own.server.turn
+            self._state.server_translator = ThreadTranslator(self.turn, partial=self.partial)
+        self._state.server_translator.feed(event)
+        self.turn = self._state.server_translator.turn
         return True
 
-    def _changes(self, event: Event, item: Event, record: Record) -> bool:
+    def _translate_changes(self, event: Event, item: Event, record: CodexRollout) -> bool:
         """Whether an item that changes files is dealt with: it waits for its end, or it is said
         with its contents.
         """
-        identity, changes = str(item.get("id")), _changes(item)
+        identity, changes = str(item.get("id")), _parse_changes(item)
         if changes is None:
             return False
         if event["type"] == "item.started":
-            if len(self._own.held) >= HELD or not self._may_run(changes):
+            if len(self._state.pending_changes) >= MAX_PENDING_CHANGES or not self._allows_changes(
+                changes
+            ):
                 return False
-            self._own.held[identity] = event
+            self._state.pending_changes[identity] = event
             return True
-        self._own.held.pop(identity, None)
+        self._state.pending_changes.pop(identity, None)
         found = (
-            record.change({path for path, _ in changes})
+            record.take_change({path for path, _ in changes})
             if event["type"] == "item.completed"
             else None
         )
@@ -149,12 +163,16 @@ class CodexTranslator(ProfileTranslator):
             change = found["changes"][path]
             moved = change.get("move_path")
             text = f"{said}\n{path} is now {moved}" if moved and not failed else said
-            texts |= dict.fromkeys(self._say(f"{identity}:{index}", calls_of(path, change)), text)
+            texts |= dict.fromkeys(
+                self._write_calls(f"{identity}:{index}", build_change_calls(path, change)), text
+            )
         for call, text in texts.items():
             self.turn.tool_result(call, text, failed)
         return True
 
-    def _say(self, identity: str, calls: list[Call], *, refused: bool = False) -> list[str]:
+    def _write_calls(
+        self, identity: str, calls: list[ClaudeCall], *, refused: bool = False
+    ) -> list[str]:
         """Say calls that the stream has as one item, or not at all. Gives their ids."""
         ids = [
             f"{self.mark}{identity}" + (f".{number}" if number else "")
@@ -166,30 +184,31 @@ class CodexTranslator(ProfileTranslator):
             self.turn.tool_use(own, name, arguments)
         return ids
 
-    def _say_unsaid(self, unsaid: Unsaid) -> None:
+    def _write_missing_call(self, unsaid: MissingCall) -> None:
         calls = [
             (name, absolute(arguments, self.turn.terms.cwd)) for name, arguments in unsaid.calls
         ]
-        for own in self._say(unsaid.identity, calls, refused=unsaid.rejected):
-            self.turn.tool_result(own, unsaid.output, unsaid.failed)
+        for own in self._write_calls(unsaid.call_id, calls, refused=unsaid.is_denied):
+            self.turn.tool_result(own, unsaid.output, unsaid.is_error)
 
-    def _let_go(self) -> None:
+    def _write_pending_changes(self) -> None:
         """Say the changes that have begun and will not end, as the rules say them."""
-        for event in self._own.held.values():
+        for event in self._state.pending_changes.values():
             self.handlers[event["type"]](event)
-        self._own.held.clear()
+        self._state.pending_changes.clear()
 
-    def _may_run(self, changes: list[tuple[str, str]]) -> bool:
+    def _allows_changes(self, changes: list[tuple[str, str]]) -> bool:
         """Whether all changes are allowed. A denied change is said at once, so that the turn is
         stopped.
         """
         judge = self.turn.terms.judge
         return judge is None or not any(
-            judge.denies(NAMES.get(kind, "Edit"), {"file_path": path}) for path, kind in changes
+            judge.denies(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
+            for path, kind in changes
         )
 
 
-def _changes(item: Event) -> list[tuple[str, str]] | None:
+def _parse_changes(item: Event) -> list[tuple[str, str]] | None:
     """Path and kind of each change of an item; None if the item has another form."""
     changes = item.get("changes")
     if not isinstance(changes, list) or not all(isinstance(one, dict) for one in changes):

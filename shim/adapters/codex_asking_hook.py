@@ -19,15 +19,17 @@ from shim.core.policy.place import Place
 from shim.core.policy.policy import NEVER_ASKED
 from shim.core.policy.rules import claude_tool_name
 
-MARK = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
+NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 
 
-def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_hook.Call]:
+def list_calls(
+    event: Mapping[str, Any], place: Place, *servers: str
+) -> list[codex_hook.ClaudeCall]:
     """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
-    return codex_hook.calls(event, place)
+    return codex_hook.list_calls(event, place)
 
 
-def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
+def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     """Return whether codex asks about the calls of an event, and the request can be allowed in this
     mode.
 
@@ -40,13 +42,16 @@ def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     return mode not in NEVER_ASKED and is_asked
 
 
-def answer(reason: str, event: Mapping[str, Any]) -> str:
+def format_answer(reason: str, event: Mapping[str, Any]) -> str:
     """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
     given = event.get("tool_input")
     if reason or event.get("tool_name") != "Bash" or not isinstance(given, dict):
         return ""
     command = str(given.get("command"))
-    if codex_hook.patch_of(command) is not None:
+    if codex_hook.find_patch(command) is not None:
         return ""
-    said = {"permissionDecision": "allow", "updatedInput": {**given, "command": MARK + command}}
+    said = {
+        "permissionDecision": "allow",
+        "updatedInput": {**given, "command": NOOP_PREFIX + command},
+    }
     return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}})

@@ -15,23 +15,23 @@ from typing import Any
 
 from shim.core.policy.place import Place
 
-Call = tuple[str, dict[str, Any]]
+ClaudeCall = tuple[str, dict[str, Any]]
 
 # A patch that is a whole command: its words stand between quoted marks, so that the shell reads
 # nothing in them.
-PATCH = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
-MOVES = "*** Move to:"
+PATCH_COMMAND = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
+MOVE_MARKER = "*** Move to:"
 # What a line of a patch says of a file. codex reads such a line with spaces around it too.
-CHANGES = {
+CHANGE_MARKERS = {
     "*** Add File:": "Write",
     "*** Update File:": "Edit",
-    MOVES: "Write",
+    MOVE_MARKER: "Write",
     "*** Delete File:": "Delete",
 }
 # stands in front of the names of most tools for subagents, without a mark between
-AGENTS = r"^multi_agent_v\d+"
+SUBAGENT_PREFIX = r"^multi_agent_v\d+"
 # Claude's names of what only talks, plans or waits.
-TALKS = {
+HARMLESS_TOOLS = {
     **dict.fromkeys(
         ("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"
     ),
@@ -48,7 +48,7 @@ TALKS = {
 }
 
 
-def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
+def list_calls(event: Mapping[str, Any], place: Place) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
@@ -57,58 +57,60 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
         raise ValueError("the event names no tool or no folder")
     arguments = given if isinstance(given, dict) else {"input": given}
     if name == "Bash":
-        return _command(_text(arguments.get("command")), folder, place)
+        return _build_command_call(_require_text(arguments.get("command")), folder, place)
     if name == "apply_patch":
-        return changed(_text(arguments.get("command")), folder)
+        return parse_patch(_require_text(arguments.get("command")), folder)
     if name == "view_image":
-        return [("Read", {"file_path": posixpath.join(folder, _text(arguments.get("path")))})]
-    return [(TALKS.get(re.sub(AGENTS, "", name), name), arguments)]
+        return [
+            ("Read", {"file_path": posixpath.join(folder, _require_text(arguments.get("path")))})
+        ]
+    return [(HARMLESS_TOOLS.get(re.sub(SUBAGENT_PREFIX, "", name), name), arguments)]
 
 
-def answer(reason: str, event: object) -> str:
+def format_answer(reason: str, event: object) -> str:
     """What the hook prints: nothing, because codex takes its exit code and its stderr."""
     return ""
 
 
-def patch_of(command: str) -> str | None:
+def find_patch(command: str) -> str | None:
     """The patch that a command is; None for any other."""
-    whole = PATCH.fullmatch(command)
+    whole = PATCH_COMMAND.fullmatch(command)
     body = "" if whole is None else whole[3] or ""
     return None if whole is None or whole[2] in body.split("\n") else body
 
 
-def _command(command: str, folder: str, place: Place) -> list[Call]:
-    patch = patch_of(command)
+def _build_command_call(command: str, folder: str, place: Place) -> list[ClaudeCall]:
+    patch = find_patch(command)
     if patch is not None:
-        return changed(patch, folder)
+        return parse_patch(patch, folder)
     elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
     return [("Bash", {"command": command, **elsewhere})]
 
 
-def changed(patch: str, folder: str) -> list[Call]:
+def parse_patch(patch: str, folder: str) -> list[ClaudeCall]:
     """A call for each file that a patch changes, and for each part of an edit, with what a hook may
     want to see.
 
     A line too many that is taken for the name of a file refuses more, never less.
     """
-    found: list[Call] = []
+    found: list[ClaudeCall] = []
     for line in patch.split("\n"):
         said = line.strip()
         named = next(
-            ((mark, name) for mark, name in CHANGES.items() if said.startswith(mark)), None
+            ((mark, name) for mark, name in CHANGE_MARKERS.items() if said.startswith(mark)), None
         )
         if named is not None:
             path = posixpath.join(folder, said[len(named[0]) :].strip())
-            moved = named[0] == MOVES and found  # what follows are parts of the edit still
+            moved = named[0] == MOVE_MARKER and found  # what follows are parts of the edit still
             found.insert(len(found) - bool(moved), (named[1], {"file_path": path}))
         elif found:
-            _fill(found, line)
+            _add_patch_line(found, line)
     if not found:
         raise ValueError("the patch names no file")
     return found
 
 
-def _fill(found: list[Call], line: str) -> None:
+def _add_patch_line(found: list[ClaudeCall], line: str) -> None:
     """Add a line of a patch to the call that it belongs to."""
     name, arguments = found[-1]
     mark, text = line[:1], line[1:] + "\n"
@@ -121,7 +123,7 @@ def _fill(found: list[Call], line: str) -> None:
         arguments["new_string"] = arguments.get("new_string", "") + (text if mark != "-" else "")
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("the call does not say what it does")
     return value

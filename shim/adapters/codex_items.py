@@ -13,8 +13,8 @@ Statuses: inProgress, completed, failed, declined.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shim.adapters.codex_asking_hook import MARK
-from shim.adapters.codex_record import Call, calls_of
+from shim.adapters.codex_asking_hook import NOOP_PREFIX
+from shim.adapters.codex_record import ClaudeCall, build_change_calls
 from shim.core.reading.json_text import dump
 from shim.profiles.rpc.peer import table
 from shim.profiles.run.values import unquoted
@@ -47,12 +47,12 @@ class CompletedItems:
         """Remove all items, because another turn begins."""
         self._subjects.clear()
 
-    def has(self, item: Mapping[str, Any]) -> bool:
+    def has_item(self, item: Mapping[str, Any]) -> bool:
         """Return whether an item with this id and subject was completed before."""
         item_id = item.get("id")
         return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
 
-    def add(self, item: Mapping[str, Any]) -> None:
+    def add_item(self, item: Mapping[str, Any]) -> None:
         """Add a completed item. An item without an id is not remembered, so it is never a
         repetition.
         """
@@ -65,32 +65,34 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
     return hash(dump([item.get(key) for key in SUBJECT_KEYS]))
 
 
-def command(said: object, folder: object, here: Collection[str]) -> Call:
+def build_command_call(said: object, folder: object, here: Collection[str]) -> ClaudeCall:
     """A command, without the shell that runs it and without the word that makes codex ask about it.
 
     `folder` is where it runs, `here` the names of the working directory.
     """
     whole = unquoted(said) if isinstance(said, str) else ""
-    arguments = {"command": whole.removeprefix(MARK)}
+    arguments = {"command": whole.removeprefix(NOOP_PREFIX)}
     if isinstance(folder, str) and folder not in here:
         arguments["directory"] = folder
     return "Bash", arguments
 
 
-def changes(item: Mapping[str, Any]) -> list[Call]:
+def build_patch_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
     """The calls of a patch, one for each file, and one more for the place that a file is moved to."""
-    found: list[Call] = []
+    found: list[ClaudeCall] = []
     for change in item["changes"]:
         path, kind = change["path"], change["kind"]
         moved = kind.get("move_path")
         key = "content" if kind["type"] == "add" else "unified_diff"
-        found.append(_one(calls_of(path, {"type": kind["type"], key: change.get("diff")})))
+        found.append(
+            _merge_edits(build_change_calls(path, {"type": kind["type"], key: change.get("diff")}))
+        )
         if isinstance(moved, str) and moved:
             found.append(("Write", {"file_path": moved}))
     return found
 
 
-def _one(calls: list[Call]) -> Call:
+def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
     """The parts of a change as one call."""
     if len(calls) == 1:
         return calls[0]
@@ -98,13 +100,13 @@ def _one(calls: list[Call]) -> Call:
     return "MultiEdit", {"file_path": calls[0][1]["file_path"], "edits": edits}
 
 
-def called(item: Mapping[str, Any], here: Collection[str]) -> list[Call]:
+def list_item_calls(item: Mapping[str, Any], here: Collection[str]) -> list[ClaudeCall]:
     """An item's calls; none for an item that is no call."""
     kind = item.get("type")
     if kind == "commandExecution":
-        return [command(item.get("command"), item.get("cwd"), here)]
+        return [build_command_call(item.get("command"), item.get("cwd"), here)]
     if kind == "fileChange":
-        return changes(item)
+        return build_patch_calls(item)
     if kind == "mcpToolCall":
         return [(f"mcp__{item['server']}__{item['tool']}", dict(table(item.get("arguments"))))]
     if kind == "collabAgentToolCall":
@@ -116,7 +118,7 @@ def called(item: Mapping[str, Any], here: Collection[str]) -> list[Call]:
     return []
 
 
-def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
+def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     """What a call gave back, and whether it failed."""
     kind, status = item.get("type"), item.get("status")
     failed = status not in (COMPLETED, None)
@@ -137,7 +139,7 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
     return item.get("status") or "", failed
 
 
-def questions(given: object) -> dict[str, Any]:
+def build_question_input(given: object) -> dict[str, Any]:
     """`request_user_input` as Claude's AskUserQuestion."""
     found = []
     for one in given if isinstance(given, list) else ():
@@ -150,7 +152,7 @@ def questions(given: object) -> dict[str, Any]:
     return {"questions": found}
 
 
-def answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+def build_user_input_answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
     said = table(changed.get("answers"))
     return {

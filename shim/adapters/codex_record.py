@@ -29,144 +29,170 @@ from shim.core.policy.rules import MCP
 from shim.core.turn.terms import Home
 
 # calls and changes of a turn that are remembered until they are said; no real turn has more
-WAITING = 1000
-LOOKS = 20  # for a record: it exists before the first item is printed, or never
-DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local date
-BEGUN = b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
-CONTEXT = "turn_context"
-MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",', b'"type":"turn_context"')
-NAMES = {"add": "Write", "delete": "Delete"}  # Claude's name of a change; else it is an Edit
+MAX_PENDING_ENTRIES = 1000
+MAX_SEARCHES = 20  # for a record: it exists before the first item is printed, or never
+DAY_OFFSETS = (
+    0,
+    -1,
+    1,
+)  # from the date of a thread in UTC: its folder is named after the local date
+TASK_STARTED_MARKER = (
+    b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
+)
+TURN_CONTEXT = "turn_context"
+RELEVANT_MARKERS = (
+    b'"type":"item_completed"',
+    b'_call",',
+    b'_call_output",',
+    b'"type":"turn_context"',
+)
+CHANGE_TOOL_NAMES = {
+    "add": "Write",
+    "delete": "Delete",
+}  # Claude's name of a change; else it is an Edit
 # in the head of a command's output; else it may still run
-ENDED = r"Process exited with code (\d+)\n"
-SHELL = "exec_command"
-REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
-PATCH_REFUSED = (REJECTED, "apply_patch verification failed")
+EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
+SHELL_TOOL = "exec_command"
+PATCH_REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
+PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
 # by ours
-HOOKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
-REFUSED = (*HOOKED, *PATCH_REFUSED, "unsupported call", "failed to parse function arguments")
+HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
+REFUSAL_PREFIXES = (
+    *HOOK_BLOCKED,
+    *PATCH_ERRORS,
+    "unsupported call",
+    "failed to parse function arguments",
+)
 
-Call = tuple[str, dict[str, Any]]
+ClaudeCall = tuple[str, dict[str, Any]]
 
 
-class Unsaid(NamedTuple):
+class MissingCall(NamedTuple):
     """A call of the model that the stream does not have: its id, the calls that it is for Claude,
     its output.
     """
 
-    identity: str
-    calls: list[Call]
+    call_id: str
+    calls: list[ClaudeCall]
     output: str
-    failed: bool
-    rejected: bool
+    is_error: bool
+    is_denied: bool
 
 
-class Record:
+class CodexRollout:
     """The record of one thread; `model` is that of the turn, as far as it was read ("" before)."""
 
     def __init__(self, home: Home, thread: str) -> None:
         self.model = ""
-        self._home, self._thread = home, thread
+        self._data_dir, self._thread_id = home, thread
         self._path: str | None = None
-        self._looks = 0
-        self._read = 0
+        self._search_count = 0
+        self._read_offset = 0
         self._changes: list[dict[str, Any]] = []
         self._calls: dict[str, Mapping[str, Any]] = {}
-        self._unsaid: list[Unsaid] = []
+        self._missing_calls: list[MissingCall] = []
 
-    def change(self, paths: set[str]) -> dict[str, Any] | None:
+    def take_change(self, paths: set[str]) -> dict[str, Any] | None:
         """The first change of exactly these files that was not returned before, or None."""
-        self._look()
+        self._read_new_lines()
         for place, change in enumerate(self._changes):
             if set(change["changes"]) == paths:
                 return self._changes.pop(place)
         return None
 
-    def unsaid(self) -> list[Unsaid]:
+    def take_missing_calls(self) -> list[MissingCall]:
         """The calls since the last time that the stream does not have."""
-        self._look()
-        found, self._unsaid = self._unsaid, []
+        self._read_new_lines()
+        found, self._missing_calls = self._missing_calls, []
         return found
 
-    def _look(self) -> None:
-        if self._path is None and self._looks < LOOKS:
-            self._looks += 1
-            self._path = self._place()
+    def _read_new_lines(self) -> None:
+        if self._path is None and self._search_count < MAX_SEARCHES:
+            self._search_count += 1
+            self._path = self._find_path()
         if self._path is None:
             return
-        start, data = self._home.tail(self._path, self._read)
+        start, data = self._data_dir.tail(self._path, self._read_offset)
         end = data.rfind(b"\n") + 1  # the rest of a line may be on its way
-        self._read = start + end
-        for line in data[max(data.rfind(BEGUN, 0, end), 0) : end].split(b"\n"):
-            if any(mark in line for mark in MARKS):
+        self._read_offset = start + end
+        for line in data[max(data.rfind(TASK_STARTED_MARKER, 0, end), 0) : end].split(b"\n"):
+            if any(mark in line for mark in RELEVANT_MARKERS):
                 try:
                     said = orjson.loads(line)
                     payload = said["payload"]
-                    self._note(payload, CONTEXT if said.get("type") == CONTEXT else payload["type"])
+                    self._record_payload(
+                        payload,
+                        TURN_CONTEXT if said.get("type") == TURN_CONTEXT else payload["type"],
+                    )
                 except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                     continue  # the first line is cut off, or it is of another version
 
-    def _place(self) -> str | None:
+    def _find_path(self) -> str | None:
         """The path of the record. The first part of a thread's id is the time of its beginning, in
         milliseconds.
         """
         from datetime import UTC, datetime, timedelta
 
         try:
-            began = datetime.fromtimestamp(int(self._thread.replace("-", "")[:12], 16) / 1000, UTC)
-            folders = [f"sessions/{began + timedelta(days):%Y/%m/%d}" for days in DAYS]
+            began = datetime.fromtimestamp(
+                int(self._thread_id.replace("-", "")[:12], 16) / 1000, UTC
+            )
+            folders = [f"sessions/{began + timedelta(days):%Y/%m/%d}" for days in DAY_OFFSETS]
         except (ValueError, OverflowError, OSError):
             return None
-        found = (self._home.find(folder, f"-{self._thread}.jsonl") for folder in folders)
+        found = (self._data_dir.find(folder, f"-{self._thread_id}.jsonl") for folder in folders)
         return next((path for path in found if path), None)
 
-    def _note(self, payload: Mapping[str, Any], kind: str) -> None:
+    def _record_payload(self, payload: Mapping[str, Any], kind: str) -> None:
         if kind == "item_completed":
             item = payload["item"]
             self._calls.pop(item["id"], None)  # the stream has it
             if item["type"] == "FileChange" and isinstance(item["changes"], dict):
                 self._changes.append(item)
-                del self._changes[:-WAITING]
-        elif kind == CONTEXT:
+                del self._changes[:-MAX_PENDING_ENTRIES]
+        elif kind == TURN_CONTEXT:
             self.model = str(payload["model"])
         elif kind in ("function_call", "custom_tool_call"):
-            if len(self._calls) < WAITING:
+            if len(self._calls) < MAX_PENDING_ENTRIES:
                 self._calls[payload["call_id"]] = payload
         elif kind in ("function_call_output", "custom_tool_call_output"):
             call = self._calls.pop(payload["call_id"], None)
-            found = None if call is None else _unsaid(call, payload["output"])
+            found = None if call is None else _find_missing_call(call, payload["output"])
             if found is not None:
-                self._unsaid.append(found)
-                del self._unsaid[:-WAITING]
+                self._missing_calls.append(found)
+                del self._missing_calls[:-MAX_PENDING_ENTRIES]
 
 
-def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
+def _find_missing_call(call: Mapping[str, Any], output: object) -> MissingCall | None:
     """A call that certainly gets no item: it was refused, or its command has ended. None for any
     other.
     """
-    name, text = _tool_name(call), output if isinstance(output, str) else ""
-    refused = text.startswith(REFUSED)
+    name, text = _format_tool_name(call), output if isinstance(output, str) else ""
+    refused = text.startswith(REFUSAL_PREFIXES)
     head, _, said = text.partition("Output:\n")
-    ended = re.search(ENDED, head) if name == SHELL else None
+    ended = re.search(EXIT_CODE_REGEX, head) if name == SHELL_TOOL else None
     if not (refused or ended):
         return None
-    arguments = _arguments(call)
-    whole = str(arguments.get("cmd" if name == SHELL else "input") or "")
-    calls = patched(whole) if text.startswith((*HOOKED, *PATCH_REFUSED)) else []
+    arguments = _parse_arguments(call)
+    whole = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
+    calls = parse_patch_calls(whole) if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)) else []
     if not calls and name == "view_image":
         calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
     if not calls:
-        calls = [("Bash", {"command": whole})] if name == SHELL and whole else [(name, arguments)]
+        calls = (
+            [("Bash", {"command": whole})] if name == SHELL_TOOL and whole else [(name, arguments)]
+        )
     failed = refused or (ended is not None and ended[1] != "0")
-    return Unsaid(
+    return MissingCall(
         str(call["call_id"]),
         calls,
         said if ended else text,
         failed,
-        text.startswith((*HOOKED, REJECTED)),
+        text.startswith((*HOOK_BLOCKED, PATCH_REJECTED)),
     )
 
 
-def _tool_name(call: Mapping[str, Any]) -> str:
+def _format_tool_name(call: Mapping[str, Any]) -> str:
     """Return the name of the tool that the model called, with the server's name if it is an MCP
     tool.
     """
@@ -175,7 +201,7 @@ def _tool_name(call: Mapping[str, Any]) -> str:
     return f"{namespace}__{name}" if is_of_server else name
 
 
-def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that the model gave: a text for a tool that takes one, else JSON."""
     if "input" in call:
         return {"input": call["input"]}
@@ -186,7 +212,7 @@ def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"raw": call["arguments"]}
 
 
-def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
+def build_change_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
     """A recorded change of one file as Claude's calls: one for each part of the change, at least
     one.
     """
@@ -194,14 +220,14 @@ def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file | {"content": change["content"]})]
     diff = change.get("unified_diff") if kind == "update" else None
-    return _edits(file, diff if isinstance(diff, str) else "") or [
-        (NAMES.get(str(kind), "Edit"), file)
+    return _build_edit_calls(file, diff if isinstance(diff, str) else "") or [
+        (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file)
     ]
 
 
-def patched(patch: str) -> list[Call]:
+def parse_patch_calls(patch: str) -> list[ClaudeCall]:
     """A patch in codex's form as Claude's calls, with the paths that the model wrote."""
-    found: list[Call] = []
+    found: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
         first, _, body = part.partition("\n")
         verb, _, path = first.partition(" File: ")
@@ -213,15 +239,17 @@ def patched(patch: str) -> list[Call]:
         elif verb == "Delete":
             found.append(("Delete", file))
         else:
-            found += _edits(file, body) or [("Edit", file)]
+            found += _build_edit_calls(file, body) or [("Edit", file)]
     return found
 
 
-def _edits(file: dict[str, Any], diff: str) -> list[Call]:
-    return [("Edit", file | {"old_string": old, "new_string": new}) for old, new in hunks(diff)]
+def _build_edit_calls(file: dict[str, Any], diff: str) -> list[ClaudeCall]:
+    return [
+        ("Edit", file | {"old_string": old, "new_string": new}) for old, new in split_hunks(diff)
+    ]
 
 
-def hunks(diff: str) -> Iterator[tuple[str, str]]:
+def split_hunks(diff: str) -> Iterator[tuple[str, str]]:
     """The parts of a unified diff: the old text and the new text of each, with the lines around
     them.
     """

@@ -18,33 +18,37 @@ from shim.core.adapter.vendor import Request
 from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
 from shim.core.policy.rules import MCP, Rule
 
-__all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
+__all__ = (
+    "EMITS_CALL_BEFORE_HOOK",
+    "build_arguments",
+    "binds",
+    "build_environment",
+    "allows_through_hook",
+)
 
-HOOK = "shim.adapters.codex_hook"  # what reads an event of the hook
-ASKING_HOOK = "shim.adapters.codex_asking_hook"  # and where codex asks about its calls
-WEB = "WebSearch"
-SAYS_FIRST = False  # what it says of a call is that the call runs
+HOOK_MODULE = "shim.adapters.codex_hook"  # what reads an event of the hook
+APPROVAL_HOOK_MODULE = "shim.adapters.codex_asking_hook"  # and where codex asks about its calls
+WEB_TOOL = "WebSearch"
+EMITS_CALL_BEFORE_HOOK = False  # what it says of a call is that the call runs
 
 
-def arguments(request: Request) -> list[str]:
+def build_arguments(request: Request) -> list[str]:
     """The words that keep codex to the rules of a request."""
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    words = [] if searches(request) else _set("web_search", '"disabled"')
+    words = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
     if not needed(request):
         return words
-    words += _untrusted(policy)
+    words += _build_untrusted_projects(policy)
     if mode != BYPASS:
-        words += ["--ignore-rules", *_sandbox(policy, mode)]
-    handler = (
-        f'{{type="command",command={_text(command(request, "codex", HOOK))},timeout={SECONDS}}}'
-    )
-    words += ["--dangerously-bypass-hook-trust", *_set("features.hooks", "true")]
-    return words + _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
+        words += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
+    handler = f'{{type="command",command={_quote_toml(command(request, "codex", HOOK_MODULE))},timeout={SECONDS}}}'
+    words += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
+    return words + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
-def asking(request: Request) -> list[str]:
+def build_server_arguments(request: Request) -> list[str]:
     """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
     ask about.
 
@@ -53,31 +57,34 @@ def asking(request: Request) -> list[str]:
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
-    words = [] if searches(request) else _set("web_search", '"disabled"')
-    words += [*_set("features.unified_exec_tty", "false"), *_set("features.hooks", "true")]
-    if answers(request):
-        words += _set("features.default_mode_request_user_input", "true")
-        words += _set("suppress_unstable_features_warning", "true")
-    return words + _untrusted(policy) + sandbox(request)
+    words = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
+    words += [
+        *_format_setting("features.unified_exec_tty", "false"),
+        *_format_setting("features.hooks", "true"),
+    ]
+    if can_ask_frontend(request):
+        words += _format_setting("features.default_mode_request_user_input", "true")
+        words += _format_setting("suppress_unstable_features_warning", "true")
+    return words + _build_untrusted_projects(policy) + build_sandbox_arguments(request)
 
 
-def answers(request: Request) -> bool:
+def can_ask_frontend(request: Request) -> bool:
     """Whether the frontend can be asked."""
     return request.invocation.permissions.permission_prompt_tool == "stdio"
 
 
-def sandbox(request: Request) -> list[str]:
+def build_sandbox_arguments(request: Request) -> list[str]:
     """The sandbox of a mode. A command that a person allowed has to run, so there is none where one
     may be asked.
     """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
-    if mode == BYPASS or (answers(request) and mode not in NEVER_ASKED):
-        return _set("sandbox_mode", '"danger-full-access"')
-    return _sandbox(policy, mode) or _set("sandbox_mode", '"read-only"')
+    if mode == BYPASS or (can_ask_frontend(request) and mode not in NEVER_ASKED):
+        return _format_setting("sandbox_mode", '"danger-full-access"')
+    return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 
 
-def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
+def build_approval_hook(request: Request, servers: list[str]) -> dict[str, object]:
     """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
     themselves.
 
@@ -85,39 +92,39 @@ def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
     """
     if request.unheard and not needed(request):
         return {}
-    line = command(request, "codex", ASKING_HOOK, words=servers)
+    line = command(request, "codex", APPROVAL_HOOK_MODULE, words=servers)
     return {"PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
 
 
-def environment(request: Request) -> dict[str, str]:
+def build_environment(request: Request) -> dict[str, str]:
     return {}
 
 
-def heeds(rule: Rule) -> bool:
+def allows_through_hook(rule: Rule) -> bool:
     """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
     only read.
     """
     return not rule.tool.startswith(MCP)
 
 
-def searches(request: Request) -> bool:
+def can_search_web(request: Request) -> bool:
     """Whether it may search the web, which nobody is asked about."""
     policy = request.policy
     return (
         policy is not None
-        and usable(policy, WEB, request.permission_mode)
-        and not _hooked(policy, WEB)
+        and can_run_unprompted(policy, WEB_TOOL, request.permission_mode)
+        and not _has_hook_for(policy, WEB_TOOL)
     )
 
 
-def usable(policy: Policy, tool: str, mode: str) -> bool:
+def can_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
     """Whether some call of a tool that asks in every mode below the widest runs without a question."""
     if not policy.listed([tool]) or any(rule.names(tool, narrows=True) for rule in policy.ask):
         return False
     return mode == BYPASS or any(rule.names(tool) for rule in policy.allowed)
 
 
-def _hooked(policy: Policy, tool: str) -> bool:
+def _has_hook_for(policy: Policy, tool: str) -> bool:
     """Whether a hook of the settings is about a tool."""
     if not policy.hooks:
         return False
@@ -126,26 +133,28 @@ def _hooked(policy: Policy, tool: str) -> bool:
     return any(about(hook, tool) for hook in policy.hooks)
 
 
-def _sandbox(policy: Policy, mode: str) -> list[str]:
+def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
     """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow
     one.
     """
     if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allowed or policy.hooks)):
         return []
     table = "sandbox_workspace_write"
-    roots = ",".join(_text(policy.place.absolute(folder)) for folder in policy.place.directories)
+    roots = ",".join(
+        _quote_toml(policy.place.absolute(folder)) for folder in policy.place.directories
+    )
     # `Bash(git push:*)` needs the network
     commands = any(rule.tool == "Bash" for rule in policy.allowed)
     return [
-        *_set("sandbox_mode", '"workspace-write"'),
-        *_set(f"{table}.exclude_slash_tmp", "true"),
-        *_set(f"{table}.exclude_tmpdir_env_var", "true"),
-        *_set(f"{table}.writable_roots", f"[{roots}]"),
-        *_set(f"{table}.network_access", "true" if commands else "false"),
+        *_format_setting("sandbox_mode", '"workspace-write"'),
+        *_format_setting(f"{table}.exclude_slash_tmp", "true"),
+        *_format_setting(f"{table}.exclude_tmpdir_env_var", "true"),
+        *_format_setting(f"{table}.writable_roots", f"[{roots}]"),
+        *_format_setting(f"{table}.network_access", "true" if commands else "false"),
     ]
 
 
-def _untrusted(policy: Policy) -> list[str]:
+def _build_untrusted_projects(policy: Policy) -> list[str]:
     """Nothing that the working directory says of codex counts, nor what a folder around it says.
 
     codex asks whether a folder is trusted first, and only then about its repository, so each folder
@@ -156,17 +165,17 @@ def _untrusted(policy: Policy) -> list[str]:
         while folder not in named:
             named[folder] = None
             folder = folder.rpartition("/")[0] or "/"
-    return _set(
+    return _format_setting(
         "projects",
-        "{" + ",".join(f'{_text(one)}={{trust_level="untrusted"}}' for one in named) + "}",
+        "{" + ",".join(f'{_quote_toml(one)}={{trust_level="untrusted"}}' for one in named) + "}",
     )
 
 
-def _set(key: str, value: str) -> list[str]:
+def _format_setting(key: str, value: str) -> list[str]:
     return ["-c", f"{key}={value}"]
 
 
-def _text(value: str) -> str:
+def _quote_toml(value: str) -> str:
     """A string of TOML."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return (

@@ -13,13 +13,15 @@ from collections.abc import Iterable, Mapping
 from shim.core.reading.typed import Any
 from shim.profiles.rpc.peer import table
 
-PROMPTING = {"default_tools_approval_mode": "prompt"}  # it asks about each tool of such a server
-DECIDING = ("preToolUse", "permissionRequest")
-UNKNOWN = "codex did not say which hooks it runs, and one of them might answer for you; choose another version of codex"
-MANAGED = "a hook of your administrator's ({}) answers for you in codex; ask for bypassPermissions without rules"
+PROMPT_APPROVAL = {
+    "default_tools_approval_mode": "prompt"
+}  # it asks about each tool of such a server
+DECIDING_EVENTS = ("preToolUse", "permissionRequest")
+UNKNOWN_HOOKS_MESSAGE = "codex did not say which hooks it runs, and one of them might answer for you; choose another version of codex"
+MANAGED_HOOK_MESSAGE = "a hook of your administrator's ({}) answers for you in codex; ask for bypassPermissions without rules"
 
 
-def servers(
+def build_server_tables(
     own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
     """The servers of MCP, `own` with all of theirs, so that each asks about each tool, also about
@@ -35,11 +37,15 @@ def servers(
             for tool, said in tools.items()
             if "approval_mode" in table(said)
         }
-        found[name] = {**own.get(name, {}), **PROMPTING, **({"tools": asking} if asking else {})}
+        found[name] = {
+            **own.get(name, {}),
+            **PROMPT_APPROVAL,
+            **({"tools": asking} if asking else {}),
+        }
     return found
 
 
-def server(said: Mapping[str, Any]) -> dict[str, Any]:
+def convert_server(said: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
     if isinstance(said.get("url"), str):
         return {"url": said["url"], "http_headers": dict(table(said.get("headers")))}
@@ -51,7 +57,7 @@ def server(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def switched_off(listed: Mapping[str, Any], *, judged: bool) -> dict[str, dict[str, bool]]:
+def disable_hooks(listed: Mapping[str, Any], *, has_shim_hook: bool) -> dict[str, dict[str, bool]]:
     """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.
 
     `listed` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
@@ -61,17 +67,17 @@ def switched_off(listed: Mapping[str, Any], *, judged: bool) -> dict[str, dict[s
     found: dict[str, dict[str, bool]] = {}
     folders = listed.get("data")
     if not isinstance(folders, list) or not folders:
-        raise ValueError(UNKNOWN)
+        raise ValueError(UNKNOWN_HOOKS_MESSAGE)
     for folder in folders:
         hooks = table(folder).get("hooks")
         if not isinstance(hooks, list):
-            raise ValueError(UNKNOWN)
+            raise ValueError(UNKNOWN_HOOKS_MESSAGE)
         for hook in map(table, hooks):
-            key, decides = hook.get("key"), hook.get("eventName") in DECIDING
+            key, decides = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
             if not isinstance(key, str):
-                raise ValueError(UNKNOWN)
-            if decides and judged and hook.get("isManaged"):
-                raise ValueError(MANAGED.format(hook.get("sourcePath") or key))
+                raise ValueError(UNKNOWN_HOOKS_MESSAGE)
+            if decides and has_shim_hook and hook.get("isManaged"):
+                raise ValueError(MANAGED_HOOK_MESSAGE.format(hook.get("sourcePath") or key))
             if decides or hook.get("trustStatus") not in ("trusted", "managed"):
                 found[key] = {"enabled": False}
     return found

@@ -5,7 +5,7 @@
 import re
 
 from shim.adapters import codex_rules
-from shim.adapters.codex_thread import Opening, Thread
+from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.vendor import Launch, Request, Vendor
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
@@ -15,69 +15,69 @@ from shim.profiles.rpc.form import told
 from shim.profiles.rpc.speech import LinkSpeech
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-EFFORTS = ("low", "medium", "high", "xhigh")
-ASKS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
-DENIED = "The call was denied: {}"  # what its model is told, as another message of the turn
-UNCHANGED = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
+SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
+PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
+DENIED_MESSAGE = "The call was denied: {}"  # what its model is told, as another message of the turn
+UNCHANGED_MESSAGE = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
 
 
-class CodexSpeech(LinkSpeech[Thread]):
+class CodexInput(LinkSpeech[CodexThread]):
     """One app-server's ear."""
 
     def __init__(self) -> None:
-        super().__init__(Thread())
+        super().__init__(CodexThread())
         self._request: Request | None = None  # that the child was started for, in the mode of now
 
-    def hello(self, request: Request) -> bytes:
+    def encode_greeting(self, request: Request) -> bytes:
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
-        return self._link.greet(
-            Opening(
+        return self._link.encode_greeting(
+            CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.place.cwd,
-                hooks=lambda servers: codex_rules.asking_hook(request, servers),
-                resume=request.resume,
+                build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
+                resume_id=request.resume,
                 fork=bool(request.resume and invocation.session.fork_session),
                 model=invocation.model,
-                effort=None if effort is None else nearest(effort, EFFORTS),
+                effort=None if effort is None else nearest(effort, SUPPORTED_EFFORTS),
                 instructions="\n\n".join(texts),
                 servers=request.servers.all,
             )
         )
 
     def steer(self, message: Message) -> bytes | None:
-        return self._link.steer(message)
+        return self._link.encode_steering(message)
 
     def untaken(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
-        untaken, self._link.steering = self._link.steering, 0
+        untaken, self._link.pending_steering_count = self._link.pending_steering_count, 0
         return untaken
 
-    def interrupt(self) -> bytes:
-        return self._link.stop()
+    def encode_interrupt(self) -> bytes:
+        return self._link.encode_stop()
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """From the next message on."""
         return self._link.set_model(name)
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
-        able = None if level is None else nearest(level, EFFORTS)
+        able = None if level is None else nearest(level, SUPPORTED_EFFORTS)
         return None if able is None else self._link.set_effort(able)
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need
         another child.
         """
         if self._request is None or self._request.unheard:
             return None
         before, self._request = (
-            codex_rules.asking(self._request),
+            codex_rules.build_server_arguments(self._request),
             self._request._replace(permission_mode=name),
         )
-        return b"" if codex_rules.asking(self._request) == before else None
+        return b"" if codex_rules.build_server_arguments(self._request) == before else None
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
         for.
         """
@@ -87,23 +87,29 @@ class CodexSpeech(LinkSpeech[Thread]):
             None,
         )
         if request in self._link.forms.open:
-            return self._link.fill(request, decision.changed, **choice)
+            return self._link.encode_form_answer(request, decision.changed, **choice)
         if decision.allow and decision.changed is not None:
             if permission.tool != QUESTION:
-                raise ValueError(UNCHANGED)
-            from shim.adapters.codex_items import answers as own
+                raise ValueError(UNCHANGED_MESSAGE)
+            from shim.adapters.codex_items import build_user_input_answers as own
 
             answers = own(permission.own_arguments, decision.changed)
-        answer = self._link.decide(request, answers=answers, words=told(decision.changed), **choice)
+        answer = self._link.encode_decision(
+            request, answers=answers, result_text=told(decision.changed), **choice
+        )
         # a subagent cannot be told
-        ours = permission.own_arguments.get("threadId") == self._link.session
+        ours = permission.own_arguments.get("threadId") == self._link.thread_id
         explained = (
             answer and ours and decision.message and not (decision.allow or decision.interrupt)
         )
-        return answer + self._link.explain(DENIED.format(decision.message)) if explained else answer
+        return (
+            answer + self._link.encode_explanation(DENIED_MESSAGE.format(decision.message))
+            if explained
+            else answer
+        )
 
 
-def two_way(base: Vendor) -> Vendor:
+def build_two_way(base: Vendor) -> Vendor:
     """codex, driven so that it asks."""
 
     def start(request: Request) -> Launch:
@@ -111,14 +117,14 @@ def two_way(base: Vendor) -> Vendor:
             raise FrontendError(
                 f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
             )
-        words = codex_rules.asking(request)
-        codex_rules.asking_hook(request, [])  # where it cannot be, nothing is started
+        words = codex_rules.build_server_arguments(request)
+        codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
         return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
 
     def left(request: Request) -> tuple[str, ...]:
-        asked = (QUESTION,) if codex_rules.answers(request) else ()
-        searches = codex_rules.searches(request)
-        return (*(name for name in base.listed if searches or name != codex_rules.WEB), *asked)
+        asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()
+        searches = codex_rules.can_search_web(request)
+        return (*(name for name in base.listed if searches or name != codex_rules.WEB_TOOL), *asked)
 
     return base._replace(
         translates="shim.adapters.codex_thread_stream:ThreadTranslator",
@@ -127,6 +133,6 @@ def two_way(base: Vendor) -> Vendor:
         modes=dict.fromkeys(base.modes, ()),
         chooses=left,
         abilities=base.abilities._replace(streams=True, servers=True),
-        enforcement=base.enforcement._replace(asks=lambda request: ASKS, says_first=True),
+        enforcement=base.enforcement._replace(asks=lambda request: PROMPTED_TOOLS, says_first=True),
         program=base.program._replace(two_way=None),
     )

@@ -16,21 +16,21 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms
 from shim.profiles.rpc.peer import Heard, Peer, table
 
-QUESTIONS = 1000  # of codex's that wait for their answer
-SERVERS = 100  # of MCP, that are told to ask
+MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
+MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
 STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
-OPENING = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
-TAKES: Kinds = frozenset(("image", "url"))
+OPENING_STEPS = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
+ACCEPTED_KINDS: Kinds = frozenset(("image", "url"))
 # it asks before each command and each patch, in every sandbox
-ASKS = {"approvalPolicy": "untrusted"}
+APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
 # Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
-ABILITIES = {"experimentalApi": True, "requestAttestation": False}
+CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 # a hook that nobody has reviewed is left out without a word, also ours
-BYPASS_TRUST = "bypass_hook_trust"
+BYPASS_HOOK_TRUST = "bypass_hook_trust"
 
 
-class Opening(NamedTuple):
+class CodexThreadParams(NamedTuple):
     """How a thread begins. `resume` is the id of one that goes on, in another one if `fork`.
 
     `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up
@@ -39,8 +39,8 @@ class Opening(NamedTuple):
     """
 
     cwd: str
-    hooks: Callable[[list[str]], Mapping[str, Any]]
-    resume: str | None = None
+    build_hooks: Callable[[list[str]], Mapping[str, Any]]
+    resume_id: str | None = None
     fork: bool = False
     model: str | None = None
     effort: str | None = None
@@ -48,188 +48,201 @@ class Opening(NamedTuple):
     servers: Mapping[str, Mapping[str, Any]] = {}
 
 
-class Question(NamedTuple):
+class ApprovalRequest(NamedTuple):
     """A request of codex's that waits. It is allowed once all its `parts` are, one for each of its
     `calls`.
     """
 
-    identity: object
+    request_id: object
     kind: str
-    parts: set[str]
-    calls: list[str]
+    pending_parts: set[str]
+    call_ids: list[str]
 
 
-class Thread:
+class CodexThread:
     """One thread. It is greeted again when another child takes its place."""
 
-    takes = TAKES
+    takes = ACCEPTED_KINDS
 
     def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
         self.outbox: list[bytes] = []
-        self.session = self.turn = ""
+        self.thread_id = self.turn_id = ""
         self.cwd = ""  # as codex names it
-        self.greeted = False  # False where a recording is read, of which our half is not known
+        self.is_greeted = False  # False where a recording is read, of which our half is not known
         self.usable = True  # whether a thread is there, or may come
         self.peer = Peer()
-        self._opening = Opening("", lambda servers: {})
-        self._waiting: Message | None = None
-        self._servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with
-        self.steering = 0  # messages of this turn that codex has not taken
-        self._stopped = False  # the turn that is about to begin is not wanted any more
-        self._own_model: str | None = None
+        self._params = CodexThreadParams("", lambda servers: {})
+        self._waiting_message: Message | None = None
+        self._configured_servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with
+        self.pending_steering_count = 0  # messages of this turn that codex has not taken
+        self._is_stopped = False  # the turn that is about to begin is not wanted any more
+        self._default_model: str | None = None
         # the model that the next turn is to have, where it is another one
-        self._told: str | None = None
-        self._questions: dict[str, Question] = {}  # by each part
+        self._next_model: str | None = None
+        self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
         self.forms = Forms()  # what MCP servers want to know, and all answers of a person
 
-    def greet(self, opening: Opening) -> bytes:
+    def encode_greeting(self, opening: CodexThreadParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.greeted, self._opening = True, opening
+        self.is_greeted, self._params = True, opening
         client = {"name": "claude-shim", "title": None, "version": "1"}
-        return self.peer.ask(GREETING, "initialize", clientInfo=client, capabilities=ABILITIES)
+        return self.peer.ask(
+            GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
+        )
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while there is no thread."""
-        self.turn, self._stopped, self.steering = "", False, 0
-        if not self.session:
-            self._waiting = message
+        self.turn_id, self._is_stopped, self.pending_steering_count = "", False, 0
+        if not self.thread_id:
+            self._waiting_message = message
             return b""
-        more: dict[str, object] = {} if self._told is None else {"model": self._told}
-        if self._opening.effort is not None:
-            more["effort"] = self._opening.effort
-        self._told = None
+        more: dict[str, object] = {} if self._next_model is None else {"model": self._next_model}
+        if self._params.effort is not None:
+            more["effort"] = self._params.effort
+        self._next_model = None
         return self.peer.ask(
-            TURN, "turn/start", threadId=self.session, input=_input(message), **ASKS, **more
+            TURN,
+            "turn/start",
+            threadId=self.thread_id,
+            input=_convert_message(message),
+            **APPROVAL_POLICY,
+            **more,
         )
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         """A message into the turn that runs; None where no turn is known to run."""
-        if not self.turn:
+        if not self.turn_id:
             return None
-        self.steering += 1
-        said = {"threadId": self.session, "expectedTurnId": self.turn, "input": _input(message)}
+        self.pending_steering_count += 1
+        said = {
+            "threadId": self.thread_id,
+            "expectedTurnId": self.turn_id,
+            "input": _convert_message(message),
+        }
         return self.peer.ask(STEERING, "turn/steer", **said)
 
-    def took(self) -> None:
+    def record_accepted_message(self) -> None:
         """A message stands in the thread: what was accepted before that is lost when the turn is
         interrupted.
         """
-        self.steering = max(0, self.steering - 1)
+        self.pending_steering_count = max(0, self.pending_steering_count - 1)
 
-    def explain(self, words: str) -> bytes:
+    def encode_explanation(self, words: str) -> bytes:
         """Words for the model about a call that was denied: codex tells it only that the call was."""
-        if not self.turn:
+        if not self.turn_id:
             return b""
         said = {
-            "threadId": self.session,
-            "expectedTurnId": self.turn,
-            "input": _input(Message(words)),
+            "threadId": self.thread_id,
+            "expectedTurnId": self.turn_id,
+            "input": _convert_message(Message(words)),
         }
         return self.peer.ask(REASON, "turn/steer", **said)
 
-    def stop(self) -> bytes:
+    def encode_stop(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""
-        self._waiting, self._stopped = None, True
-        if not self.turn:  # it is stopped when codex names it
+        self._waiting_message, self._is_stopped = None, True
+        if not self.turn_id:  # it is stopped when codex names it
             return b""
-        return self.peer.ask(STOPPING, "turn/interrupt", threadId=self.session, turnId=self.turn)
+        return self.peer.ask(
+            STOPPING, "turn/interrupt", threadId=self.thread_id, turnId=self.turn_id
+        )
 
     def set_model(self, name: str | None) -> bytes | None:
         """Another model from the next turn on, None is codex's own; gives back None where that one
         is not known.
         """
-        self._opening = self._opening._replace(model=name)
-        if not self.session:
+        self._params = self._params._replace(model=name)
+        if not self.thread_id:
             return b""
-        self._told = self._own_model if name is None else name
-        return None if self._told is None else b""
+        self._next_model = self._default_model if name is None else name
+        return None if self._next_model is None else b""
 
     def set_effort(self, level: str) -> bytes:
         """Another effort from the next turn on."""
-        self._opening = self._opening._replace(effort=level)
+        self._params = self._params._replace(effort=level)
         return b""
 
     @property
     def model(self) -> str | None:
         """The model that answers: the one that was asked for, or codex's own."""
-        return self._opening.model or self._own_model
+        return self._params.model or self._default_model
 
-    def begun(self, turn: str) -> None:
+    def set_turn(self, turn: str) -> None:
         """codex named the turn that runs."""
-        if turn == self.turn:
+        if turn == self.turn_id:
             return
-        self.turn = turn
-        if self._stopped:
-            self.outbox.append(self.stop())
+        self.turn_id = turn
+        if self._is_stopped:
+            self.outbox.append(self.encode_stop())
 
-    def over(self) -> None:
+    def end_turn(self) -> None:
         """The turn has ended."""
-        self.turn = ""
+        self.turn_id = ""
         self.forms.open.clear()
 
-    def end_commands(self, threads: Iterable[str] = ()) -> None:
+    def stop_background_commands(self, threads: Iterable[str] = ()) -> None:
         """End the background commands of an interrupted turn, and those of its subagents'
         `threads`.
 
         On an interrupt, codex itself ends only the call that it waits for. Background commands
         would run until the conversation ends.
         """
-        if self.greeted:
-            for thread in (self.session, *threads):
+        if self.is_greeted:
+            for thread in (self.thread_id, *threads):
                 self.outbox.append(
                     self.peer.ask(CLEANING, "thread/backgroundTerminals/clean", threadId=thread)
                 )
 
     # -- its questions -----------------------------------------------------------------------------
 
-    def question(self, identity: object, kind: str, calls: list[str]) -> list[str]:
+    def add_request(self, identity: object, kind: str, calls: list[str]) -> list[str]:
         """The names under which the parts of a question wait for `decide`; none where it was
         refused at once.
         """
-        if not calls or len(self._questions) + len(calls) > QUESTIONS:
-            self.outbox.append(self.refusal(identity, kind))
+        if not calls or len(self._requests_by_part) + len(calls) > MAX_PENDING_REQUESTS:
+            self.outbox.append(self.encode_refusal(identity, kind))
             return []
         said = dump(identity).decode()
         names = [f"{said}.{place}" for place in range(len(calls))]
-        question = Question(identity, kind, set(names), calls)
-        self._questions |= dict.fromkeys(names, question)
+        question = ApprovalRequest(identity, kind, set(names), calls)
+        self._requests_by_part |= dict.fromkeys(names, question)
         return names
 
-    def decide(
+    def encode_decision(
         self,
         name: str,
         *,
         allow: bool,
         stop: bool,
         answers: Mapping[str, Any] | None = None,
-        words: str = "",
+        result_text: str = "",
     ) -> bytes:
         """The answer to a part of a question. What would allow more than this call is never chosen.
 
         `answers` are those of a person, `words` the same for whom the call is shown to.
         """
-        question = self._questions.pop(name, None)
+        question = self._requests_by_part.pop(name, None)
         if question is None:
             return b""
         if allow:
-            question.parts.discard(name)
-            if question.parts:
+            question.pending_parts.discard(name)
+            if question.pending_parts:
                 return b""
             if question.kind == USER_INPUT:
-                self.forms.answered.append((question.calls[0], words, False))
+                self.forms.answered.append((question.call_ids[0], result_text, False))
             return self.peer.answer(
-                question.identity, result=_allowed(question.kind, answers or {})
+                question.request_id, result=_build_approval(question.kind, answers or {})
             )
-        for other in question.parts:
-            self._questions.pop(other, None)
+        for other in question.pending_parts:
+            self._requests_by_part.pop(other, None)
         if question.kind == USER_INPUT:
-            self.forms.answered.append((question.calls[0], "", True))
-        return self.refusal(question.identity, question.kind, stop=stop)
+            self.forms.answered.append((question.call_ids[0], "", True))
+        return self.encode_refusal(question.request_id, question.kind, stop=stop)
 
-    def fill(
+    def encode_form_answer(
         self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
     ) -> bytes:
         """The answer to a form of a server's."""
@@ -237,7 +250,7 @@ class Thread:
         said = self.forms.close(name, changed, allow=allow, stop=stop)
         return self.peer.answer(identity, result={"content": None, **said, "_meta": None})
 
-    def refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
+    def encode_refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
         """No, in the words of a question. `stop`: the turn is to end with it."""
         if kind == USER_INPUT:
             return self.peer.answer(identity, result={"answers": {}})
@@ -248,85 +261,86 @@ class Thread:
 
     # -- the steps ---------------------------------------------------------------------------------
 
-    def hear(self, message: Mapping[str, Any]) -> Heard | None:
+    def read_response(self, message: Mapping[str, Any]) -> Heard | None:
         """An answer of codex's; None for one to nothing that was asked."""
-        heard = self.peer.heard(message) if self.greeted else _form_of(message)
+        heard = self.peer.heard(message) if self.is_greeted else _infer_response(message)
         if heard is None:
             return None
         if heard.step == HOOKS and heard.error is None:
-            heard = self._open(heard)
+            heard = self._open_thread(heard)
         if heard.error is not None:
-            if heard.step in OPENING:
-                self._waiting, self.usable = None, False
+            if heard.step in OPENING_STEPS:
+                self._waiting_message, self.usable = None, False
             if heard.step != CONFIG:
                 return heard
         if heard.step == THREAD:
-            self.session = str(table(heard.result.get("thread")).get("id") or "")
+            self.thread_id = str(table(heard.result.get("thread")).get("id") or "")
             self.cwd = str(heard.result.get("cwd") or "")
             model = heard.result.get("model")
-            if self._opening.model is None and isinstance(model, str):
-                self._own_model = model
-        if self.greeted:
-            self._go_on(heard)
+            if self._params.model is None and isinstance(model, str):
+                self._default_model = model
+        if self.is_greeted:
+            self._continue_opening(heard)
         return heard
 
-    def _go_on(self, heard: Heard) -> None:
+    def _continue_opening(self, heard: Heard) -> None:
         if heard.step == GREETING:
-            cwd = self._opening.cwd
+            cwd = self._params.cwd
             self.outbox += [
                 self.peer.tell("initialized"),
                 self.peer.ask(CONFIG, "config/read", cwd=cwd),
             ]
         elif heard.step == CONFIG:
-            self._servers = table(table(heard.result.get("config")).get("mcp_servers"))
-            self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._opening.cwd]))
-        elif heard.step == THREAD and self._waiting is not None:
-            message, self._waiting = self._waiting, None
+            self._configured_servers = table(table(heard.result.get("config")).get("mcp_servers"))
+            self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._params.cwd]))
+        elif heard.step == THREAD and self._waiting_message is not None:
+            message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.prompt(message))
         elif heard.step == TURN:
-            self.begun(str(table(heard.result.get("turn")).get("id") or ""))
+            self.set_turn(str(table(heard.result.get("turn")).get("id") or ""))
 
-    def _open(self, heard: Heard) -> Heard:
+    def _open_thread(self, heard: Heard) -> Heard:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
-        opening, known = self._opening, self._servers
+        opening, known = self._params, self._configured_servers
         own = {
-            plain_name(name): codex_settings.server(said) for name, said in opening.servers.items()
+            plain_name(name): codex_settings.convert_server(said)
+            for name, said in opening.servers.items()
         }
-        named = [name for name in {**own, **known} if name == plain_name(name)][:SERVERS]
-        hooks = opening.hooks(named)
+        named = [name for name in {**own, **known} if name == plain_name(name)][:MAX_MCP_SERVERS]
+        hooks = opening.build_hooks(named)
         try:
-            state = codex_settings.switched_off(heard.result, judged=bool(hooks))
+            state = codex_settings.disable_hooks(heard.result, has_shim_hook=bool(hooks))
         except ValueError as error:
             return heard._replace(error={"message": str(error)})
-        config: dict[str, Any] = {BYPASS_TRUST: True, "hooks": {**hooks, "state": state}}
-        config["mcp_servers"] = codex_settings.servers(own, known, named)
-        self.outbox.append(self._begin(config))
+        config: dict[str, Any] = {BYPASS_HOOK_TRUST: True, "hooks": {**hooks, "state": state}}
+        config["mcp_servers"] = codex_settings.build_server_tables(own, known, named)
+        self.outbox.append(self._encode_thread_start(config))
         return heard
 
-    def _begin(self, config: Mapping[str, Any]) -> bytes:
+    def _encode_thread_start(self, config: Mapping[str, Any]) -> bytes:
         """A new thread with these settings, or the one that goes on."""
-        opening = self._opening
-        said: dict[str, object] = {"cwd": opening.cwd, "config": config, **ASKS}
+        opening = self._params
+        said: dict[str, object] = {"cwd": opening.cwd, "config": config, **APPROVAL_POLICY}
         if opening.model is not None:
             said["model"] = opening.model
         if opening.instructions:
             said["developerInstructions"] = opening.instructions
-        if opening.resume is None:
+        if opening.resume_id is None:
             return self.peer.ask(THREAD, "thread/start", **said)
         way = "fork" if opening.fork else "resume"
         return self.peer.ask(
-            THREAD, f"thread/{way}", threadId=opening.resume, excludeTurns=True, **said
+            THREAD, f"thread/{way}", threadId=opening.resume_id, excludeTurns=True, **said
         )
 
 
-COMMAND = "item/commandExecution/requestApproval"
-PATCH = "item/fileChange/requestApproval"
+COMMAND_APPROVAL = "item/commandExecution/requestApproval"
+PATCH_APPROVAL = "item/fileChange/requestApproval"
 USER_INPUT = "item/tool/requestUserInput"
 ELICITATION = "mcpServer/elicitation/request"
-PERMISSIONS = "item/permissions/requestApproval"
+PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
 
 
-def _allowed(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
+def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
     """Yes to this call alone, in the words of a question."""
     if kind == USER_INPUT:
         return {"answers": answers}
@@ -335,10 +349,10 @@ def _allowed(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
     return {"decision": "accept"}
 
 
-def _input(message: Message) -> list[dict[str, Any]]:
+def _convert_message(message: Message) -> list[dict[str, Any]]:
     """A message as codex takes it: texts, and images by their address or as they are."""
     found: list[dict[str, Any]] = []
-    for part in message.given(TAKES):
+    for part in message.given(ACCEPTED_KINDS):
         if part.kind == "image":
             found.append(
                 {"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"}
@@ -348,7 +362,7 @@ def _input(message: Message) -> list[dict[str, Any]]:
     return found
 
 
-def _form_of(message: Mapping[str, Any]) -> Heard | None:
+def _infer_response(message: Mapping[str, Any]) -> Heard | None:
     """An answer in a recording, whose step shows in its form."""
     result = message.get("result")
     if isinstance(result, dict) and isinstance(result.get("thread"), dict):

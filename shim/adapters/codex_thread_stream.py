@@ -16,18 +16,18 @@ import re
 from typing import Any
 
 from shim.adapters import codex_items
-from shim.adapters.codex_record import Call, Record
+from shim.adapters.codex_record import ClaudeCall, CodexRollout
 from shim.adapters.codex_thread import (
-    COMMAND,
+    COMMAND_APPROVAL,
     ELICITATION,
-    OPENING,
-    PATCH,
-    PERMISSIONS,
-    QUESTIONS,
+    MAX_PENDING_REQUESTS,
+    OPENING_STEPS,
+    PATCH_APPROVAL,
+    PERMISSIONS_APPROVAL,
     THREAD,
     TURN,
     USER_INPUT,
-    Thread,
+    CodexThread,
 )
 from shim.core.adapter.tools import absolute
 from shim.core.adapter.translator import Event, Translator
@@ -38,11 +38,11 @@ from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import questions
 
-ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
-AGENTS = 1000  # subagents whose call is known
-RETRIED = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
+MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
+MAX_SUBAGENTS = 1000  # subagents whose call is known
+RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
 # Said of the session, of the program, or again at the end of an item.
-UNUSED = frozenset(
+IGNORED_METHODS = frozenset(
     (
         *(
             "configWarning",
@@ -96,8 +96,8 @@ UNUSED = frozenset(
     )
 )
 # behind which calls are said
-NEWS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")
-TALK = (
+CHECKPOINT_ITEMS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")
+SILENT_ITEMS = (
     "userMessage",
     "hookPrompt",
     "functionCallOutput",
@@ -115,45 +115,52 @@ class ThreadTranslator(Translator):
 
     untyped = True
 
-    def __init__(self, turn: Turn, *, partial: bool = False, link: Thread | None = None) -> None:
+    def __init__(
+        self, turn: Turn, *, partial: bool = False, link: CodexThread | None = None
+    ) -> None:
         super().__init__(turn, partial=partial)
-        self.thread = link or Thread()
+        self.thread = link or CodexThread()
         # items that have started and not ended; several may have the same id
-        self._items: list[Event] = []
-        self._asked: list[Event] = []  # MCP calls and patches among them that codex has asked about
-        self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
+        self._open_items: list[Event] = []
+        self._prompted_items: list[
+            Event
+        ] = []  # MCP calls and patches among them that codex has asked about
+        self._subagent_calls: dict[str, str] = {}  # threads of subagents → the call that began each
         self._completed_items = codex_items.CompletedItems()
-        self._plan: object = None
-        self._plans = 0
-        self._record: Record | None = None
-        self._methods = {
-            "item/started": self._item_started,
-            "item/completed": self._item_completed,
-            "item/agentMessage/delta": self._text,
-            "item/reasoning/summaryTextDelta": self._thought,
-            "thread/tokenUsage/updated": self._used,
+        self._plan_steps: object = None
+        self._plan_count = 0
+        self._rollout: CodexRollout | None = None
+        self._notification_handlers = {
+            "item/started": self._start_item,
+            "item/completed": self._complete_item,
+            "item/agentMessage/delta": self._write_text_delta,
+            "item/reasoning/summaryTextDelta": self._write_thinking_delta,
+            "thread/tokenUsage/updated": self._record_usage,
             "thread/compacted": lambda params: self.turn.compacted("auto", 0),
-            "turn/started": self._begun,
-            "turn/plan/updated": self._planned,
-            "turn/completed": self._completed,
-            "error": self._troubled,
-            **dict.fromkeys(UNUSED, self.ignored),
+            "turn/started": self._start_thread_turn,
+            "turn/plan/updated": self._write_plan,
+            "turn/completed": self._complete_turn,
+            "error": self._record_retry,
+            **dict.fromkeys(IGNORED_METHODS, self.ignored),
         }
-        self._requests = {
-            COMMAND: self._ask_command,
-            PATCH: self._ask_patch,
+        self._request_handlers = {
+            COMMAND_APPROVAL: self._ask_command,
+            PATCH_APPROVAL: self._ask_patch,
             ELICITATION: self._ask_server,
         }
-        self._requests |= {USER_INPUT: self._ask_person, PERMISSIONS: self._grant_nothing}
+        self._request_handlers |= {
+            USER_INPUT: self._ask_person,
+            PERMISSIONS_APPROVAL: self._refuse_extra_permissions,
+        }
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._items.clear()
-        self._asked.clear()
+        self._open_items.clear()
+        self._prompted_items.clear()
         self._completed_items.clear()
-        self._plan = None
-        if self.thread.session:
-            turn.started(session_id=self.thread.session)
+        self._plan_steps = None
+        if self.thread.thread_id:
+            turn.started(session_id=self.thread.thread_id)
 
     def anew(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.thread)
@@ -170,11 +177,13 @@ class ThreadTranslator(Translator):
             self.turn.tool_result(call, result, failed)
         self.thread.forms.answered.clear()
         if method is None and "id" in event:
-            self._answered(event)
+            self._read_response(event)
         elif "id" in event:
-            self._request(event["id"], str(method), params if isinstance(params, dict) else {})
-        elif method in self._methods and isinstance(params, dict):
-            self._methods[method](params)
+            self._answer_request(
+                event["id"], str(method), params if isinstance(params, dict) else {}
+            )
+        elif method in self._notification_handlers and isinstance(params, dict):
+            self._notification_handlers[method](params)
         else:
             self.turn.unknown(method or "untyped", event)
         self.outbox += self.thread.outbox
@@ -183,152 +192,162 @@ class ThreadTranslator(Translator):
     def repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
-        ours = isinstance(params, dict) and params.get("threadId") == self.thread.session
-        if self.thread.greeted and "method" in event and ("id" in event or not ours):
+        ours = isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
+        if self.thread.is_greeted and "method" in event and ("id" in event or not ours):
             self.turn.account.repaired("doubtful_event")
-            if "id" in event and len(self.outbox) < QUESTIONS:  # a question must not wait for ever
-                self.outbox.append(self.thread.refusal(event["id"], str(event["method"])))
+            if (
+                "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS
+            ):  # a question must not wait for ever
+                self.outbox.append(self.thread.encode_refusal(event["id"], str(event["method"])))
         else:
             self.feed(event)
 
     # -- items -------------------------------------------------------------------------------------
 
-    def _ours(self, params: Event) -> bool:
-        return params.get("threadId") == self.thread.session or not self.thread.session
+    def _is_main_thread(self, params: Event) -> bool:
+        return params.get("threadId") == self.thread.thread_id or not self.thread.thread_id
 
-    def _say_unsaid(self, params: Event) -> None:
+    def _write_missing_calls(self, params: Event) -> None:
         """Say the calls since the last time that have no item."""
         home = self.turn.terms.home
-        if home is None or not self._ours(params):
+        if home is None or not self._is_main_thread(params):
             return
-        self._record = self._record or Record(home, self.thread.session)
-        for call in self._record.unsaid():
+        self._rollout = self._rollout or CodexRollout(home, self.thread.thread_id)
+        for call in self._rollout.take_missing_calls():
             calls = [(name, absolute(given, self.turn.terms.cwd)) for name, given in call.calls]
-            for own, (name, given) in zip(_ids(call.identity, calls), calls, strict=True):
-                if call.rejected:
+            for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
+                if call.is_denied:
                     self.turn.denied(own, name, given)
                 self.turn.tool_use(own, name, given)
-                self.turn.tool_result(own, call.output, call.failed, name, given)
+                self.turn.tool_result(own, call.output, call.is_error, name, given)
 
-    def _item_started(self, params: Event) -> None:
+    def _start_item(self, params: Event) -> None:
         item = params["item"]
-        if self._completed_items.has(item):
+        if self._completed_items.has_item(item):
             self.turn.account.repaired("repeated_item", item.get("id"))
             return
-        if item["type"] in NEWS:
-            self._say_unsaid(params)
-        if item["type"] in TALK or item["type"] in ("agentMessage", "reasoning"):
+        if item["type"] in CHECKPOINT_ITEMS:
+            self._write_missing_calls(params)
+        if item["type"] in SILENT_ITEMS or item["type"] in ("agentMessage", "reasoning"):
             return
-        if len(self._items) >= ITEMS:
-            self._forget(self._items[0])
-        self._items.append(item)
-        self._announce(item, "item/started")
+        if len(self._open_items) >= MAX_OPEN_ITEMS:
+            self._remove_item(self._open_items[0])
+        self._open_items.append(item)
+        self._announce_calls(item, "item/started")
 
-    def _item_completed(self, params: Event) -> None:
+    def _complete_item(self, params: Event) -> None:
         item = params["item"]
         kind, identity = item["type"], read_id(item.get("id"))
         if kind == "agentMessage":
-            self._whole(params, item["text"], identity)
+            self._write_full_text(params, item["text"], identity)
         elif kind == "reasoning":
             for place, text in enumerate(item.get("summary") or ()):
-                self._whole(params, text, f"{identity}.{place}", thinks=True)
+                self._write_full_text(params, text, f"{identity}.{place}", thinks=True)
         elif kind == "contextCompaction":
             self.turn.compacted("auto", 0)
-        elif kind == "userMessage" and params.get("threadId") == self.thread.session:
-            self.thread.took()
-        elif self._completed_items.has(item):
+        elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
+            self.thread.record_accepted_message()
+        elif self._completed_items.has_item(item):
             self.turn.account.repaired("repeated_item", identity)
-        elif kind not in TALK:
-            self._completed_items.add(item)
-            self._end_item(item)
-            calls, (content, failed) = self._calls(item), codex_items.returned(item)
+        elif kind not in SILENT_ITEMS:
+            self._completed_items.add_item(item)
+            self._close_item(item)
+            calls, (content, failed) = self._list_calls(item), codex_items.read_item_result(item)
             if not calls:
                 self.turn.unknown(f"item/{kind}", item)
-            self._announce(item, "item/completed")
-            for own, (name, arguments) in zip(_ids(identity, calls), calls, strict=True):
+            self._announce_calls(item, "item/completed")
+            for own, (name, arguments) in zip(_build_call_ids(identity, calls), calls, strict=True):
                 call = self.turn.find_call(own, name, arguments)
                 self.turn.tool_result(own, content, failed, name, arguments)
-                self._remember_agents(item, own if call is None else call[0])
+                self._record_subagents(item, own if call is None else call[0])
 
-    def _end_item(self, item: Event) -> None:
+    def _close_item(self, item: Event) -> None:
         """Remove the started item that has ended: the first item with the same id, if possible with
         the same calls.
         """
-        started = [known for known in self._items if known.get("id") == item.get("id")]
-        calls = self._calls(item)
-        same = [known for known in started if self._calls(known) == calls]
+        started = [known for known in self._open_items if known.get("id") == item.get("id")]
+        calls = self._list_calls(item)
+        same = [known for known in started if self._list_calls(known) == calls]
         if started:
-            self._forget((same or started)[0])
+            self._remove_item((same or started)[0])
 
-    def _forget(self, item: Event) -> None:
-        self._items = [known for known in self._items if known is not item]
-        self._asked = [known for known in self._asked if known is not item]
+    def _remove_item(self, item: Event) -> None:
+        self._open_items = [known for known in self._open_items if known is not item]
+        self._prompted_items = [known for known in self._prompted_items if known is not item]
 
-    def _remember_agents(self, item: Event, call: str) -> None:
+    def _record_subagents(self, item: Event, call: str) -> None:
         """Remember the call that started the subagents of an item."""
         for agent in item.get("receiverThreadIds") or ():
-            if len(self._agents) < AGENTS:
-                self._agents.setdefault(str(agent), call)
+            if len(self._subagent_calls) < MAX_SUBAGENTS:
+                self._subagent_calls.setdefault(str(agent), call)
 
-    def _announce(self, item: Event, source: str) -> None:
+    def _announce_calls(self, item: Event, source: str) -> None:
         """Announce an item's calls when it starts. When it ends, calls that were already announced
         are not repeated.
         """
-        calls = self._calls(item)
-        for own, (name, arguments) in zip(_ids(read_id(item.get("id")), calls), calls, strict=True):
+        calls = self._list_calls(item)
+        for own, (name, arguments) in zip(
+            _build_call_ids(read_id(item.get("id")), calls), calls, strict=True
+        ):
             self.turn.tool_use(own, name, arguments, source=source)
 
-    def _calls(self, item: Event) -> list[Call]:
-        found = codex_items.called(item, self._here)
+    def _list_calls(self, item: Event) -> list[ClaudeCall]:
+        found = codex_items.list_item_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
             return found
         return [(name, absolute(given, self.turn.terms.cwd)) for name, given in found]
 
     @property
-    def _here(self) -> tuple[str, ...]:
+    def _working_dirs(self) -> tuple[str, ...]:
         """The working directory, as we name it and as codex does."""
         return (self.turn.terms.cwd, self.thread.cwd)
 
-    def _text(self, params: Event) -> None:
-        if self._ours(params):
+    def _write_text_delta(self, params: Event) -> None:
+        if self._is_main_thread(params):
             self.turn.text(params["delta"], params["itemId"])
 
-    def _thought(self, params: Event) -> None:
-        if self._ours(params):
+    def _write_thinking_delta(self, params: Event) -> None:
+        if self._is_main_thread(params):
             self.turn.thinking(params["delta"], f"{params['itemId']}.{params.get('summaryIndex')}")
 
-    def _whole(self, params: Event, text: str, key: object, *, thinks: bool = False) -> None:
+    def _write_full_text(
+        self, params: Event, text: str, key: object, *, thinks: bool = False
+    ) -> None:
         """A text that is complete, of which fragments may have been said."""
-        if self._ours(params):
+        if self._is_main_thread(params):
             (self.turn.thinking_snapshot if thinks else self.turn.text_snapshot)(text, key)
             self.turn.block_end()
-        elif (call := self._agents.get(str(params.get("threadId")))) is not None:
+        elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
             agent = self.turn.child(call)
             (agent.thinking if thinks else agent.text)(text)
 
-    def _planned(self, params: Event) -> None:
+    def _write_plan(self, params: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
         steps = params.get("plan")
-        if not self._ours(params) or steps == self._plan or not isinstance(steps, list):
+        if (
+            not self._is_main_thread(params)
+            or steps == self._plan_steps
+            or not isinstance(steps, list)
+        ):
             return
-        self._plan, self._plans = steps, self._plans + 1
+        self._plan_steps, self._plan_count = steps, self._plan_count + 1
         todos = [
             {
                 "content": one["step"],
                 "activeForm": one["step"],
-                "status": STATUSES.get(one["status"], "pending"),
+                "status": TODO_STATUSES.get(one["status"], "pending"),
             }
             for one in steps
         ]
-        identity = f"plan-{params.get('turnId')}-{self._plans}"
+        identity = f"plan-{params.get('turnId')}-{self._plan_count}"
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
         self.turn.tool_result(identity, "")
 
-    def _used(self, params: Event) -> None:
+    def _record_usage(self, params: Event) -> None:
         """The usage of one request of the turn that runs; a thread that goes on begins with that of
         the last one.
         """
-        if self._ours(params) and params.get("turnId") == self.thread.turn:
+        if self._is_main_thread(params) and params.get("turnId") == self.thread.turn_id:
             last = params["tokenUsage"]["last"]
             counts = (
                 last.get("inputTokens"),
@@ -339,9 +358,9 @@ class ThreadTranslator(Translator):
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def _request(self, identity: object, method: str, params: Event) -> None:
-        ask = self._requests.get(method)
-        if len(self.outbox) >= QUESTIONS:
+    def _answer_request(self, identity: object, method: str, params: Event) -> None:
+        ask = self._request_handlers.get(method)
+        if len(self.outbox) >= MAX_PENDING_REQUESTS:
             return
         if ask is None:
             self.outbox.append(self.thread.peer.refuse(identity, method))
@@ -351,27 +370,29 @@ class ThreadTranslator(Translator):
         except (KeyError, TypeError, AttributeError, StopIteration):
             # A request that cannot be read must be answered, too: codex would wait for ever.
             self.turn.unknown(method, params)
-            self.outbox.append(self.thread.refusal(identity, method))
+            self.outbox.append(self.thread.encode_refusal(identity, method))
 
     def _ask_command(self, identity: object, params: Event) -> None:
         item = read_id(params["itemId"])
-        call = codex_items.command(params.get("command"), params.get("cwd"), self._here)
+        call = codex_items.build_command_call(
+            params.get("command"), params.get("cwd"), self._working_dirs
+        )
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
-            self._put(identity, COMMAND, [item], [call], params)
+            self._ask_frontend(identity, COMMAND_APPROVAL, [item], [call], params)
         else:  # of an access to the network, or of what is typed into a program: nobody can be shown the call
-            self.outbox.append(self.thread.refusal(identity, COMMAND))
+            self.outbox.append(self.thread.encode_refusal(identity, COMMAND_APPROVAL))
 
     def _ask_patch(self, identity: object, params: Event) -> None:
         item_id = read_id(params["itemId"])
-        items = [item for item in self._items if read_id(item.get("id")) == item_id]
-        item = next(item for item in items if not self._is_asked(item))
-        self._asked.append(item)
-        calls = self._calls(item)
-        self._put(identity, PATCH, _ids(item_id, calls), calls, params)
+        items = [item for item in self._open_items if read_id(item.get("id")) == item_id]
+        item = next(item for item in items if not self._is_prompted(item))
+        self._prompted_items.append(item)
+        calls = self._list_calls(item)
+        self._ask_frontend(identity, PATCH_APPROVAL, _build_call_ids(item_id, calls), calls, params)
 
-    def _is_asked(self, item: Event) -> bool:
+    def _is_prompted(self, item: Event) -> bool:
         """Return whether codex has already asked about an item."""
-        return any(asked is item for asked in self._asked)
+        return any(asked is item for asked in self._prompted_items)
 
     def _ask_server(self, identity: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
@@ -380,7 +401,7 @@ class ThreadTranslator(Translator):
         if (
             fields is not None
             and "codex_approval_kind" not in meta
-            and len(self.thread.forms.open) < QUESTIONS
+            and len(self.thread.forms.open) < MAX_PENDING_REQUESTS
         ):
             name = call = f"form-{identity}"
             self.thread.forms.open[name] = identity, call, params
@@ -389,87 +410,87 @@ class ThreadTranslator(Translator):
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         found = [
             item
-            for item in self._items
-            if not self._is_asked(item)
+            for item in self._open_items
+            if not self._is_prompted(item)
             and (item.get("server"), item.get("tool"), item.get("arguments")) == named
         ]
         if meta.get("codex_approval_kind") != "mcp_tool_call" or not found:
-            self.outbox.append(self.thread.refusal(identity, ELICITATION))
+            self.outbox.append(self.thread.encode_refusal(identity, ELICITATION))
             return
-        self._asked.append(found[0])
-        self._put(
-            identity, ELICITATION, [read_id(found[0].get("id"))], self._calls(found[0]), params
+        self._prompted_items.append(found[0])
+        self._ask_frontend(
+            identity, ELICITATION, [read_id(found[0].get("id"))], self._list_calls(found[0]), params
         )
 
     def _ask_person(self, identity: object, params: Event) -> None:
-        call = QUESTION, codex_items.questions(params["questions"])
-        self._put(identity, USER_INPUT, [read_id(params["itemId"])], [call], params)
+        call = QUESTION, codex_items.build_question_input(params["questions"])
+        self._ask_frontend(identity, USER_INPUT, [read_id(params["itemId"])], [call], params)
 
-    def _grant_nothing(self, identity: object, params: Event) -> None:
+    def _refuse_extra_permissions(self, identity: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
         self.outbox.append(
             self.thread.peer.answer(identity, result={"permissions": {}, "scope": "turn"})
         )
 
-    def _put(
-        self, identity: object, kind: str, ids: list[str], calls: list[Call], params: Event
+    def _ask_frontend(
+        self, identity: object, kind: str, ids: list[str], calls: list[ClaudeCall], params: Event
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.question(identity, kind, ids)
+        names = self.thread.add_request(identity, kind, ids)
         for name, own, (tool, arguments) in zip(names, ids, calls, strict=False):
             self.turn.permission(name, own, tool, arguments, (kind, params))
 
     # -- answers, and the end ----------------------------------------------------------------------
 
-    def _answered(self, event: Event) -> None:
-        heard = self.thread.hear(event)
+    def _read_response(self, event: Event) -> None:
+        heard = self.thread.read_response(event)
         if heard is None:
             self.turn.unknown("answer", event)
         elif heard.error is not None:
-            if heard.step in (*OPENING, TURN):
-                self._fail(heard.error)
+            if heard.step in (*OPENING_STEPS, TURN):
+                self._fail_turn(heard.error)
         elif heard.step == THREAD:
-            self.turn.started(session_id=self.thread.session, model=self.thread.model)
+            self.turn.started(session_id=self.thread.thread_id, model=self.thread.model)
 
-    def _begun(self, params: Event) -> None:
-        if self._ours(params):
+    def _start_thread_turn(self, params: Event) -> None:
+        if self._is_main_thread(params):
             self.next_turn()
-            self.thread.begun(str(params["turn"]["id"]))
+            self.thread.set_turn(str(params["turn"]["id"]))
 
-    def _completed(self, params: Event) -> None:
+    def _complete_turn(self, params: Event) -> None:
         done = params["turn"]
-        if not self._ours(params) or done["id"] != self.thread.turn:
+        if not self._is_main_thread(params) or done["id"] != self.thread.turn_id:
             return
-        self._say_unsaid(params)
-        self.thread.over()
+        self._write_missing_calls(params)
+        self.thread.end_turn()
         if done.get("status") == "interrupted":
-            self.thread.end_commands(self._agents)
+            self.thread.stop_background_commands(self._subagent_calls)
         if self.turn.state is CLOSED:  # ended by us before codex heard of it
             return
         status = done.get("status")
         if status == "interrupted":
             self.turn.interrupted()
         elif status == "failed":
-            self._fail(done.get("error") or {})
+            self._fail_turn(done.get("error") or {})
             return
         else:
             self.turn.ended()
         self.turn.settle()
 
-    def _troubled(self, params: Event) -> None:
+    def _record_retry(self, params: Event) -> None:
         """The model's service failed; codex asks again, or says so at the end of the turn."""
-        if not (self._ours(params) and params.get("willRetry")):
+        if not (self._is_main_thread(params) and params.get("willRetry")):
             return
         said = str(params["error"].get("message"))
-        found, more = RETRIED.match(said), params["error"].get("additionalDetails")
+        found, more = RETRY_MESSAGE.match(said), params["error"].get("additionalDetails")
         counts = (int(found[1]), int(found[2])) if found else (1, 1)
         self.turn.retry(*counts, 0, str(more or said))
         self.turn.retract()
 
-    def _fail(self, error: Any) -> None:
+    def _fail_turn(self, error: Any) -> None:
         if self.turn.state is CLOSED:
             return
-        kind, status = _read_error_info(error.get("codexErrorInfo"))
+        kind, status = _parse_error_info(error.get("codexErrorInfo"))
         self.turn.failed(str(error.get("message") or kind or "codex failed"), status=status)
         self.turn.settle()
 
@@ -488,7 +509,7 @@ ERROR_STATUSES = {
 }
 
 
-def _read_error_info(info: object) -> tuple[str, int | None]:
+def _parse_error_info(info: object) -> tuple[str, int | None]:
     """Return the kind and the HTTP status of an error: `"modelNotFound"` or `{"other":
     {"httpStatusCode": 404}}`.
     """
@@ -501,10 +522,10 @@ def _read_error_info(info: object) -> tuple[str, int | None]:
     return "", None
 
 
-STATUSES = {"completed": "completed", "inProgress": "in_progress"}
+TODO_STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 
-def _ids(identity: str, calls: list[Call]) -> list[str]:
+def _build_call_ids(identity: str, calls: list[ClaudeCall]) -> list[str]:
     """An id for each call of an item: its own for the first."""
     return [
         f"{identity}:{place}" if place and identity else identity for place in range(len(calls))

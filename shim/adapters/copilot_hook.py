@@ -13,17 +13,17 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.codex_hook import changed
+from shim.adapters.codex_hook import parse_patch
 from shim.core.policy.place import Place
 
-Call = tuple[str, dict[str, Any]]
+ClaudeCall = tuple[str, dict[str, Any]]
 
-FILES = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
+FILE_TOOLS = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
 # what a hook may want to see
-TEXTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
-SEARCHES = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
+TEXT_ARGUMENTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
+SEARCH_TOOLS = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
 # Claude's names of what only talks, plans or waits.
-TALKS = {
+HARMLESS_TOOLS = {
     **dict.fromkeys(("task", "read_agent", "list_agents", "write_agent"), "Task"),
     **dict.fromkeys(("read_bash", "stop_bash", "list_bash"), "TaskOutput"),
     **dict.fromkeys(("report_intent", "update_todo", "task_complete"), "TodoWrite"),
@@ -33,7 +33,7 @@ TALKS = {
 }
 
 
-def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
+def list_calls(event: Mapping[str, Any], place: Place) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
@@ -42,33 +42,38 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
         raise ValueError("the event names no tool or no folder")
     if name == "apply_patch":
         patch = given.get("input") if isinstance(given, dict) else given
-        return changed(_text(patch), folder)
+        return parse_patch(_require_text(patch), folder)
     arguments = given if isinstance(given, dict) else {"input": given}
     if name == "bash":
         elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
-        return [("Bash", {"command": _text(arguments.get("command")), **elsewhere})]
-    if name in FILES:
-        texts = {claude: arguments[own] for own, claude in TEXTS.items() if own in arguments}
+        return [("Bash", {"command": _require_text(arguments.get("command")), **elsewhere})]
+    if name in FILE_TOOLS:
+        texts = {
+            claude: arguments[own] for own, claude in TEXT_ARGUMENTS.items() if own in arguments
+        }
         return [
             (
-                FILES[name],
-                {"file_path": posixpath.join(folder, _text(arguments.get("path"))), **texts},
+                FILE_TOOLS[name],
+                {
+                    "file_path": posixpath.join(folder, _require_text(arguments.get("path"))),
+                    **texts,
+                },
             )
         ]
-    if name in SEARCHES:
+    if name in SEARCH_TOOLS:
         paths = arguments.get("paths") or arguments.get("path") or folder
         return [
             (
-                SEARCHES[name],
+                SEARCH_TOOLS[name],
                 {
-                    "pattern": _text(arguments.get("pattern")),
-                    "path": posixpath.join(folder, _text(path)),
+                    "pattern": _require_text(arguments.get("pattern")),
+                    "path": posixpath.join(folder, _require_text(path)),
                 },
             )
             for path in (paths if isinstance(paths, list) else [paths])
         ]
-    if name in TALKS or "-" not in name:
-        return [(TALKS.get(name, name), arguments)]
+    if name in HARMLESS_TOOLS or "-" not in name:
+        return [(HARMLESS_TOOLS.get(name, name), arguments)]
     return [
         (f"mcp__{name[:at]}__{name[at + 1 :]}", arguments)
         for at, letter in enumerate(name)
@@ -76,7 +81,7 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
     ]
 
 
-def answer(reason: str, event: object) -> str:
+def format_answer(reason: str, event: object) -> str:
     """What the hook prints."""
     import json
 
@@ -84,7 +89,7 @@ def answer(reason: str, event: object) -> str:
     return json.dumps(decision if reason else {"permissionDecision": "allow"})
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("the call does not say what it does")
     return value

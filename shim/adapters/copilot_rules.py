@@ -15,32 +15,42 @@ from shim.core.adapter.vendor import Request
 from shim.core.policy.rules import Rule
 from shim.profiles.load.words import BUNDLED_FOLDER
 
-__all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
+__all__ = (
+    "EMITS_CALL_BEFORE_HOOK",
+    "build_arguments",
+    "binds",
+    "build_environment",
+    "allows_through_hook",
+)
 
-PLUGIN = f"{BUNDLED_FOLDER}/copilot_plugin"
-HOOK = "shim.adapters.copilot_hook"  # what reads an event of the hook
+PLUGIN_FOLDER = f"{BUNDLED_FOLDER}/copilot_plugin"
+HOOK_MODULE = "shim.adapters.copilot_hook"  # what reads an event of the hook
 # the variable that the plugin's hook runs; without it the hook fails
-LINE = "PERMISSION_RULES_HOOK"
-ASKED = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks in a conversation
-SAYS_FIRST = True  # a reply is said with its calls
+HOOK_VARIABLE = "PERMISSION_RULES_HOOK"
+PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks in a conversation
+EMITS_CALL_BEFORE_HOOK = True  # a reply is said with its calls
 
 
-def arguments(request: Request) -> list[str]:
+def build_arguments(request: Request) -> list[str]:
     """The words that keep copilot to the rules of a request."""
-    return ["--plugin-dir", PLUGIN] if _needed(request) else []
+    return ["--plugin-dir", PLUGIN_FOLDER] if _needs_hook(request) else []
 
 
-def environment(request: Request) -> dict[str, str]:
+def build_environment(request: Request) -> dict[str, str]:
     """The variables of the hook."""
-    asked = ASKED if request.listens else ()
-    return {LINE: command(request, "copilot", HOOK, asked)} if _needed(request) else {}
+    asked = PROMPTED_TOOLS if request.listens else ()
+    return (
+        {HOOK_VARIABLE: command(request, "copilot", HOOK_MODULE, asked)}
+        if _needs_hook(request)
+        else {}
+    )
 
 
-def _needed(request: Request) -> bool:
+def _needs_hook(request: Request) -> bool:
     policy = request.policy
     return policy is not None and (policy.narrows if request.listens else needed(request))
 
 
-def heeds(rule: Rule) -> bool:
+def allows_through_hook(rule: Rule) -> bool:
     """Whether copilot runs what a rule allows: it does what the hook says."""
     return True

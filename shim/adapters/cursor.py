@@ -3,7 +3,7 @@
 It was not run here, because it needs its own servers. `cursor_stream` translates its lines.
 """
 
-from shim.adapters.cursor_tools import LISTED, LISTED_IN_PLAN, TOOLS
+from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
     Launch,
@@ -18,7 +18,7 @@ from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
     invocation, prompt = request.invocation, request.with_system_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
@@ -42,23 +42,23 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(prompt))
 
 
-def available(request: Request) -> tuple[str, ...]:
+def list_mode_tools(request: Request) -> tuple[str, ...]:
     """Claude's names of the tools that its mode leaves it."""
-    return LISTED_IN_PLAN if request.permission_mode == "plan" else LISTED
+    return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
 
 
 # It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the
 # longest there can be.
-IDLE_SECONDS = 1800.0
+IDLE_TIMEOUT_S = 1800.0
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
     version=VersionProbe(
         regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
     ),
     translates="shim.adapters.cursor_stream:CursorTranslator",
-    launch=launch,
+    launch=build_launch,
     modes={
         "default": (),
         "plan": ("--mode", "plan"),
@@ -66,11 +66,11 @@ VENDOR = Vendor(
         "bypassPermissions": ("--force",),
     },
     tools=TOOLS,
-    listed=LISTED,
-    chooses=available,
+    listed=LISTED_TOOLS,
+    chooses=list_mode_tools,
     abilities=Abilities(streams=True, resumes=True),
     surroundings=Surroundings(gate="Workspace Trust"),
-    timeouts={"idle_timeout": IDLE_SECONDS},
+    timeouts={"idle_timeout": IDLE_TIMEOUT_S},
     program=ProgramFacts(install="curl https://cursor.com/install -fsS | bash"),
     login="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -9,7 +9,7 @@ started: `unrepeated` holds a segment until then.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.cursor_tools import NOT_DENIALS, TOOLS, outcome
+from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
 from shim.core.adapter.tools import translate
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, usage
@@ -18,12 +18,12 @@ from shim.core.reading.decode import parsed
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
-FLUSHES = ("interaction_query", "retry")
-TODOS_KEPT = 1000
-TODO_CHARACTERS = 1000  # of each of its texts
+FLUSH_EVENTS = ("interaction_query", "retry")
+MAX_TODOS = 1000
+MAX_TODO_CHARS = 1000  # of each of its texts
 TODO_FIELDS = ("id", "content", "status", "activeForm")
 # of a segment, compared with what repeats it; of a longer one, its length too
-PENDING_CHARACTERS = 512 * 1024
+MAX_PENDING_CHARS = 512 * 1024
 
 
 class CursorTranslator(Translator):
@@ -32,24 +32,24 @@ class CursorTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._pending: list[str] = []
-        self._length = 0
+        self._pending_length = 0
         self._fragment_count = 0  # fragments of the pending text
         self._unrepeated = ""
         self._unrepeated_length = 0
         self._unrepeated_is_streamed = False  # the segment came in several fragments
-        self._held: str | None = None
-        self._said = 0
-        self._plan: dict[str, Any] | None = None
-        self._asked: dict[str, Any] = {}
+        self._buffered_text: str | None = None
+        self._written_chars = 0
+        self._plan_query: dict[str, Any] | None = None
+        self._last_query: dict[str, Any] = {}
         self._todos: dict[str, dict[str, Any]] = {}
 
     def feed(self, event: Event) -> None:
-        if self._held is not None:
-            text, self._held = self._held, None
-            if event.get("type") in FLUSHES:
-                self._flushed()
+        if self._buffered_text is not None:
+            text, self._buffered_text = self._buffered_text, None
+            if event.get("type") in FLUSH_EVENTS:
+                self._clear_pending()
             else:
-                self._say(text)
+                self._write_text(text)
         handler = self.handlers.get(event.get("type"))
         if handler is None:
             self.turn.unknown(event.get("type"), event)
@@ -84,31 +84,31 @@ class CursorTranslator(Translator):
         )
         if "timestamp_ms" in event and "model_call_id" not in event:
             if (
-                self._length == len(text)
-                and self._length
+                self._pending_length == len(text)
+                and self._pending_length
                 and text.startswith("".join(self._pending))
             ):
-                self._held = text
+                self._buffered_text = text
             else:
-                self._say(text)
+                self._write_text(text)
             return
-        text = self._without_repetition(text, from_model="model_call_id" in event)
+        text = self._strip_repetition(text, from_model="model_call_id" in event)
         if not text:
             return
-        if not self._length:
-            self._said += len(text)
+        if not self._pending_length:
+            self._written_chars += len(text)
             # not `say`: the founding document prints one text as several lines
             self.turn.text(text)
             return
         if text.startswith("".join(self._pending)):
-            self._said += len(text) - self._length
-            self.turn.text(text[self._length :])
+            self._written_chars += len(text) - self._pending_length
+            self.turn.text(text[self._pending_length :])
         else:
             self.turn.account.repaired("contradicted_block", text)
-        self._flushed()
+        self._clear_pending()
         self.turn.block_end()
 
-    def _without_repetition(self, text: str, *, from_model: bool) -> str:
+    def _strip_repetition(self, text: str, *, from_model: bool) -> str:
         """Return the new part of a complete segment that is repeated after the event that ended it.
 
         A line without the id of a model call may be another reply with the same text, unless the
@@ -127,22 +127,22 @@ class CursorTranslator(Translator):
         """End the segment because of another event. The segment may be repeated later."""
         if self._pending:
             self._unrepeated = "".join(self._pending)
-            self._unrepeated_length = self._length
+            self._unrepeated_length = self._pending_length
             self._unrepeated_is_streamed = self._fragment_count > 1
-        self._flushed()
+        self._clear_pending()
 
-    def _say(self, text: str) -> None:
-        if self._length < PENDING_CHARACTERS:
+    def _write_text(self, text: str) -> None:
+        if self._pending_length < MAX_PENDING_CHARS:
             self._pending.append(text)
         self._fragment_count += 1
-        self._length += len(text)
-        self._said += len(text)
+        self._pending_length += len(text)
+        self._written_chars += len(text)
         self.turn.text(text)
 
-    def _flushed(self) -> None:
+    def _clear_pending(self) -> None:
         if self._pending:
             self._pending.clear()
-            self._length = self._fragment_count = 0
+            self._pending_length = self._fragment_count = 0
 
     def on_tool_call(self, event: Event) -> None:
         self._end_segment()
@@ -154,31 +154,31 @@ class CursorTranslator(Translator):
                 break
         body = call[kind] or {}
         identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
-        name, claude = self._called(kind, call, body, event.get("call_id"))
+        name, claude = self._resolve_call(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
-            self._plan = None
+            self._plan_query = None
             self.turn.tool_use(identity, name, claude)
             return
         known = self.turn.find_call(identity, name, claude)
         if known is not None and not claude:  # its end does not repeat its arguments
             name, claude = known[1:]
-        content, failed, rejected = outcome(name, body.get("result") or {})
-        if rejected and name not in NOT_DENIALS:
+        content, failed, rejected = read_outcome(name, body.get("result") or {})
+        if rejected and name not in SKIPPED_TOOLS:
             self.turn.denied(identity, name, claude)
         self.turn.tool_result(identity, content, failed, name, claude)
 
-    def _called(
+    def _resolve_call(
         self, kind: str, call: Event, body: Event, call_id: object
     ) -> tuple[str, Mapping[str, Any]]:
         arguments = body.get("args")
-        if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", call_id):
-            arguments = self._asked
+        if not arguments and self._last_query.get("toolCallId") == call.get("toolCallId", call_id):
+            arguments = self._last_query
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
-            arguments = self._whole_list(arguments)
+            arguments = self._merge_todos(arguments)
         if kind == "function":
             kind, arguments = (
                 str(body.get("name")),
-                _parsed(body.get("arguments"), self.turn.account),
+                _parse_arguments(body.get("arguments"), self.turn.account),
             )
         name, claude = translate(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
@@ -186,24 +186,22 @@ class CursorTranslator(Translator):
             name = name[:1].upper() + name[1:]
         return name, claude
 
-    def _whole_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _merge_todos(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """A todo update as the whole list: with `merge` it names only what changed (page, section
         5).
         """
         if not arguments.get("merge"):
             self._todos.clear()
         for item in arguments.get("todos") or ():
-            given = {
-                name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item
-            }
+            given = {name: str(item[name])[:MAX_TODO_CHARS] for name in TODO_FIELDS if name in item}
             identity = given.get("id", "")
-            if identity in self._todos or len(self._todos) < TODOS_KEPT:
+            if identity in self._todos or len(self._todos) < MAX_TODOS:
                 self._todos[identity] = self._todos.get(identity, {}) | given
         return {"todos": list(self._todos.values())}
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        if self._held is not None:
-            self._say(self._held)
+        if self._buffered_text is not None:
+            self._write_text(self._buffered_text)
 
     def on_interaction_query(self, event: Event) -> None:
         """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool
@@ -212,11 +210,11 @@ class CursorTranslator(Translator):
         self._end_segment()
         for name, query in (event.get("query") or {}).items():
             if isinstance(query, dict) and isinstance(query.get("args"), dict):
-                self._asked = query["args"] | {
+                self._last_query = query["args"] | {
                     "toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))
                 }
                 if name == "createPlanRequestQuery":
-                    self._plan = self._asked
+                    self._plan_query = self._last_query
 
     def on_connection(self, event: Event) -> None:
         """The network went and came; the turn goes on."""
@@ -225,17 +223,17 @@ class CursorTranslator(Translator):
         self._end_segment()
 
     def on_result(self, event: Event) -> None:
-        if self._plan is not None:
-            plan = self._plan
+        if self._plan_query is not None:
+            plan = self._plan_query
             given = {"plan": plan.get("plan", "")}
             self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
             self.turn.tool_result(plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given)
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"
-        if isinstance(text, str) and not self._said and not failed:
+        if isinstance(text, str) and not self._written_chars and not failed:
             self.turn.say(text)
         facts: dict[str, Any] = {
-            "usage": counted_usage(event.get("usage")),
+            "usage": convert_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
             "result": text,
@@ -247,14 +245,14 @@ class CursorTranslator(Translator):
         self.turn.settle()
 
 
-def _parsed(arguments: object, account: Account) -> object:
+def _parse_arguments(arguments: object, account: Account) -> object:
     if not isinstance(arguments, str):
         return arguments
     value = parsed(arguments, account)
     return {"raw": value} if isinstance(value, str) else value
 
 
-def counted_usage(counted: object) -> Usage | None:
+def convert_usage(counted: object) -> Usage | None:
     """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
     if not isinstance(counted, dict):
         return None

@@ -7,22 +7,22 @@ Older captures spell some keys with underscores.
 from shim.core.adapter.tools import Arguments, Tool, edits, todos
 from shim.core.reading.typed import Any
 
-_EDIT_ITEMS = edits("oldText", "newText", "replaceAll")
+_RESHAPE_EDITS = edits("oldText", "newText", "replaceAll")
 
 
-def _edit(arguments: Arguments) -> tuple[str, Arguments]:
+def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
     """The four ways to say an edit: one replacement, several, a patch, a whole file."""
     path = {"file_path": arguments.get("file_path", "")}
     if isinstance(one := arguments.get("strReplace"), dict):
-        return _EDIT_ITEMS(path | {"edits": [one]})
+        return _RESHAPE_EDITS(path | {"edits": [one]})
     if isinstance(several := arguments.get("multiStrReplace"), dict):
-        return _EDIT_ITEMS(path | {"edits": several.get("edits")})
+        return _RESHAPE_EDITS(path | {"edits": several.get("edits")})
     if isinstance(patch := arguments.get("applyPatch"), dict):
         return "Edit", path | {"old_string": "", "new_string": patch.get("patchContent", "")}
     return "Write", path | {"content": arguments.get("streamContent", "")}
 
 
-def _task(arguments: Arguments) -> tuple[str, Arguments]:
+def _reshape_task(arguments: Arguments) -> tuple[str, Arguments]:
     kind = arguments.pop("subagentType", None)
     custom = kind.get("custom") if isinstance(kind, dict) else None
     arguments["subagent_type"] = (
@@ -31,7 +31,7 @@ def _task(arguments: Arguments) -> tuple[str, Arguments]:
     return "Task", arguments
 
 
-def _ask(arguments: Arguments) -> tuple[str, Arguments]:
+def _reshape_question(arguments: Arguments) -> tuple[str, Arguments]:
     """Questions in the form of Claude's AskUserQuestion."""
     title = arguments.get("title", "")
     questions = [
@@ -49,7 +49,7 @@ def _ask(arguments: Arguments) -> tuple[str, Arguments]:
     return "AskUserQuestion", {"questions": questions}
 
 
-def _mcp(arguments: Arguments) -> tuple[str, Arguments]:
+def _reshape_mcp(arguments: Arguments) -> tuple[str, Arguments]:
     server = (
         arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
     )
@@ -58,12 +58,12 @@ def _mcp(arguments: Arguments) -> tuple[str, Arguments]:
     return f"mcp__{server}__{tool}", given if isinstance(given, dict) else {}
 
 
-def _same(*keys: str, **renamed: str) -> dict[str, str]:
+def _map_keys(*keys: str, **renamed: str) -> dict[str, str]:
     return {key: key for key in keys} | renamed
 
 
 _PATH = {"path": "file_path"}
-_GREP = _same(
+_GREP = _map_keys(
     "pattern",
     "path",
     "glob",
@@ -83,15 +83,15 @@ _GREP = _same(
 TOOLS = {
     "shellToolCall": Tool(
         "Bash",
-        _same("command", "description", "timeout", isBackground="run_in_background"),
+        _map_keys("command", "description", "timeout", isBackground="run_in_background"),
         only=True,
     ),
-    "readToolCall": Tool("Read", _PATH | _same("offset", "limit"), only=True),
+    "readToolCall": Tool("Read", _PATH | _map_keys("offset", "limit"), only=True),
     "editToolCall": Tool(
         "Edit",
-        _PATH | _same("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
+        _PATH | _map_keys("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
         only=True,
-        reshape=_edit,
+        reshape=_reshape_edit,
     ),
     "writeToolCall": Tool(
         "Write",
@@ -116,27 +116,29 @@ TOOLS = {
         },
         only=True,
     ),
-    "lsToolCall": Tool("LS", _same("path", "ignore"), only=True),
-    "updateTodosToolCall": Tool("TodoWrite", _same("todos"), only=True, convert={"todos": todos}),
+    "lsToolCall": Tool("LS", _map_keys("path", "ignore"), only=True),
+    "updateTodosToolCall": Tool(
+        "TodoWrite", _map_keys("todos"), only=True, convert={"todos": todos}
+    ),
     "readTodosToolCall": Tool("TodoRead", only=True),
-    "mcpToolCall": Tool("mcp", reshape=_mcp),
-    "webFetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
-    "fetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
+    "mcpToolCall": Tool("mcp", reshape=_reshape_mcp),
+    "webFetchToolCall": Tool("WebFetch", _map_keys("url"), only=True, extra={"prompt": ""}),
+    "fetchToolCall": Tool("WebFetch", _map_keys("url"), only=True, extra={"prompt": ""}),
     "webSearchToolCall": Tool(
         "WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True
     ),
     "taskToolCall": Tool(
-        "Task", _same("description", "prompt", "subagentType"), only=True, reshape=_task
+        "Task", _map_keys("description", "prompt", "subagentType"), only=True, reshape=_reshape_task
     ),
     "askQuestionToolCall": Tool(
-        "AskUserQuestion", _same("title", "questions"), only=True, reshape=_ask
+        "AskUserQuestion", _map_keys("title", "questions"), only=True, reshape=_reshape_question
     ),
-    "createPlanToolCall": Tool("ExitPlanMode", _same("plan"), only=True),
+    "createPlanToolCall": Tool("ExitPlanMode", _map_keys("plan"), only=True),
     "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only=True),
 }
 
 # What it can run in print mode; an MCP server's tools are not known before they are called.
-LISTED = (
+LISTED_TOOLS = (
     *(
         "Bash",
         "Read",
@@ -153,14 +155,14 @@ LISTED = (
     *("WebSearch", "Task"),
 )
 # What its mode `plan` leaves: files are read, nothing is changed, and the web asks.
-LISTED_IN_PLAN = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
+PLAN_TOOLS = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
 # always skipped in print mode, not refused (page, "learned while translating")
-NOT_DENIALS = ("AskUserQuestion",)
+SKIPPED_TOOLS = ("AskUserQuestion",)
 
-_FINE = ("success", "approved")
+_SUCCESS_KEYS = ("success", "approved")
 
 
-def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
+def read_outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
     """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
     refused.
     """
@@ -170,10 +172,10 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
             key, body = name_of, found
             break
     refused = key in ("rejected", "permissionDenied")
-    if key in _FINE:
+    if key in _SUCCESS_KEYS:
         return _read_content(name, body), bool(body.get("isError") or body.get("exitCode")), False
     if key == "failure":
-        return _shell(body), True, False
+        return _read_shell_output(body), True, False
     if key == "timeout":
         return f"Timed out after {body.get('timeoutMs')} ms", True, False
     words = (
@@ -183,10 +185,10 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
     text: str = next((word for word in words if isinstance(word, str) and word), "")
     if refused and not text:
         text = "Rejected"
-    return text or _json({key: body}), True, refused
+    return text or _dump_json({key: body}), True, refused
 
 
-def _shell(body: dict[str, Any]) -> str:
+def _read_shell_output(body: dict[str, Any]) -> str:
     text = body.get("interleavedOutput")
     if not isinstance(text, str) or not text:
         text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
@@ -204,7 +206,7 @@ def _read_content(name: str, body: dict[str, Any]) -> object:
             return blocks
     if name == "Read" and isinstance(body.get("data"), str):
         return [{"type": "image", "data": body["data"]}]
-    return _text(name, body)
+    return _read_text(name, body)
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
@@ -218,14 +220,14 @@ def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
     return {**content, "type": "resource_link" if kind == "resourceLink" else kind}
 
 
-def _text(name: str, body: dict[str, Any]) -> str:
+def _read_text(name: str, body: dict[str, Any]) -> str:
     """The words of a success, by the fields it has."""
     if name == "Bash" or "exitCode" in body:
-        return _shell(body)
+        return _read_shell_output(body)
     if "workspaceResults" in body:
-        return _matches(body["workspaceResults"])
+        return _format_matches(body["workspaceResults"])
     if "directoryTreeRoot" in body:
-        return _tree(body["directoryTreeRoot"])
+        return _format_tree(body["directoryTreeRoot"])
     for key in ("content", "markdown", "results", "message", "resultForModel", "diffString"):
         if isinstance(body.get(key), str):
             return str(body[key])
@@ -242,10 +244,10 @@ def _text(name: str, body: dict[str, Any]) -> str:
         return "\n".join(text for text in said if text)
     if isinstance(items := body.get("todos"), list):
         return "\n".join(f"[{item['status']}] {item['content']}" for item in todos(items))
-    return _json(body) if body else ""
+    return _dump_json(body) if body else ""
 
 
-def _matches(workspaces: dict[str, Any]) -> str:
+def _format_matches(workspaces: dict[str, Any]) -> str:
     """Grep's answer as `file:line:text`, as a list of files, or as `file:count`."""
     lines: list[str] = []
     for found in workspaces.values():
@@ -263,14 +265,14 @@ def _matches(workspaces: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-TREE_LINES = 2000
+MAX_TREE_LINES = 2000
 
 
-def _tree(root: dict[str, Any]) -> str:
+def _format_tree(root: dict[str, Any]) -> str:
     """A directory listing as one path a line, at most 2,000."""
     lines: list[str] = []
     waiting = [root]
-    while waiting and len(lines) < TREE_LINES:
+    while waiting and len(lines) < MAX_TREE_LINES:
         directory = waiting.pop()
         place = str(directory.get("absPath", "")).rstrip("/")
         lines.append(place + "/")
@@ -279,7 +281,7 @@ def _tree(root: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _json(value: object) -> str:
+def _dump_json(value: object) -> str:
     from shim.core.reading.json_text import dump
 
     return dump(value).decode()

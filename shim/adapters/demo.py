@@ -14,18 +14,18 @@ from shim.core.adapter.vendor import (
 )
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
     identity = request.resume or request.invocation.session.session_id
     return Launch((identity,) if identity else (), as_stdin(request.prompt))
 
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="demo",
     programs=(),
     program=ProgramFacts(bundled="shim.commands.turn.demo_child"),
     translates="shim.adapters.demo_stream:DemoTranslator",
-    launch=launch,
+    launch=build_launch,
     modes=dict.fromkeys(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
     ),

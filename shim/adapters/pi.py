@@ -26,12 +26,14 @@ from shim.core.policy.rules import MCP
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
 # `file_path`.
-_FILE = ("file_path",)
+_DROPPED_KEYS = ("file_path",)
 TOOLS = {
-    "read": Tool("Read", {"path": "file_path"}, drop=_FILE),
+    "read": Tool("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
     "bash": Tool("Bash", convert={"timeout": milliseconds}),
-    "write": Tool("Write", {"path": "file_path"}, drop=_FILE),
-    "edit": Tool("Edit", {"path": "file_path"}, drop=_FILE, reshape=edits("oldText", "newText")),
+    "write": Tool("Write", {"path": "file_path"}, drop=_DROPPED_KEYS),
+    "edit": Tool(
+        "Edit", {"path": "file_path"}, drop=_DROPPED_KEYS, reshape=edits("oldText", "newText")
+    ),
     "grep": Tool(
         "Grep",
         {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
@@ -42,8 +44,8 @@ TOOLS = {
     "ls": Tool("LS", drop=("limit",)),
 }
 # on without being asked for; grep, find and ls are not
-BUILT_IN = ("read", "bash", "edit", "write")
-ALL = (*BUILT_IN, "grep", "find", "ls")
+BUILT_IN_TOOLS = ("read", "bash", "edit", "write")
+ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
 # `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
 # time; older versions ignore it.
@@ -128,10 +130,10 @@ def chosen(request: Request) -> tuple[list[str], bool]:
     tool cannot be told to pi.
     """
     rules = request.invocation.rules
-    names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
+    names = request.mode[1].split(",") if request.mode else list(BUILT_IN_TOOLS)
     if request.mode and request.permission_mode != "plan":
         names += [name for name in VENDOR.own_names(rules.allowed_tools) if name not in names]
-    pool, limited = tuple(names) if request.mode else ALL, bool(request.mode)
+    pool, limited = tuple(names) if request.mode else ALL_TOOLS, bool(request.mode)
     if rules.tools is not None:
         names, limited = [name for name in VENDOR.own_names(rules.tools) if name in pool], True
     removed = VENDOR.own_names(request.removed)
@@ -153,7 +155,7 @@ def selection(request: Request) -> list[str]:
     if limited:
         return [*arguments, "--no-tools"]
     if needs_tools_back(request):
-        return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN)]
+        return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN_TOOLS)]
     return arguments
 
 

@@ -53,7 +53,7 @@ def main() -> int:
     else:
         reason = _refusal(event, calls, policy, told, known.asked, asks=asks)
     if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
-        sys.stdout.write(module.answer(reason, event))
+        sys.stdout.write(module.format_answer(reason, event))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")

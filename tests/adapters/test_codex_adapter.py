@@ -13,7 +13,7 @@ from support import brief, parse, terms_of
 from sweeps import each
 
 from shim.adapters import build_replay_adapter, get_adapter
-from shim.adapters.codex_record import DAYS, LOOKS, Record, hunks
+from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
@@ -264,10 +264,10 @@ def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
         def find(self, folder, ending):
             asked.append(folder)
 
-    record = Record(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
-    for _ in range(5 * LOOKS):
-        assert record.unsaid() == []
-    assert len(asked) == LOOKS * len(DAYS)
+    record = CodexRollout(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
+    for _ in range(5 * MAX_SEARCHES):
+        assert record.take_missing_calls() == []
+    assert len(asked) == MAX_SEARCHES * len(DAY_OFFSETS)
 
 
 def test_a_warning_comes_before_the_turn_has_begun(records):
@@ -435,7 +435,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     ],
 )
 def test_the_parts_of_a_diff(diff, expected):
-    assert list(hunks(diff)) == expected
+    assert list(split_hunks(diff)) == expected
 
 
 SAYS = {

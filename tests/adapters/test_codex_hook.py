@@ -6,14 +6,14 @@ import pytest
 from sweeps import each
 
 from shim.adapters import codex_asking_hook
-from shim.adapters.codex_hook import calls
+from shim.adapters.codex_hook import list_calls
 from shim.core.policy.place import Place
 
 HERE = Place("/work")
 
 
 def told(name, given, folder="/work"):
-    return calls(
+    return list_calls(
         {"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given},
         HERE,
     )
@@ -124,9 +124,9 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder
 def asking(name, **given):
     """Whether codex asks about a call, and what the hook says, where it is driven so."""
     told = {"tool_name": name, "tool_input": given, "cwd": HERE.cwd}
-    answer = codex_asking_hook.answer("", told)
+    answer = codex_asking_hook.format_answer("", told)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
-    return codex_asking_hook.asks(told, "default", "srv"), changed
+    return codex_asking_hook.can_ask(told, "default", "srv"), changed
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
@@ -158,10 +158,13 @@ def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else()
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])
 def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
     told = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
-    assert not codex_asking_hook.asks(told, mode, "srv")
+    assert not codex_asking_hook.can_ask(told, mode, "srv")
 
 
 def test_a_refused_call_is_not_changed():
     assert (
-        codex_asking_hook.answer("no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}) == ""
+        codex_asking_hook.format_answer(
+            "no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+        )
+        == ""
     )

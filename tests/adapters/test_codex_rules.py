@@ -213,7 +213,7 @@ def test_a_hook_that_is_killed_refuses_the_call():
 def asking(mode, *flags, **rules):
     """The settings of an app-server, which asks about its calls."""
     asked = request(mode, **rules)._replace(invocation=parse(["-p", "hi", *flags]))
-    given, found = codex_rules.asking(asked), {}
+    given, found = codex_rules.build_server_arguments(asked), {}
     for flag, word in pairwise(given):
         if flag == "-c":
             key, _, value = word.partition("=")

@@ -8,8 +8,8 @@ import pytest
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.adapters.copilot_hook import answer, calls
-from shim.adapters.copilot_rules import LINE, PLUGIN
+from shim.adapters.copilot_hook import format_answer, list_calls
+from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
@@ -21,7 +21,7 @@ HERE = Place("/work")
 
 
 def told(name, given, folder="/work"):
-    return calls({"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": given}, HERE)
+    return list_calls({"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": given}, HERE)
 
 
 def launch(mode, **more):
@@ -113,8 +113,8 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder
 
 
 def test_its_answer_is_a_decision_of_copilots():
-    assert json.loads(answer("", {})) == {"permissionDecision": "allow"}
-    assert json.loads(answer("no", {})) == {
+    assert json.loads(format_answer("", {})) == {"permissionDecision": "allow"}
+    assert json.loads(format_answer("no", {})) == {
         "permissionDecision": "deny",
         "permissionDecisionReason": "no",
     }
@@ -130,18 +130,18 @@ def test_its_answer_is_a_decision_of_copilots():
 )
 def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
     started = launch(mode, rules=rules)
-    assert ("--plugin-dir" in started.arguments) is (LINE in started.enforced) is hooked
+    assert ("--plugin-dir" in started.arguments) is (HOOK_VARIABLE in started.enforced) is hooked
     if hooked:
-        assert started.arguments[started.arguments.index("--plugin-dir") + 1] == PLUGIN
+        assert started.arguments[started.arguments.index("--plugin-dir") + 1] == PLUGIN_FOLDER
     assert started.environment["COPILOT_ALLOW_ALL"] == "false"
 
 
 def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
-    with open(f"{PLUGIN}/plugin.json", "rb") as file:
+    with open(f"{PLUGIN_FOLDER}/plugin.json", "rb") as file:
         hooks = json.load(file)["hooks"]
-    with open(f"{PLUGIN}/{hooks}", "rb") as file:
+    with open(f"{PLUGIN_FOLDER}/{hooks}", "rb") as file:
         (hook,) = json.load(file)["hooks"]["preToolUse"]
-    assert hook["bash"] == f'eval "${{{LINE}:?}}"'
+    assert hook["bash"] == f'eval "${{{HOOK_VARIABLE}:?}}"'
 
 
 def test_copilot_is_not_started_where_it_may_not_see_the_plugin():

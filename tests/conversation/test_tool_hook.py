@@ -12,8 +12,8 @@ import sys
 import pytest
 from ruling import PLACE, policy
 
-from shim.adapters.codex_rules import ASKING_HOOK as ASKING_CODEX
-from shim.adapters.codex_rules import HOOK as CODEX
+from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
+from shim.adapters.codex_rules import HOOK_MODULE as CODEX
 from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.adapter.hook import UNASKED, command

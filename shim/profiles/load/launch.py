@@ -257,7 +257,7 @@ def _start(
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode,
-            RULES: () if rules is None else rules().arguments(request),
+            RULES: () if rules is None else rules().build_arguments(request),
             "prompt": f" {text}" if needs_space(prompt.guard, text) else text,
             "prompt_file": path,
             "prompt_argument": inline,

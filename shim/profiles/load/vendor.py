@@ -335,7 +335,7 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
         hooked=True,
-        says_first=bool(rules().SAYS_FIRST),
+        says_first=bool(rules().EMITS_CALL_BEFORE_HOOK),
     )
 
 
