@@ -50,10 +50,10 @@ ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
 # time; older versions ignore it.
 NO_MCP_TOOL = "mcp__claude-shim__none"
-EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
+SUPPORTED_EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
     page, 2.3).
     """
@@ -64,18 +64,20 @@ def launch(request: Request) -> Launch:
         *request.flag("--model", invocation.model),
     ]
     if (effort := invocation.limits.effort) is not None:
-        arguments += ["--thinking", str(nearest(effort, EFFORTS))]
+        arguments += ["--thinking", str(nearest(effort, SUPPORTED_EFFORTS))]
     for name, text in (
         ("--system-prompt", invocation.system.system_prompt),
         ("--append-system-prompt", invocation.system.append_system_prompt),
     ):
         # the path of a file is as good
         arguments += [name, request.kept(text) or text] if text else []
-    arguments += selection(request)
+    arguments += build_tool_arguments(request)
     told: dict[str, str] = {}
-    if asked(request) or (request.permission_mode == "acceptEdits" and not request.listens):
-        arguments += ["-e", GATE]
-        told["PI_GATE"] = gate(request)
+    if uses_permission_extension(request) or (
+        request.permission_mode == "acceptEdits" and not request.listens
+    ):
+        arguments += ["-e", PERMISSION_EXTENSION]
+        told["PI_GATE"] = build_extension_settings(request)
     if request.resume:
         arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
@@ -85,7 +87,7 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(request.prompt), enforced=told)
 
 
-def asked(request: Request) -> bool:
+def uses_permission_extension(request: Request) -> bool:
     """Whether our extension asks about each call: always in a conversation, unless it cannot and
     need not.
     """
@@ -94,7 +96,7 @@ def asked(request: Request) -> bool:
     return request.listens and (needed or not request.unheard)
 
 
-def gate(request: Request) -> str:
+def build_extension_settings(request: Request) -> str:
     """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
     no question.
     """
@@ -121,7 +123,7 @@ def gate(request: Request) -> str:
     )
 
 
-def chosen(request: Request) -> tuple[list[str], bool]:
+def choose_tools(request: Request) -> tuple[list[str], bool]:
     """pi's names of the tools that a request leaves it, and whether that is fewer than it has
     anyway.
 
@@ -132,20 +134,20 @@ def chosen(request: Request) -> tuple[list[str], bool]:
     rules = request.invocation.rules
     names = request.mode[1].split(",") if request.mode else list(BUILT_IN_TOOLS)
     if request.mode and request.permission_mode != "plan":
-        names += [name for name in VENDOR.own_names(rules.allowed_tools) if name not in names]
+        names += [name for name in ADAPTER.own_names(rules.allowed_tools) if name not in names]
     pool, limited = tuple(names) if request.mode else ALL_TOOLS, bool(request.mode)
     if rules.tools is not None:
-        names, limited = [name for name in VENDOR.own_names(rules.tools) if name in pool], True
-    removed = VENDOR.own_names(request.removed)
+        names, limited = [name for name in ADAPTER.own_names(rules.tools) if name in pool], True
+    removed = ADAPTER.own_names(request.removed)
     limited = limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], limited
 
 
-def selection(request: Request) -> list[str]:
+def build_tool_arguments(request: Request) -> list[str]:
     """The arguments that leave pi the chosen tools."""
-    names, limited = chosen(request)
+    names, limited = choose_tools(request)
     arguments = []
-    if hides_mcp_tools(request):
+    if needs_mcp_removal(request):
         if request.knows("--no-mcp"):
             arguments = ["--no-mcp"]
         else:
@@ -154,12 +156,12 @@ def selection(request: Request) -> list[str]:
         return [*arguments, "--tools", ",".join(names)]
     if limited:
         return [*arguments, "--no-tools"]
-    if needs_tools_back(request):
+    if needs_tool_restore(request):
         return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN_TOOLS)]
     return arguments
 
 
-def hides_mcp_tools(request: Request) -> bool:
+def needs_mcp_removal(request: Request) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
     In one-shot mode there are no permission prompts, and only default and bypassPermissions run
@@ -171,7 +173,7 @@ def hides_mcp_tools(request: Request) -> bool:
     return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
 
 
-def needs_tools_back(request: Request) -> bool:
+def needs_tool_restore(request: Request) -> bool:
     """Return whether a resumed session gets pi's built-in tools again.
 
     Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
@@ -182,9 +184,9 @@ def needs_tools_back(request: Request) -> bool:
     return may_run and bool(request.resume) and request.knows("+name")
 
 
-def available(request: Request) -> tuple[str, ...]:
+def list_claude_tools(request: Request) -> tuple[str, ...]:
     """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
-    names, _ = chosen(request)
+    names, _ = choose_tools(request)
     listed = [
         claude
         for name in names
@@ -193,45 +195,45 @@ def available(request: Request) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def two_way() -> Vendor:
+def build_two_way() -> Vendor:
     """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
     frontend.
     """
     modes = {mode: () for mode in MODES if mode != "auto"}
-    every = frozenset((*VENDOR.listed, *(tool.name for tool in TOOLS.values()), MCP))
-    return VENDOR._replace(
+    every = frozenset((*ADAPTER.listed, *(tool.name for tool in TOOLS.values()), MCP))
+    return ADAPTER._replace(
         translates="shim.adapters.pi_talk_stream:PiTalkTranslator",
         speaks="shim.adapters.pi_speech:PiSpeech",
-        modes={**modes, "plan": READ_ONLY},
+        modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
         enforcement=Enforcement(
-            asks=lambda request: every if asked(request) else frozenset(),
-            binds=lambda rule, request: asked(request),
+            asks=lambda request: every if uses_permission_extension(request) else frozenset(),
+            binds=lambda rule, request: uses_permission_extension(request),
         ),
-        program=VENDOR.program._replace(two_way=None),
+        program=ADAPTER.program._replace(two_way=None),
     )
 
 
 # An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of
 # the turn.
-GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
-READ_ONLY = ("--tools", "read,grep,find,ls")
+PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
+READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="pi",
     programs=("pi",),
     version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
     translates="shim.adapters.pi_stream:PiTranslator",
-    launch=launch,
+    launch=build_launch,
     modes={
         "default": (),
-        "plan": READ_ONLY,
+        "plan": READ_ONLY_ARGUMENTS,
         "acceptEdits": ("--tools", "read,grep,find,ls,edit,write"),
         "bypassPermissions": (),
     },
     tools=TOOLS,
     listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
-    chooses=available,
+    chooses=list_claude_tools,
     unattended=True,
     abilities=Abilities(
         takes_effort=True,
@@ -255,7 +257,7 @@ VENDOR = Vendor(
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login=LoginProbe(("--list-models",), r"^No models available\."),
-        two_way=two_way,
+        two_way=build_two_way,
     ),
     login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

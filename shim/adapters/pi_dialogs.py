@@ -5,11 +5,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-METHODS = ("select", "confirm", "input", "editor")  # what waits for an answer
-FIELD = "answer"  # the one field of the form
+DIALOG_METHODS = ("select", "confirm", "input", "editor")  # what waits for an answer
+ANSWER_FIELD = "answer"  # the one field of the form
 
 
-def form(dialog: Mapping[str, Any]) -> dict[str, Any]:
+def build_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     """The form of a dialog, as the Agent Client Protocol has it."""
     method, words = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
@@ -18,12 +18,15 @@ def form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     elif isinstance(dialog.get("prefill"), str):
         field["default"] = dialog["prefill"]
     field["title"] = "\n".join(text for text in words if isinstance(text, str) and text)
-    return {"mode": "form", "requestedSchema": {"properties": {FIELD: field}, "required": [FIELD]}}
+    return {
+        "mode": "form",
+        "requestedSchema": {"properties": {ANSWER_FIELD: field}, "required": [ANSWER_FIELD]},
+    }
 
 
-def answer(filled: Mapping[str, Any]) -> dict[str, Any]:
+def build_answer(filled: Mapping[str, Any]) -> dict[str, Any]:
     """What pi is answered, by the filled form."""
     if filled.get("action") != "accept":
         return {"cancelled": True}
-    value = filled["content"][FIELD]
+    value = filled["content"][ANSWER_FIELD]
     return {"confirmed": value} if isinstance(value, bool) else {"value": value}

@@ -7,19 +7,19 @@ not at work: it would ask about no call.
 
 from collections.abc import Mapping
 
-from shim.adapters.pi_dialogs import answer, form
+from shim.adapters.pi_dialogs import build_answer, build_form
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms, questions
 
-REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
-IMAGES: Kinds = frozenset(("image",))
+MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
+IMAGE_KINDS: Kinds = frozenset(("image",))
 # What an answer is about. What is on the first line keeps a message from being said.
 STATE, COMMANDS, SETTING = "state", "commands", "setting"
-PROMPT, STEER, ABORT, REST, CLEAR = "prompt", "steer", "abort", "rest", "clear"
+PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The same for a recording, in which our half is not known.
-STEPS = {
+STEPS_BY_COMMAND = {
     **{
         "get_state": STATE,
         "get_commands": COMMANDS,
@@ -29,12 +29,12 @@ STEPS = {
     **{"prompt": PROMPT, "abort": ABORT, "clear_queue": CLEAR},
 }
 # of thinking, behind a model's name
-LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))
+THINKING_LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))
 # commands that are texts for the model; others are programs of an extension
-TEXTS = ("prompt", "skill")
+TEXT_COMMAND_SOURCES = ("prompt", "skill")
 
 
-class Opening(NamedTuple):
+class PiRunParams(NamedTuple):
     """How it was started: its working directory, and what is known of the frontend.
 
     must_ask     nothing is said to it unless our extension is there
@@ -44,11 +44,11 @@ class Opening(NamedTuple):
 
     cwd: str = ""
     must_ask: bool = False
-    chooses: bool = False
-    asks_person: bool = False
+    chooses_model: bool = False
+    can_ask_person: bool = False
 
 
-class Heard(NamedTuple):
+class PiResponse(NamedTuple):
     """An answer: what it is about, and its data, or why pi did not do it."""
 
     step: str
@@ -56,7 +56,7 @@ class Heard(NamedTuple):
     error: str = ""
 
 
-class Link:
+class PiRpcSession:
     """One pi. It is greeted again when another child takes its place."""
 
     def __init__(self) -> None:
@@ -64,239 +64,253 @@ class Link:
 
     def _reset(self) -> None:
         self.outbox: list[bytes] = []
-        self.opening = Opening()
-        self.session = ""
+        self.params = PiRunParams()
+        self.session_id = ""
         self.model = ""
-        self._own = ""  # the model that it chose by itself, as it is told one
-        self.takes: Kinds = IMAGES
-        self.texts: tuple[str, ...] = ()  # commands that a message may begin with
-        self.greeted = False  # False where a recording is read
-        self.gated = False  # our extension has said that it is there
-        self.early = False  # another extension has opened a dialog while it started
-        self.running = False
-        self.stopping = False
+        self._default_model = ""  # the model that it chose by itself, as it is told one
+        self.takes: Kinds = IMAGE_KINDS
+        self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
+        self.is_greeted = False  # False where a recording is read
+        self.is_extension_loaded = False  # our extension has said that it is there
+        self.has_early_dialog = False  # another extension has opened a dialog while it started
+        self.is_running = False
+        self.is_stopping = False
         self.usable = True
-        self.untaken = 0  # messages into the run that pi did not take, or gave back
-        self._steered = False
-        self._open: dict[str, str] = {}
-        self._number = 0
-        self._waiting: Message | None = None
-        self._questions: set[str] = set()
+        self.undelivered_count = 0  # messages into the run that pi did not take, or gave back
+        self._has_steered = False
+        self._open_steps: dict[str, str] = {}
+        self._request_number = 0
+        self._waiting_message: Message | None = None
+        self._open_questions: set[str] = set()
         self.forms = Forms()  # dialogs of other extensions that the person is asked with
 
-    def greet(self, opening: Opening) -> bytes:
+    def encode_greeting(self, opening: PiRunParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.greeted, self.opening = True, opening
-        return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
+        self.is_greeted, self.params = True, opening
+        return self._encode_request(STATE, "get_state") + self._encode_request(
+            COMMANDS, "get_commands"
+        )
 
     # -- what it is told ---------------------------------------------------------------------------
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
-        self.stopping = self._steered = False
-        self.untaken = 0
-        if not self._ready:
-            self._waiting = message
+        self.is_stopping = self._has_steered = False
+        self.undelivered_count = 0
+        if not self._is_ready:
+            self._waiting_message = message
             return b""
-        self._waiting = None
+        self._waiting_message = None
         # behind what an extension may have begun by itself
-        return self._say(PROMPT, message, "followUp")
+        return self._encode_message(PROMPT, message, "followUp")
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         """A message into the run, which begins another one if the run has just ended; None while
         there is none.
         """
-        if not (self.running and self._ready) or self.stopping:
+        if not (self.is_running and self._is_ready) or self.is_stopping:
             return None
-        self._steered = True
-        return self._say(STEER, message, "steer")
+        self._has_steered = True
+        return self._encode_message(STEER, message, "steer")
 
-    def abort(self) -> bytes:
+    def encode_abort(self) -> bytes:
         """Stop the run; pi answers when it has stopped. A message that waits is never said.
 
         What was said into the run and is not read yet is asked back: 0.73 keeps it for the next
         message.
         """
-        self._waiting, self.stopping = None, True
-        return (self._ask(CLEAR, "clear_queue") if self._steered else b"") + self._ask(
-            ABORT, "abort"
-        )
+        self._waiting_message, self.is_stopping = None, True
+        return (
+            self._encode_request(CLEAR, "clear_queue") if self._has_steered else b""
+        ) + self._encode_request(ABORT, "abort")
 
     def set_model(self, name: str | None) -> bytes | None:
         """`provider/model`, and a level of thinking behind a colon; None is its own.
 
         Gives back None for a name that pi would have to look for.
         """
-        provider, found, model = (self._own if name is None else name).partition("/")
+        provider, found, model = (self._default_model if name is None else name).partition("/")
         if not found:
             return None
         level = model.rpartition(":")[2]
-        if level not in LEVELS:
-            return self._ask(SETTING, "set_model", provider=provider, modelId=model)
+        if level not in THINKING_LEVELS:
+            return self._encode_request(SETTING, "set_model", provider=provider, modelId=model)
         model = model.rpartition(":")[0]
-        return self._ask(SETTING, "set_model", provider=provider, modelId=model) + self.set_level(
-            level
-        )
+        return self._encode_request(
+            SETTING, "set_model", provider=provider, modelId=model
+        ) + self.set_level(level)
 
     def set_level(self, level: str) -> bytes:
         """How much its model is to think."""
-        return self._ask(SETTING, "set_thinking_level", level=level)
+        return self._encode_request(SETTING, "set_thinking_level", level=level)
 
-    def rest(self) -> bytes:
+    def encode_idle_check(self) -> bytes:
         """Ask whether a run goes on: a message that an extension has answered begins none."""
-        return self._ask(REST, "get_state")
+        return self._encode_request(IDLE_CHECK, "get_state")
 
     @property
-    def starting(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether it has not yet answered who it is: before that it runs what its extensions do at
         the start.
         """
-        return STATE in self._open.values()
+        return STATE in self._open_steps.values()
 
     @property
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """Whether pi can be given a message."""
-        return bool(self.session) and not {STATE, COMMANDS, SETTING}.intersection(
-            self._open.values()
+        return bool(self.session_id) and not {STATE, COMMANDS, SETTING}.intersection(
+            self._open_steps.values()
         )
 
     @property
-    def prompted(self) -> bool:
+    def has_open_prompt(self) -> bool:
         """Whether it is not known yet if a message of ours begins a run."""
-        return not {PROMPT, REST}.isdisjoint(self._open.values())
+        return not {PROMPT, IDLE_CHECK}.isdisjoint(self._open_steps.values())
 
     @property
-    def owes(self) -> bool:
+    def has_open_run_request(self) -> bool:
         """Whether an answer is to come that belongs to the run: to an abort, or to a message into
         it.
         """
-        return not {STEER, ABORT}.isdisjoint(self._open.values())
+        return not {STEER, ABORT}.isdisjoint(self._open_steps.values())
 
     # -- what it says ------------------------------------------------------------------------------
 
-    def hear(self, response: Mapping[str, Any]) -> Heard | None:
+    def read_response(self, response: Mapping[str, Any]) -> PiResponse | None:
         """An answer of pi's; None for one to nothing that was asked."""
-        step = self._open.pop(str(response.get("id")), None)
-        if step is None and not self.greeted:
-            step = STEPS.get(str(response.get("command")))
+        step = self._open_steps.pop(str(response.get("id")), None)
+        if step is None and not self.is_greeted:
+            step = STEPS_BY_COMMAND.get(str(response.get("command")))
         if step is None:
             return None
         data = response.get("data")
-        heard = Heard(step, data if isinstance(data, dict) else {})
+        heard = PiResponse(step, data if isinstance(data, dict) else {})
         if response.get("success") is not True:
             heard = heard._replace(
                 error=str(response.get("error") or f"pi refused {response.get('command')}")
             )
-        heard = self._understood(heard)
+        heard = self._apply_response(heard)
         if heard.error and step in (STATE, SETTING):
-            self._waiting, self.usable = None, False
-        if self._ready and self._waiting is not None:
-            self.outbox.append(self.prompt(self._waiting))
+            self._waiting_message, self.usable = None, False
+        if self._is_ready and self._waiting_message is not None:
+            self.outbox.append(self.prompt(self._waiting_message))
         return heard
 
-    def _understood(self, heard: Heard) -> Heard:
+    def _apply_response(self, heard: PiResponse) -> PiResponse:
         """The same, once what it says of the session is known here."""
         data = heard.data
         if heard.step == STATE and not heard.error:
-            if self.opening.must_ask and not self.gated:
+            if self.params.must_ask and not self.is_extension_loaded:
                 return heard._replace(error="ungated")
             model = data.get("model")
-            self.session = str(data.get("sessionId") or "")
+            self.session_id = str(data.get("sessionId") or "")
             if isinstance(model, dict):
                 self.model = str(model.get("id") or "")
-                self._own = f"{model.get('provider')}/{self.model}" if self.opening.chooses else ""
-                self.takes = IMAGES if "image" in (model.get("input") or ()) else TEXT_ONLY
+                self._default_model = (
+                    f"{model.get('provider')}/{self.model}" if self.params.chooses_model else ""
+                )
+                self.takes = IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY
         elif heard.step == STEER:
-            self.untaken += bool(heard.error)
+            self.undelivered_count += bool(heard.error)
         elif heard.step == CLEAR:
             given_back = data.get("steering")
-            self.untaken += len(given_back) if isinstance(given_back, list) else 0
+            self.undelivered_count += len(given_back) if isinstance(given_back, list) else 0
         elif heard.step == COMMANDS:
             found = data.get("commands")
             known = (
                 [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
             )
-            programs = {one.get("name") for one in known if one.get("source") not in TEXTS}
-            self.texts = tuple(
+            programs = {
+                one.get("name") for one in known if one.get("source") not in TEXT_COMMAND_SOURCES
+            }
+            self.text_commands = tuple(
                 str(one["name"]) for one in known if one.get("name") not in {None, *programs}
             )
         return heard
 
     # -- what it asks ------------------------------------------------------------------------------
 
-    def question(self, identity: str) -> bool:
+    def add_question(self, identity: str) -> bool:
         """Keep a question until `decide`; False where too many are open."""
-        if len(self._questions) >= REQUESTS:
+        if len(self._open_questions) >= MAX_REQUESTS:
             return False
-        self._questions.add(identity)
+        self._open_questions.add(identity)
         return True
 
-    def dialog(
+    def open_dialog(
         self, identity: str, call: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """Keep a dialog of another extension until `fill`; the arguments of Claude's question.
 
         None where the person cannot be asked.
         """
-        shown = form(dialog)
+        shown = build_form(dialog)
         asked = (
             questions(shown)
-            if self.opening.asks_person and len(self.forms.open) < REQUESTS
+            if self.params.can_ask_person and len(self.forms.open) < MAX_REQUESTS
             else None
         )
         if asked is not None:
             self.forms.open[identity] = identity, call, shown
         return asked
 
-    def fill(
-        self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    def encode_form_answer(
+        self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, interrupt: bool
     ) -> bytes | None:
         """The answer to a dialog, by the arguments of Claude's question that came back; None for
         what is none.
         """
         if identity not in self.forms.open:
             return None
-        filled = self.forms.close(identity, changed, allow=allow, stop=stop)
-        return _line(type="extension_ui_response", id=identity, **answer(filled))
+        filled = self.forms.close(identity, changed, allow=allow, stop=interrupt)
+        return _encode_line(type="extension_ui_response", id=identity, **build_answer(filled))
 
-    def decide(self, identity: str, answer: Mapping[str, Any]) -> bytes:
-        if identity not in self._questions:
+    def encode_decision(self, identity: str, answer: Mapping[str, Any]) -> bytes:
+        if identity not in self._open_questions:
             return b""
-        self._questions.discard(identity)
-        return _line(type="extension_ui_response", id=identity, value=dump(answer).decode())
+        self._open_questions.discard(identity)
+        return _encode_line(type="extension_ui_response", id=identity, value=dump(answer).decode())
 
     @staticmethod
-    def refuse(identity: object) -> bytes:
+    def encode_refusal(identity: object) -> bytes:
         """The answer to a dialog that nobody sees: it was closed."""
-        return _line(type="extension_ui_response", id=identity, cancelled=True)
+        return _encode_line(type="extension_ui_response", id=identity, cancelled=True)
 
     # -- lines -------------------------------------------------------------------------------------
 
-    def _say(self, step: str, message: Message, behaviour: str) -> bytes:
+    def _encode_message(self, step: str, message: Message, behaviour: str) -> bytes:
         images = [
             {"type": "image", "data": part.data, "mimeType": part.media_type}
             for part in message.given(self.takes)
             if part.kind == "image"
         ]
         more = {"images": images} if images else {}
-        return self._ask(
-            step, "prompt", message=self._escaped(message.text), streamingBehavior=behaviour, **more
+        return self._encode_request(
+            step,
+            "prompt",
+            message=self._escape_command(message.text),
+            streamingBehavior=behaviour,
+            **more,
         )
 
-    def _escaped(self, text: str) -> str:
+    def _escape_command(self, text: str) -> str:
         """A command that is a program of an extension would run, and ask nobody: it is a text like
         any other.
         """
         name = text[1:].split(maxsplit=1)[:1]
-        return f"\\{text}" if text.startswith("/") and not set(name) & set(self.texts) else text
+        return (
+            f"\\{text}"
+            if text.startswith("/") and not set(name) & set(self.text_commands)
+            else text
+        )
 
-    def _ask(self, step: str, kind: str, **fields: object) -> bytes:
-        self._number += 1
-        identity = f"shim-{self._number}"
-        if len(self._open) < REQUESTS:
-            self._open[identity] = step
-        return _line(id=identity, type=kind, **fields)
+    def _encode_request(self, step: str, kind: str, **fields: object) -> bytes:
+        self._request_number += 1
+        identity = f"shim-{self._request_number}"
+        if len(self._open_steps) < MAX_REQUESTS:
+            self._open_steps[identity] = step
+        return _encode_line(id=identity, type=kind, **fields)
 
 
-def _line(**message: object) -> bytes:
+def _encode_line(**message: object) -> bytes:
     return dump(message) + b"\n"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.pi import EFFORTS, TOOLS, asked
-from shim.adapters.pi_link import Link, Opening
+from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
+from shim.adapters.pi_link import PiRpcSession, PiRunParams
 from shim.core.adapter.tools import own_arguments
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.models import nearest
@@ -14,74 +14,83 @@ from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
 from shim.profiles.rpc.speech import LinkSpeech
 
-PLAN = "plan"
-UNSAYABLE = "Not run: the call was allowed with an input that pi's {tool} has no words for: {input}"
-INTERRUPTED = "Interrupted by the user."
+PLAN_MODE = "plan"
+UNSUPPORTED_CHANGE_MESSAGE = (
+    "Not run: the call was allowed with an input that pi's {tool} has no words for: {input}"
+)
+INTERRUPTED_MESSAGE = "Interrupted by the user."
 
 
-class PiSpeech(LinkSpeech[Link]):
+class PiInput(LinkSpeech[PiRpcSession]):
     """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be
     told.
     """
 
     def __init__(self) -> None:
-        super().__init__(Link())
+        super().__init__(PiRpcSession())
         self._mode = ""
-        self._asks = True
+        self._uses_extension = True
 
-    def hello(self, request: Request) -> bytes:
-        self._mode, self._asks = request.permission_mode, asked(request)
-        opening = Opening(
-            cwd="" if request.policy is None else request.policy.place.cwd,
-            must_ask=self._asks,
-            chooses=request.invocation.model is None,
-            asks_person=request.asks_person(),
+    def encode_greeting(self, request: Request) -> bytes:
+        self._mode, self._uses_extension = (
+            request.permission_mode,
+            uses_permission_extension(request),
         )
-        return self._link.greet(opening)
+        opening = PiRunParams(
+            cwd="" if request.policy is None else request.policy.place.cwd,
+            must_ask=self._uses_extension,
+            chooses_model=request.invocation.model is None,
+            can_ask_person=request.asks_person(),
+        )
+        return self._link.encode_greeting(opening)
 
     def steer(self, message: Message) -> bytes | None:
-        return self._link.steer(message)
+        return self._link.encode_steering(message)
 
     def untaken(self) -> int:
-        count, self._link.untaken = self._link.untaken, 0
+        count, self._link.undelivered_count = self._link.undelivered_count, 0
         return count
 
-    def interrupt(self) -> bytes:
-        return self._link.abort()
+    def encode_interrupt(self) -> bytes:
+        return self._link.encode_abort()
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """From the next request on."""
         return self._link.set_model(name)
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
-        able = None if level is None else nearest(level, EFFORTS)
+        able = None if level is None else nearest(level, SUPPORTED_EFFORTS)
         return None if able is None else self._link.set_level(able)
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
         before, self._mode = self._mode, name
-        same = name == before or (self._asks and PLAN not in (name, before))
-        return b"" if same and (self._asks or name == BYPASS) else None
+        same = name == before or (self._uses_extension and PLAN_MODE not in (name, before))
+        return b"" if same and (self._uses_extension or name == BYPASS) else None
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
-        filled = self._link.fill(
-            permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt
+        filled = self._link.encode_form_answer(
+            permission.request, decision.changed, allow=decision.allow, interrupt=decision.interrupt
         )
         if filled is not None:
             return filled
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
-            answer["reason"] = decision.message or INTERRUPTED
+            answer["reason"] = decision.message or INTERRUPTED_MESSAGE
         elif decision.changed is not None:
-            answer["input"] = _own(permission, decision.changed)
-        return self._link.decide(permission.request, answer)
+            answer["input"] = _convert_changed_input(permission, decision.changed)
+        return self._link.encode_decision(permission.request, answer)
 
 
-def _own(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_changed_input(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
     """A changed input in pi's words."""
     own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
     if own is None:
-        raise ValueError(UNSAYABLE.format(tool=permission.own_tool, input=dump(changed).decode()))
+        raise ValueError(
+            UNSUPPORTED_CHANGE_MESSAGE.format(
+                tool=permission.own_tool, input=dump(changed).decode()
+            )
+        )
     return own

@@ -8,7 +8,7 @@ until `message_end` makes them superfluous, so that a reply that was cut is stil
 
 from typing import Any
 
-from shim.adapters.pi import TOOLS, two_way
+from shim.adapters.pi import TOOLS, build_two_way
 from shim.core.adapter.tools import absolute, translate
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
@@ -18,13 +18,13 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 
-UPDATE = b'{"type":"message_update"'
-AGENT_END = b'{"type":"agent_end"'
+UPDATE_PREFIX = b'{"type":"message_update"'
+AGENT_END_PREFIX = b'{"type":"agent_end"'
 # Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result
 # comes twice, and the second time only matters while a call is open.
-UNREAD = (
+SKIPPED_PREFIXES = (
     b'{"type":"turn_end"',
-    AGENT_END,
+    AGENT_END_PREFIX,
     b'{"type":"tool_execution_update"',
     b'{"type":"message_start","message":{"role":"user"',
     b'{"type":"message_start","message":{"role":"system"',
@@ -32,21 +32,23 @@ UNREAD = (
     b'{"type":"message_end","message":{"role":"user"',
     b'{"type":"message_end","message":{"role":"system"',
 )
-WILL_RETRY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
-RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
-RECEIVED = "Received arguments:\n"  # followed by the text that the model sent
-REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
-LONG = 1024  # bytes of a line that are worth cutting it
-DIALOG = "extension_ui_request"
-OURS = "claude-shim"  # what our extension calls itself
-GLUED = b'}{"ty'  # another event on the line: it is read, whatever the first one is
+WILL_RETRY_KEY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
+RESULT_PREFIX = b'{"type":"message_end","message":{"role":"toolResult"'
+ARGUMENTS_MARKER = "Received arguments:\n"  # followed by the text that the model sent
+REPETITION_KEY = (
+    b',"partial":'  # cumulative generations: from here on the line says the message again
+)
+LONG_LINE_BYTES = 1024  # bytes of a line that are worth cutting it
+DIALOG_TYPE = "extension_ui_request"
+EXTENSION_NAME = "claude-shim"  # what our extension calls itself
+JOINED_EVENTS = b'}{"ty'  # another event on the line: it is read, whatever the first one is
 # of updates kept for a reply that may be cut; beyond that they are read at once
-HELD_BYTES = 2 * 1024 * 1024
-HELD_LINES = 8192
+MAX_BUFFERED_BYTES = 2 * 1024 * 1024
+MAX_BUFFERED_LINES = 8192
 
-REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
-REASONS_TO_STOP = ("stop", "length")
-FAILED = ("error", "aborted")
+STOP_REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
+FINAL_REASONS = ("stop", "length")
+FAILED_REASONS = ("error", "aborted")
 
 
 class PiTranslator(Translator):
@@ -59,16 +61,16 @@ class PiTranslator(Translator):
 
     def _reset(self) -> None:
         self._updates: list[bytes] = []
-        self._bytes = 0
-        self._cut: dict[str, Any] | None = None
-        self._compacting = False
+        self._update_bytes = 0
+        self._failed_message: dict[str, Any] | None = None
+        self._is_compacting = False
         self._compaction_error = ""
-        self._last: dict[str, Any] | None = None
-        self._begun = self._handled = False
+        self._last_message: dict[str, Any] | None = None
+        self._has_open_reply = self._is_answered_by_extension = False
         # id of a call → the text that the model sent instead of JSON arguments
-        self._malformed: dict[str, str] = {}
+        self._malformed_arguments: dict[str, str] = {}
         # id of a call → number of results whose message has not come yet
-        self._executed: dict[str, int] = {}
+        self._result_counts: dict[str, int] = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -76,47 +78,49 @@ class PiTranslator(Translator):
 
     def unread(self, event: Event) -> Translator:
         """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
-        if event.get("type") != DIALOG:
+        if event.get("type") != DIALOG_TYPE:
             return super().unread(event)
-        if event.get("statusKey") != OURS or type(self) is not PiTranslator:
+        if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
-        return two_way().translator(self.turn, partial=self.partial)
+        return build_two_way().translator(self.turn, partial=self.partial)
 
     def line(self, raw: bytes) -> bytes | None:
         """Skip lines without a use, cut repetitions off; without partial messages keep updates
         unread.
         """
-        if not raw.startswith(UPDATE):
-            unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
-            if not unread or GLUED in raw:
+        if not raw.startswith(UPDATE_PREFIX):
+            unread = raw.startswith(SKIPPED_PREFIXES) or (
+                raw.startswith(RESULT_PREFIX) and not self.turn.open
+            )
+            if not unread or JOINED_EVENTS in raw:
                 return raw
-            if raw.startswith(AGENT_END):
-                self._agent_ended(newer=WILL_RETRY in raw[-len(WILL_RETRY) - 8 :])
+            if raw.startswith(AGENT_END_PREFIX):
+                self._end_run(is_newer_version=WILL_RETRY_KEY in raw[-len(WILL_RETRY_KEY) - 8 :])
             return None
-        if len(raw) > LONG:
-            cut = raw.find(REPETITION)
+        if len(raw) > LONG_LINE_BYTES:
+            cut = raw.find(REPETITION_KEY)
             if (
                 cut > 0
                 and raw.find(b'"assistantMessageEvent":', 0, cut) > 0
                 and b'"toolcall_' not in raw[:cut]
             ):
-                if raw.find(GLUED, cut) > 0:
+                if raw.find(JOINED_EVENTS, cut) > 0:
                     return raw
                 raw = raw[:cut] + b"}}"
-        if self.partial or self._bytes < 0 or GLUED in raw:
+        if self.partial or self._update_bytes < 0 or JOINED_EVENTS in raw:
             return raw
         self._updates.append(raw)
-        self._bytes = size = self._bytes + len(raw)
-        if size > HELD_BYTES or len(self._updates) > HELD_LINES:
+        self._update_bytes = size = self._update_bytes + len(raw)
+        if size > MAX_BUFFERED_BYTES or len(self._updates) > MAX_BUFFERED_LINES:
             self._read_updates()
-            self._bytes = -1
+            self._update_bytes = -1
         return None
 
     def repaired(self, event: Event) -> None:
         """An update that had to be repaired waits with the others; its escapes keep halves of
         characters.
         """
-        if event.get("type") != "message_update" or self.partial or self._bytes < 0:
+        if event.get("type") != "message_update" or self.partial or self._update_bytes < 0:
             self.feed(event)
         else:
             import json
@@ -150,19 +154,19 @@ class PiTranslator(Translator):
 
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
-        self._begun = True
+        self._has_open_reply = True
         self.turn.unsettle()
 
     on_turn_start = on_agent_start
 
     def on_agent_end(self, event: Event) -> None:
-        self._agent_ended(newer="willRetry" in event)
+        self._end_run(is_newer_version="willRetry" in event)
 
-    def _agent_ended(self, *, newer: bool) -> None:
+    def _end_run(self, *, is_newer_version: bool) -> None:
         """Older versions say nothing after this event, and some never exit; a version that
         continues says so.
         """
-        if self._complete():
+        if self._is_complete():
             self.turn.settle()
 
     on_turn_end = Translator.ignored
@@ -178,12 +182,12 @@ class PiTranslator(Translator):
         message = event["message"]
         if message.get("role") != "assistant":
             return
-        self._begun = True
-        self._executed.clear()
-        self._malformed.clear()
+        self._has_open_reply = True
+        self._result_counts.clear()
+        self._malformed_arguments.clear()
         self.turn.unsettle()
-        self._give_up()
-        self._forget()
+        self._write_failed_message()
+        self._clear_updates()
         self.turn.message(model=message.get("model"))
 
     def on_message_update(self, event: Event) -> None:
@@ -194,32 +198,34 @@ class PiTranslator(Translator):
         elif kind == "thinking_delta":
             self.turn.thinking(update["delta"], update.get("contentIndex"))
         elif kind == "toolcall_end":
-            self._call(update.get("toolCall") or {}, kind)
+            self._announce_call(update.get("toolCall") or {}, kind)
 
     def on_message_end(self, event: Event) -> None:
         message = event["message"]
         role = message.get("role")
         if role == "toolResult":
-            self._result_message(message)
+            self._translate_result_message(message)
             return
         if role == "custom":
             # a command that an extension answers without the model (page, trap 15)
-            self._handled = True
+            self._is_answered_by_extension = True
         if role != "assistant":
             return
         reason = message.get("stopReason")
-        self._last, self._begun = message, False
-        if reason in FAILED:
-            self._cut = message
+        self._last_message, self._has_open_reply = message, False
+        if reason in FAILED_REASONS:
+            self._failed_message = message
             return
-        if not self.partial and self._bytes < 0:
+        if not self.partial and self._update_bytes < 0:
             self._read_updates()
-        self._forget()
-        counted = counted_usage(message.get("usage"))
-        self._whole(message, counted)
-        self.turn.message_end(counted, REASONS.get(str(reason)), cost(message.get("usage")))
+        self._clear_updates()
+        counted = convert_usage(message.get("usage"))
+        self._write_message(message, counted)
+        self.turn.message_end(
+            counted, STOP_REASONS.get(str(reason)), read_cost(message.get("usage"))
+        )
 
-    def _whole(self, message: dict[str, Any], counted: Usage) -> None:
+    def _write_message(self, message: dict[str, Any], counted: Usage) -> None:
         turn = self.turn
         turn.message_facts(message.get("model"), counted)
         content = message.get("content") or []
@@ -227,44 +233,44 @@ class PiTranslator(Translator):
             content = [{"type": "text", "text": content}]
         for index, block in enumerate(content if isinstance(content, list) else [content]):
             try:
-                self._block(index, block)
+                self._write_block(index, block)
             except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
                 turn.account.repaired("malformed_event", f"{error!r}: {block}")
 
-    def _block(self, index: int, block: dict[str, Any]) -> None:
+    def _write_block(self, index: int, block: dict[str, Any]) -> None:
         kind = block.get("type")
         if kind == "text":
             self.turn.text_snapshot(block["text"], index)
         elif kind == "thinking":
             self.turn.thinking_snapshot(block["thinking"], index)
         elif kind == "toolCall":
-            self._call(block, "message_end")
+            self._announce_call(block, "message_end")
 
-    def _forget(self) -> None:
+    def _clear_updates(self) -> None:
         self._updates.clear()
-        self._bytes = 0
+        self._update_bytes = 0
 
-    def _give_up(self) -> None:
+    def _write_failed_message(self) -> None:
         """Say a cut reply: it was not retried, so it is the last one."""
-        if self._cut is not None:
-            message, self._cut = self._cut, None
+        if self._failed_message is not None:
+            message, self._failed_message = self._failed_message, None
             self._read_updates()
-            self._forget()
-            counted = counted_usage(message.get("usage"))
-            self._whole(message, counted)
-            self.turn.message_end(counted, None, cost(message.get("usage")), aborted=True)
+            self._clear_updates()
+            counted = convert_usage(message.get("usage"))
+            self._write_message(message, counted)
+            self.turn.message_end(counted, None, read_cost(message.get("usage")), aborted=True)
 
-    def _take_back(self) -> None:
+    def _retract_failed_message(self) -> None:
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
-        if self._cut is not None:
-            counted, self._cut = self._cut.get("usage"), None
-            self.turn.spent(counted_usage(counted), cost(counted))
-        self._forget()
+        if self._failed_message is not None:
+            counted, self._failed_message = self._failed_message.get("usage"), None
+            self.turn.spent(convert_usage(counted), read_cost(counted))
+        self._clear_updates()
         self.turn.retract()
 
     def on_auto_retry_start(self, event: Event) -> None:
         self.turn.unsettle()
-        self._take_back()
+        self._retract_failed_message()
         attempt, limit, delay = (
             event.get("attempt", 1),
             event.get("maxAttempts", 1),
@@ -274,11 +280,11 @@ class PiTranslator(Translator):
 
     def on_auto_retry_end(self, event: Event) -> None:
         if not event.get("success") and event.get("finalError"):
-            self._last = {"stopReason": "error", "errorMessage": event["finalError"]}
+            self._last_message = {"stopReason": "error", "errorMessage": event["finalError"]}
 
     # -- tools -------------------------------------------------------------------------------------
 
-    def _call(self, call: dict[str, Any], source: str) -> None:
+    def _announce_call(self, call: dict[str, Any], source: str) -> None:
         """Announce a call. pi reports each call in its reply, and again when the call runs."""
         name, arguments = translate(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
@@ -294,12 +300,14 @@ class PiTranslator(Translator):
         identity = read_id(call.get("id"))
         reason = call.get("argumentsError")
         if isinstance(reason, str) and not call.get("arguments"):
-            if len(self._malformed) < OPEN_CALLS:
-                self._malformed[identity] = reason.partition(RECEIVED)[2] or reason
+            if len(self._malformed_arguments) < OPEN_CALLS:
+                self._malformed_arguments[identity] = (
+                    reason.partition(ARGUMENTS_MARKER)[2] or reason
+                )
         elif call.get("type") == "toolCall":
-            self._malformed.pop(identity, None)  # another call with the same id
-        if not call.get("arguments") and identity in self._malformed:
-            return self._malformed[identity]
+            self._malformed_arguments.pop(identity, None)  # another call with the same id
+        if not call.get("arguments") and identity in self._malformed_arguments:
+            return self._malformed_arguments[identity]
         return call.get("arguments")
 
     def on_tool_execution_start(self, event: Event) -> None:
@@ -308,31 +316,31 @@ class PiTranslator(Translator):
             "name": event["toolName"],
             "arguments": event.get("args"),
         }
-        self._call(call, "tool_execution_start")
+        self._announce_call(call, "tool_execution_start")
 
     on_tool_execution_update = Translator.ignored
 
     def on_tool_execution_end(self, event: Event) -> None:
         call = read_id(event.get("toolCallId"))
-        if len(self._executed) < OPEN_CALLS:
-            self._executed[call] = self._executed.get(call, 0) + 1
-        self._result((event.get("result") or {}) | event)
+        if len(self._result_counts) < OPEN_CALLS:
+            self._result_counts[call] = self._result_counts.get(call, 0) + 1
+        self._write_result((event.get("result") or {}) | event)
 
-    def _result_message(self, message: dict[str, Any]) -> None:
+    def _translate_result_message(self, message: dict[str, Any]) -> None:
         """Ignore a message that repeats a result, and write any other: it belongs to another call
         with the same id.
         """
         call = read_id(message.get("toolCallId"))
-        if self._executed.get(call):
-            self._executed[call] -= 1
+        if self._result_counts.get(call):
+            self._result_counts[call] -= 1
         else:
-            self._result(message)
+            self._write_result(message)
 
-    def _result(self, result: dict[str, Any]) -> None:
+    def _write_result(self, result: dict[str, Any]) -> None:
         turn, call = self.turn, read_id(result.get("toolCallId"))
         tool = result.get("toolName")
         name = translate(TOOLS, tool, {})[0] if isinstance(tool, str) else None
-        blocks = content(result.get("content"))
+        blocks = convert_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call, name) is not None:
             turn.tool_result(call, blocks, is_error, name)
@@ -342,22 +350,22 @@ class PiTranslator(Translator):
     # -- compaction --------------------------------------------------------------------------------
 
     def on_compaction_start(self, event: Event) -> None:
-        self._compacting = True
+        self._is_compacting = True
         self.turn.unsettle()
-        if self._cut is not None:
-            self._take_back()
+        if self._failed_message is not None:
+            self._retract_failed_message()
 
     def on_compaction_end(self, event: Event) -> None:
-        self._compacting = False
+        self._is_compacting = False
         result = event.get("result")
         self._compaction_error = "" if result else str(event.get("errorMessage") or "")
         if not result:
             return
-        self._last = None
+        self._last_message = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.compacted(trigger, count(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
-        self.turn.spent(NO_USAGE, cost(result.get("usage")))
+        self.turn.spent(NO_USAGE, read_cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end
@@ -366,41 +374,45 @@ class PiTranslator(Translator):
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit of older versions is their one word for the end of a turn."""
-        self._conclude()
+        self._conclude_turn()
 
-    def _conclude(self) -> None:
+    def _conclude_turn(self) -> None:
         """The last reply and an open compaction tell how the turn ended."""
-        last = self._last or {}
-        if last.get("stopReason") in FAILED:
+        last = self._last_message or {}
+        if last.get("stopReason") in FAILED_REASONS:
             self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))
         elif self._compaction_error and last.get("stopReason") != "stop":
             self.turn.failed(self._compaction_error)
-        elif self._compacting:
+        elif self._is_compacting:
             self.turn.failed(
                 "pi ended while it was compacting its context; the prompt was lost",
                 kind="truncated",
             )
-        self._give_up()
+        self._write_failed_message()
         self._read_updates()
-        if self.turn.outcome is None and self._complete():
+        if self.turn.outcome is None and self._is_complete():
             self.turn.ended()
 
-    def _complete(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing
         begun after it.
         """
-        if self._last is not None and not self._begun:
-            return self.turn.settled or self._last.get("stopReason") in REASONS_TO_STOP
-        return self._last is None and not self._begun and (self._handled or self.turn.settled)
+        if self._last_message is not None and not self._has_open_reply:
+            return self.turn.settled or self._last_message.get("stopReason") in FINAL_REASONS
+        return (
+            self._last_message is None
+            and not self._has_open_reply
+            and (self._is_answered_by_extension or self.turn.settled)
+        )
 
 
-def cost(counted: object) -> float:
+def read_cost(counted: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
     priced = counted.get("cost") if isinstance(counted, dict) else None
     return dollars(priced.get("total")) if isinstance(priced, dict) else 0.0
 
 
-def counted_usage(counted: object) -> Usage:
+def convert_usage(counted: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
     if not isinstance(counted, dict):
         return NO_USAGE
@@ -412,7 +424,7 @@ def counted_usage(counted: object) -> Usage:
     )
 
 
-def content(blocks: object) -> object:
+def convert_content(blocks: object) -> object:
     """Return the content of a tool result: only texts as one text, other blocks unchanged, because
     they are MCP's.
     """

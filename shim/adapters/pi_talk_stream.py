@@ -10,9 +10,19 @@ from typing import Any
 import orjson
 
 from shim.adapters.pi import TOOLS
-from shim.adapters.pi_dialogs import METHODS
-from shim.adapters.pi_link import ABORT, PROMPT, REQUESTS, REST, SETTING, STATE, STEER, Heard, Link
-from shim.adapters.pi_stream import DIALOG, OURS, PiTranslator
+from shim.adapters.pi_dialogs import DIALOG_METHODS
+from shim.adapters.pi_link import (
+    ABORT,
+    IDLE_CHECK,
+    MAX_REQUESTS,
+    PROMPT,
+    SETTING,
+    STATE,
+    STEER,
+    PiResponse,
+    PiRpcSession,
+)
+from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, absolute, translate
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION
@@ -20,201 +30,212 @@ from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
-UNGATED = (
+NO_EXTENSION_MESSAGE = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
     'itself to see why, or set [vendors.pi] driver = "one-way", where it asks nobody'
 )
-AT_START = (
+EARLY_DIALOG_MESSAGE = (
     "pi ended at its start: an extension of yours opens a dialog in session_start, before pi hears any answer; take "
     'that extension away, or set [vendors.pi] driver = "one-way", where pi opens no dialog'
 )
-FOREIGN = "mcp__pi__"  # in front of a tool of an extension that is called like one of Claude's
-HANDLED = "handled"  # by an extension: no run begins
+FOREIGN_TOOL_PREFIX = (
+    "mcp__pi__"  # in front of a tool of an extension that is called like one of Claude's
+)
+HANDLED_DISPOSITION = "handled"  # by an extension: no run begins
 
 
-class PiTalkTranslator(PiTranslator):
+class PiRpcTranslator(PiTranslator):
     """`link` is who tells pi; where a recording is read there is none, and pi is only listened to."""
 
-    def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
+    def __init__(
+        self, turn: Turn, *, partial: bool = False, link: PiRpcSession | None = None
+    ) -> None:
         super().__init__(turn, partial=partial)
-        self.link = link or Link()
-        self._older = False  # it never says that it has settled
+        self.session = link or PiRpcSession()
+        self._is_older_version = False  # it never says that it has settled
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._started()
+        self._write_start()
 
-    def _started(self) -> None:
-        self._cwd = self.link.opening.cwd
-        if self.link.session:
-            commands = list(self.link.texts) or None
+    def _write_start(self) -> None:
+        self._cwd = self.session.params.cwd
+        if self.session.session_id:
+            commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
-            own = None if self.turn.terms.model else self.link.model or None
-            self.turn.started(session_id=self.link.session, model=own, slash_commands=commands)
+            own = None if self.turn.terms.model else self.session.model or None
+            self.turn.started(
+                session_id=self.session.session_id, model=own, slash_commands=commands
+            )
 
     def anew(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, link=self.link)
+        return type(self)(turn, partial=self.partial, link=self.session)
 
     @classmethod
     def heeds(cls, line: bytes) -> bool:
         """Between two turns its dialogs are read, and its answers."""
-        return DIALOG.encode() in line or b'"response"' in line
+        return DIALOG_TYPE.encode() in line or b'"response"' in line
 
     def repaired(self, event: Event) -> None:
         """Out of a broken line no dialog is believed, and no answer (threats: forged lines)."""
         kind = event.get("type")
-        if not self.link.greeted or kind not in (DIALOG, "response"):
+        if not self.session.is_greeted or kind not in (DIALOG_TYPE, "response"):
             super().repaired(event)
             return
         self.turn.account.repaired("doubtful_event")
-        if kind == DIALOG and event.get("method") in METHODS:
-            self._refuse(event.get("id"))
+        if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
+            self._refuse_request(event.get("id"))
 
-    def feed_back(self) -> None:
+    def flush_session_outbox(self) -> None:
         """What pi is told because of what it said."""
-        self.outbox += self.link.outbox
-        self.link.outbox.clear()
+        self.outbox += self.session.outbox
+        self.session.outbox.clear()
 
     def feed(self, event: Event) -> None:
         """What the person answered is said first: pi does not tell it."""
-        for call, result, failed in self.link.forms.answered:
+        for call, result, failed in self.session.forms.answered:
             self.turn.tool_result(call, result, failed)
-        self.link.forms.answered.clear()
+        self.session.forms.answered.clear()
         super().feed(event)
 
     # -- runs --------------------------------------------------------------------------------------
 
     def on_agent_start(self, event: Event) -> None:
-        if not self.link.greeted:
+        if not self.session.is_greeted:
             self.next_turn()
-        self.link.running, self._ended = True, False
-        if self.link.stopping:  # it did not run yet when it was told to stop
-            self.outbox.append(self.link.abort())
+        self.session.is_running, self._has_run_ended = True, False
+        if self.session.is_stopping:  # it did not run yet when it was told to stop
+            self.outbox.append(self.session.encode_abort())
         super().on_agent_start(event)
 
     def on_agent_settled(self, event: Event) -> None:
-        self._ended = True
-        if self.link.running and not self.link.owes:
-            self._over()
+        self._has_run_ended = True
+        if self.session.is_running and not self.session.has_open_run_request:
+            self._finish_turn()
 
     def _reset(self) -> None:
         super()._reset()
-        self._ended = False  # what ran has ended, if nothing follows
+        self._has_run_ended = False  # what ran has ended, if nothing follows
 
-    def _agent_ended(self, *, newer: bool) -> None:
-        self._ended, self._older = True, not newer
-        if not self.link.owes:
-            if self._older and self._complete():
-                self._over()
+    def _end_run(self, *, is_newer_version: bool) -> None:
+        self._has_run_ended, self._is_older_version = True, not is_newer_version
+        if not self.session.has_open_run_request:
+            if self._is_older_version and self._is_complete():
+                self._finish_turn()
             else:
                 self.turn.pause()
 
     def on_compaction_end(self, event: Event) -> None:
         super().on_compaction_end(event)
-        if self._older and self._ended and not event.get("willRetry"):
+        if self._is_older_version and self._has_run_ended and not event.get("willRetry"):
             self.turn.pause()
 
     on_auto_compaction_end = on_compaction_end
 
-    def _over(self) -> None:
-        self.link.running = False
+    def _finish_turn(self) -> None:
+        self.session.is_running = False
         if not self.turn.settled:
-            self._conclude()
+            self._conclude_turn()
             self.turn.settle()
 
-    def _complete(self) -> bool:
+    def _is_complete(self) -> bool:
         """A run that has ended is whole too where a compaction came behind its last reply."""
-        return super()._complete() or (self._ended and self._last is None and not self._begun)
+        return super()._is_complete() or (
+            self._has_run_ended and self._last_message is None and not self._has_open_reply
+        )
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""
-        self.link.running = False
-        if self.link.starting and self.link.early:
-            self.turn.failed(AT_START, kind="refused")
+        self.session.is_running = False
+        if self.session.is_starting and self.session.has_early_dialog:
+            self.turn.failed(EARLY_DIALOG_MESSAGE, kind="refused")
         super().eof(child_exit, stderr)
 
     # -- answers -----------------------------------------------------------------------------------
 
     def on_response(self, event: Event) -> None:
-        heard = self.link.hear(event)
+        heard = self.session.read_response(event)
         if heard is None:
             self.turn.unknown("response", event)
         elif heard.error and heard.step != STEER:
-            self._failed(heard)
+            self._fail_request(heard)
         elif heard.step == STATE:
-            self._started()
+            self._write_start()
         elif heard.step == PROMPT:
-            self._prompted(heard.data.get("disposition"))
+            self._record_prompt_response(heard.data.get("disposition"))
         elif heard.step == STEER:
-            self.outbox += [self.link.rest()] if self._ended else []
-        elif heard.step == REST:
+            self.outbox += [self.session.encode_idle_check()] if self._has_run_ended else []
+        elif heard.step == IDLE_CHECK:
             if not (
                 heard.data.get("isStreaming")
-                or self.link.prompted
-                or (self.link.running and not self._ended)
+                or self.session.has_open_prompt
+                or (self.session.is_running and not self._has_run_ended)
             ):
-                self._handled = True
-                self._over()
+                self._is_answered_by_extension = True
+                self._finish_turn()
         elif (
             heard.step == ABORT
-            and not self.link.prompted
-            and (self._ended or not self.link.running)
+            and not self.session.has_open_prompt
+            and (self._has_run_ended or not self.session.is_running)
         ):
-            self._over()
-        self.feed_back()
+            self._finish_turn()
+        self.flush_session_outbox()
 
-    def _prompted(self, disposition: object) -> None:
+    def _record_prompt_response(self, disposition: object) -> None:
         """A message of ours was taken. Where pi does not say what it made of it, it is asked
         whether it runs.
         """
-        if disposition == HANDLED:
-            self._handled = True
-            self._over()
+        if disposition == HANDLED_DISPOSITION:
+            self._is_answered_by_extension = True
+            self._finish_turn()
         elif disposition is not None:
-            self.link.running = True
-        elif self.link.greeted and not self.link.running:
-            self.outbox.append(self.link.rest())
+            self.session.is_running = True
+        elif self.session.is_greeted and not self.session.is_running:
+            self.outbox.append(self.session.encode_idle_check())
 
-    def _failed(self, heard: Heard) -> None:
+    def _fail_request(self, heard: PiResponse) -> None:
         """pi did not do what it was asked. What only changes its setting ends the turn if a message
         waited for it.
         """
         if heard.step == STATE:
-            self.turn.failed(UNGATED if not self.link.gated else heard.error, kind="refused")
+            self.turn.failed(
+                NO_EXTENSION_MESSAGE if not self.session.is_extension_loaded else heard.error,
+                kind="refused",
+            )
         elif heard.step in (PROMPT, SETTING):
             self.turn.failed(heard.error)
         else:
             return
-        self.link.running = False
+        self.session.is_running = False
         self.turn.settle()
 
     # -- dialogs -----------------------------------------------------------------------------------
 
     def on_extension_ui_request(self, event: Event) -> None:
         identity, method = event.get("id"), event.get("method")
-        if method == "setStatus" and event.get("statusKey") == OURS:
-            self.link.gated = True
-        elif method == "input" and event.get("title") == OURS:
-            self._question(str(identity), event)
-        elif method in METHODS:
-            self._dialog(str(identity), event)
+        if method == "setStatus" and event.get("statusKey") == EXTENSION_NAME:
+            self.session.is_extension_loaded = True
+        elif method == "input" and event.get("title") == EXTENSION_NAME:
+            self._ask_permission(str(identity), event)
+        elif method in DIALOG_METHODS:
+            self._open_dialog(str(identity), event)
 
-    def _dialog(self, identity: str, event: Event) -> None:
+    def _open_dialog(self, identity: str, event: Event) -> None:
         """Another extension asks the person: as a call of Claude's tool for that. At the start pi
         hears no answer.
         """
-        if self.link.starting:
-            self.link.early = True
-            self._refuse(identity)
+        if self.session.is_starting:
+            self.session.has_early_dialog = True
+            self._refuse_request(identity)
             return
         call = f"ask_{identity[-12:]}"
-        asked = self.link.dialog(identity, call, event)
+        asked = self.session.open_dialog(identity, call, event)
         if asked is None:
-            self._refuse(identity)
+            self._refuse_request(identity)
         else:
-            self.turn.permission(identity, call, QUESTION, asked, (DIALOG, event))
+            self.turn.permission(identity, call, QUESTION, asked, (DIALOG_TYPE, event))
 
-    def _question(self, identity: str, event: Event) -> None:
+    def _ask_permission(self, identity: str, event: Event) -> None:
         """Our extension asks whether a call may run."""
         try:
             asked = orjson.loads(event["placeholder"])
@@ -223,19 +244,19 @@ class PiTalkTranslator(PiTranslator):
             if own in TOOLS:
                 arguments = absolute(arguments, self._cwd)
             announced = name, arguments
-            if self._foreign(own, asked.get("replaced"), name, arguments):
-                own = name = f"{FOREIGN}{own}"
+            if self._is_foreign_tool(own, asked.get("replaced"), name, arguments):
+                own = name = f"{FOREIGN_TOOL_PREFIX}{own}"
                 arguments = translate({}, own, given)[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.turn.account.repaired("malformed_event", f"{error!r}: {event.get('placeholder')}")
-            self._refuse(identity)
+            self._refuse_request(identity)
             return
-        if not self.link.question(identity):
-            self._refuse(identity)
+        if not self.session.add_question(identity):
+            self._refuse_request(identity)
             return
         self.turn.permission(identity, call, name, arguments, (own, given), announced=announced)
 
-    def _foreign(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
+    def _is_foreign_tool(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
         """Whether an extension's tool is called like one of Claude's, so that a mode or a rule
         would allow it as that.
 
@@ -246,6 +267,6 @@ class PiTalkTranslator(PiTranslator):
         judge = self.turn.terms.judge
         return judge is None or judge.narrowed(name, arguments) is None
 
-    def _refuse(self, identity: Any) -> None:
-        if self.link.greeted and len(self.outbox) < REQUESTS:
-            self.outbox.append(self.link.refuse(identity))
+    def _refuse_request(self, identity: Any) -> None:
+        if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:
+            self.outbox.append(self.session.encode_refusal(identity))

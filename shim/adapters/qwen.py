@@ -3,7 +3,7 @@
 Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` is what it is told.
 """
 
-from shim.adapters.qwen_tools import HASH_BEGINS, TOOLS
+from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
@@ -20,23 +20,23 @@ from shim.core.policy.rules import MCP, SUBAGENT, Rule, claude_tool_name, word_s
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
-SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
+SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
 # Its settings of the highest precedence are ours: it asks about calls whatever its own files and
 # the project's allow, and runs no hook or command of theirs. While nobody answers, what it would
 # ask is denied, so reading is left out. An administrator's file becomes the defaults, so that what
 # it denies is denied still.
-SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
-ADMINISTRATOR = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
-ASKS_ALL, ASKS_CHANGES = "qwen_asks_all.json", "qwen_asks_changes.json"
+SETTINGS_VARIABLE = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+ADMINISTRATOR_DEFAULTS = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
+ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_changes.json"
 
 
-NO_LOGIN = r'(No auth type is selected|Missing API key)[^"]*'
+NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
-    arguments = ["--output-format", "stream-json", *approval(request)]
+    arguments = ["--output-format", "stream-json", *build_mode_arguments(request)]
     if request.listens:
         arguments += ["--input-format", "stream-json"]
     if invocation.streams.partial:
@@ -44,10 +44,13 @@ def launch(request: Request) -> Launch:
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
     kept_prompt = request.kept(invocation.system.system_prompt)
-    environment = ENVIRONMENT | ({SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else {})
-    if guarded(request):
-        name = ASKS_ALL if request.listens else ASKS_CHANGES
-        environment |= {SETTINGS: f"{__file__.rpartition('/')[0]}/{name}", **ADMINISTRATOR}
+    environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: kept_prompt} if kept_prompt else {})
+    if uses_shim_settings(request):
+        name = ASK_ALL_SETTINGS if request.listens else ASK_CHANGES_SETTINGS
+        environment |= {
+            SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{name}",
+            **ADMINISTRATOR_DEFAULTS,
+        }
     arguments += request.flag(
         "--system-prompt", None if kept_prompt else invocation.system.system_prompt
     )
@@ -55,13 +58,15 @@ def launch(request: Request) -> Launch:
     turns = invocation.limits.max_turns
     if turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(turns)]
-    kept = VENDOR.own_names(invocation.rules.tools or ())
+    kept = ADAPTER.own_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would
     # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
     # is how the answer is given.
     none = [name for name in TOOLS if name != "structured_output"]
-    removed = none if invocation.rules.tools is not None and not kept else excluded(request)
+    removed = (
+        none if invocation.rules.tools is not None and not kept else list_excluded_tools(request)
+    )
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
@@ -70,7 +75,7 @@ def launch(request: Request) -> Launch:
     arguments += [f"--mcp-config={config}" for config in (*request.mcp_configs(), *private)]
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
-    arguments += session(request)
+    arguments += build_session_arguments(request)
     return Launch(
         tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment
     )
@@ -78,81 +83,92 @@ def launch(request: Request) -> Launch:
 
 # What it asks about in its mode `default` by itself; what only reads runs unasked in all of its
 # modes.
-ASKED = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
+PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
 # What it asks about with our settings. They take subagents away, which change files unasked in
 # every mode of theirs.
-ASKED_GUARDED = ASKED | word_set("""
+PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
-ASKING = ("--approval-mode", "default")
+ASKING_ARGUMENTS = ("--approval-mode", "default")
 # to exclude one of these excludes all tools that change files, that read
-FAMILIES = ("edit", "read_file")
+TOOL_FAMILIES = ("edit", "read_file")
 
 
-def approval(request: Request) -> tuple[str, ...]:
+def build_mode_arguments(request: Request) -> tuple[str, ...]:
     """Its arguments for the mode. While it can ask, it asks before each call, and the policy
     answers.
 
     Of its own modes only the plan and, where no rule stands against it, the widest say the same as
     Claude's.
     """
-    own = request.permission_mode in ("plan", "auto") or _open(request)
-    return ASKING if request.listens and not own else request.mode
+    own = request.permission_mode in ("plan", "auto") or _allows_everything(request)
+    return ASKING_ARGUMENTS if request.listens and not own else request.mode
 
 
-def _open(request: Request) -> bool:
+def _allows_everything(request: Request) -> bool:
     """Whether everything may run."""
     return request.permission_mode == BYPASS and not (
         request.policy is not None and request.policy.ruled
     )
 
 
-def guarded(request: Request) -> bool:
+def uses_shim_settings(request: Request) -> bool:
     """Whether it is started with our settings."""
-    return not (request.unheard or request.permission_mode == "auto" or _open(request))
+    return not (request.unheard or request.permission_mode == "auto" or _allows_everything(request))
 
 
-def asks(request: Request) -> frozenset[str]:
-    if request.listens and guarded(request):
-        return ASKED_GUARDED
-    return ASKED if request.listens and approval(request) == ASKING else frozenset()
+def list_prompted_tools(request: Request) -> frozenset[str]:
+    if request.listens and uses_shim_settings(request):
+        return PROMPTED_WITH_SETTINGS
+    return (
+        PROMPTED_TOOLS
+        if request.listens and build_mode_arguments(request) == ASKING_ARGUMENTS
+        else frozenset()
+    )
 
 
-def binds(rule: Rule, request: Request) -> bool:
+def enforces_rule(rule: Rule, request: Request) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """
     if not rule.tool.startswith(MCP):
         return False
-    return MCP in asks(request) or (rule.tool in request.removed and "*" not in rule.tool[:-1])
+    return MCP in list_prompted_tools(request) or (
+        rule.tool in request.removed and "*" not in rule.tool[:-1]
+    )
 
 
-def excluded(request: Request) -> list[str]:
+def list_excluded_tools(request: Request) -> list[str]:
     """Its names of the tools that it is not to have.
 
     A tool that stands for its family stays where each call is asked about.
     """
-    own = VENDOR.own_names(request.removed)
-    if request.listens and _open(request):  # it would answer its question itself, with nothing
+    own = ADAPTER.own_names(request.removed)
+    if request.listens and _allows_everything(
+        request
+    ):  # it would answer its question itself, with nothing
         own.append("ask_user_question")
     servers = [
-        own for name in request.removed if name.startswith(MCP) for own in _server_tool_names(name)
+        own
+        for name in request.removed
+        if name.startswith(MCP)
+        for own in _list_server_tool_names(name)
     ]
-    spared = FAMILIES if MCP in asks(request) else ()
+    spared = TOOL_FAMILIES if MCP in list_prompted_tools(request) else ()
     return [name for name in dict.fromkeys(own + servers) if name not in spared]
 
 
-def _server_tool_names(rule: str) -> list[str]:
+def _list_server_tool_names(rule: str) -> list[str]:
     """Return qwen's names of the server's tool that a rule names. It appends a hash where it
     replaces characters.
     """
     name = claude_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
         return [rule]
-    return [rule, name, *(f"{name}{begin}*" for begin in HASH_BEGINS)]
+    return [rule, name, *(f"{name}{begin}*" for begin in HASH_STARTS)]
 
 
-def session(request: Request) -> list[str]:
+def build_session_arguments(request: Request) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
     if request.resume:
@@ -164,17 +180,17 @@ def session(request: Request) -> list[str]:
 
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how
 # long it takes where each fails at once, and each may take half a minute of its own.
-SILENT_SECONDS = 28 * 30.0 + 84
+MAX_SILENCE_S = 28 * 30.0 + 84
 # It denies a call itself that has no answer for longer than it may be told (`PATIENCE_MS` in its
 # speech): ours comes first, and is said.
-ANSWER_SECONDS = 590.0
+ANSWER_TIMEOUT_S = 590.0
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="qwen",
     programs=("qwen",),
     version=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
     translates="shim.adapters.qwen_stream:QwenTranslator",
-    launch=launch,
+    launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
@@ -197,13 +213,13 @@ VENDOR = Vendor(
         servers=True,
     ),
     timeouts={
-        "first_byte_timeout": SILENT_SECONDS,
-        "idle_timeout": SILENT_SECONDS,
-        "permission_timeout": ANSWER_SECONDS,
+        "first_byte_timeout": MAX_SILENCE_S,
+        "idle_timeout": MAX_SILENCE_S,
+        "permission_timeout": ANSWER_TIMEOUT_S,
     },
     enforcement=Enforcement(
-        asks=asks,
-        binds=binds,
+        asks=list_prompted_tools,
+        binds=enforces_rule,
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
         judged=True,
         plain=lambda prompt: prompt.replace("@", "\\@"),
@@ -211,9 +227,12 @@ VENDOR = Vendor(
     program=ProgramFacts(
         install="npm install -g @qwen-code/qwen-code",
         login=LoginProbe(  # without a word on stdin it ends before it asks a model
-            ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING),
-            NO_LOGIN,
-            {SETTINGS: f"{__file__.rpartition('/')[0]}/{ASKS_ALL}", **ADMINISTRATOR},
+            ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
+            NO_LOGIN_REGEX,
+            {
+                SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{ASK_ALL_SETTINGS}",
+                **ADMINISTRATOR_DEFAULTS,
+            },
         ),
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",

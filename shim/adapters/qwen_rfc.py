@@ -6,16 +6,16 @@ a Qwen Chat Request a line on stdin. Documents only (qwen-rfc page): every fixtu
 them.
 """
 
-from shim.adapters.qwen_rfc_speech import NEW_SESSION, user_message
+from shim.adapters.qwen_rfc_speech import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.vendor import Abilities, Launch, ProgramFacts, Request, SessionFacts, Vendor
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump
 
-HEARTBEAT_SECONDS = 10.0  # the RFC's own suggestion (2.4)
+HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 
 
-def launch(request: Request) -> Launch:
+def build_launch(request: Request) -> Launch:
     """Model and session stand in the request; approval modes are flags of the program, which the
     RFC leaves alone.
     """
@@ -30,17 +30,20 @@ def launch(request: Request) -> Launch:
     if request.listens:
         return Launch((*arguments, *request.flag("--model", invocation.model)))
     session = request.resume or NEW_SESSION
-    message = user_message(
-        request.with_system_prompt(), session=session, prompt=None, model=invocation.model or None
+    message = build_user_message(
+        request.with_system_prompt(),
+        session_id=session,
+        prompt_id=None,
+        model=invocation.model or None,
     )
     return Launch(tuple(arguments), dump(message) + b"\n")
 
 
-VENDOR = Vendor(
+ADAPTER = Vendor(
     name="qwen-rfc",
     programs=("qwen",),
     translates="shim.adapters.qwen_rfc_stream:RfcTranslator",
-    launch=launch,
+    launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
@@ -50,7 +53,7 @@ VENDOR = Vendor(
     },
     tools=TOOLS,
     abilities=Abilities(streams=True, resumes=True),
-    timeouts={"heartbeat_timeout": HEARTBEAT_SECONDS},
+    timeouts={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.adapters.qwen_rfc_speech:RfcSpeech",
     sessions=SessionFacts(prefixes=True),

@@ -5,14 +5,14 @@
 from typing import Any
 
 from shim.adapters.qwen_rfc_tools import (
-    FAILED,
-    FINAL,
-    PREFIX,
+    CALL_ID_PREFIX,
+    FAILED_STATUSES,
+    FINAL_STATUSES,
     TOOLS,
-    called,
-    complete,
-    content,
-    invented,
+    build_displayed_call,
+    is_complete_json,
+    read_display_text,
+    translate_rfc_call,
 )
 from shim.core.adapter.tools import translate
 from shim.core.adapter.translator import Event, Translator
@@ -21,44 +21,44 @@ from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.parts import begins_another
 
-WAITING = frozenset(("pending", "validating", "scheduled", "confirming"))
-WORKING = frozenset(("executing",))
+WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
+RUNNING_STATUSES = frozenset(("executing",))
 
 
 # Of one reply: more than any model asks for at once, and more than the arguments of its calls are
 # long.
-CALLS = 1000
-FRAGMENT_BYTES = 4 * 1024 * 1024
-PIECE_BYTES = 64  # a fragment costs so much besides its characters
+MAX_CALLS = 1000
+MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
+FRAGMENT_OVERHEAD_BYTES = 64  # a fragment costs so much besides its characters
 
 
-class Part:
+class RfcPartialCall:
     """One call: what is known of it so far. `whole` until a fragment of it had to be left out."""
 
-    __slots__ = ("fragments", "identity", "name", "whole")
+    __slots__ = ("fragments", "call_id", "name", "is_complete")
 
     def __init__(self) -> None:
-        self.identity = self.name = ""
+        self.call_id = self.name = ""
         self.fragments: list[str] = []
-        self.whole = True
+        self.is_complete = True
 
 
-class Parts:
+class RfcPartialCalls:
     """The calls of the open reply. `lost` counts those that were given up, because there was too
     much of them.
     """
 
     def __init__(self) -> None:
-        self._by_index: dict[object, Part] = {}
-        self._last: Part | None = None
-        self._size = 0
-        self.lost = 0
+        self._by_index: dict[object, RfcPartialCall] = {}
+        self._last_call: RfcPartialCall | None = None
+        self._fragment_bytes = 0
+        self.dropped_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._by_index)
 
-    def has(self, identity: str) -> bool:
-        return any(part.identity == identity for part in self._by_index.values())
+    def has_call(self, identity: str) -> bool:
+        return any(part.call_id == identity for part in self._by_index.values())
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
@@ -67,21 +67,23 @@ class Parts:
             fragment = function.get("arguments") or ""
             if not isinstance(fragment, str):
                 raise TypeError("the arguments of a call are no text")
-            part = self._part(delta, position, alone=len(deltas) == 1)
+            part = self._find_or_create(delta, position, alone=len(deltas) == 1)
             if part is None:
-                self.lost += 1
+                self.dropped_count += 1
                 continue
-            self._last = part
-            part.identity = part.identity or read_id(delta.get("id"))
+            self._last_call = part
+            part.call_id = part.call_id or read_id(delta.get("id"))
             part.name = part.name or str(function.get("name") or "")
-            self._size += len(fragment) + PIECE_BYTES
-            if self._size > FRAGMENT_BYTES:
-                part.whole = False
+            self._fragment_bytes += len(fragment) + FRAGMENT_OVERHEAD_BYTES
+            if self._fragment_bytes > MAX_FRAGMENT_BYTES:
+                part.is_complete = False
                 part.fragments.clear()
-            elif fragment and part.whole:
+            elif fragment and part.is_complete:
                 part.fragments.append(fragment)
 
-    def _part(self, delta: dict[str, Any], position: int, *, alone: bool) -> Part | None:
+    def _find_or_create(
+        self, delta: dict[str, Any], position: int, *, alone: bool
+    ) -> RfcPartialCall | None:
         """The call that a fragment belongs to: by index, else by id, else the last one or that at
         its position.
         """
@@ -92,9 +94,9 @@ class Parts:
         elif identity:
             key = read_id(identity)
             if key not in self._by_index:
-                key = next((at for at, part in self._by_index.items() if part.identity == key), key)
-        elif alone and self._last is not None:
-            key = next(known for known, part in self._by_index.items() if part is self._last)
+                key = next((at for at, part in self._by_index.items() if part.call_id == key), key)
+        elif alone and self._last_call is not None:
+            key = next(known for known, part in self._by_index.items() if part is self._last_call)
         else:
             key = next(iter(list(self._by_index)[position : position + 1]), position)
         part = self._by_index.get(key)
@@ -107,30 +109,30 @@ class Parts:
                 object() if known == key else known: one for known, one in self._by_index.items()
             }
             begun, part = part, None
-        if part is None and len(self._by_index) < CALLS:
-            part = self._by_index[key] = Part()
+        if part is None and len(self._by_index) < MAX_CALLS:
+            part = self._by_index[key] = RfcPartialCall()
             # its first piece was added to the call before it
             if begun is not None and not function.get("name"):
-                part.identity, part.name = begun.identity, begun.name
+                part.call_id, part.name = begun.call_id, begun.name
         return part
 
-    def take(self) -> list[tuple[str, str, str]]:
+    def take_complete(self) -> list[tuple[str, str, str]]:
         """The whole calls in the order of their beginning, as id, name and arguments; all of them
         are forgotten.
         """
         parts = list(self._by_index.values())
-        self.forget()
-        self.lost += sum(not (part.whole and part.name) for part in parts)
+        self.clear()
+        self.dropped_count += sum(not (part.is_complete and part.name) for part in parts)
         return [
-            (part.identity, part.name, "".join(part.fragments))
+            (part.call_id, part.name, "".join(part.fragments))
             for part in parts
-            if part.whole and part.name
+            if part.is_complete and part.name
         ]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The reply ended before they were complete."""
         self._by_index.clear()
-        self._last, self._size = None, 0
+        self._last_call, self._fragment_bytes = None, 0
 
 
 class CallsTranslator(Translator):
@@ -142,106 +144,110 @@ class CallsTranslator(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._forget()
+        self._reset_state()
 
-    def _forget(self) -> None:
-        self._reason: str | None = None
-        self._parts = Parts()
-        self._owed: dict[str, list[bool]] = {}
+    def _reset_state(self) -> None:
+        self._stop_reason: str | None = None
+        self._partial_calls = RfcPartialCalls()
+        self._unreported_results: dict[str, list[bool]] = {}
         # id of a call → number of displayed results without a message yet
-        self._displayed: dict[str, int] = {}
+        self._displayed_counts: dict[str, int] = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._forget()
+        self._reset_state()
 
-    def _call(self, identity: Any, name: Any, arguments: Any) -> None:
-        self.turn.tool_use(read_id(identity), *called(name, arguments, self.turn.account))
+    def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:
+        self.turn.tool_use(
+            read_id(identity), *translate_rfc_call(name, arguments, self.turn.account)
+        )
 
-    def _say_parts(self, *, cut: bool = False) -> None:
+    def _write_partial_calls(self, *, is_cut: bool = False) -> None:
         """The calls of the open reply, now that their arguments are complete; `cut`: one may be
         half, which is none.
         """
-        for identity, name, arguments in self._parts.take():
-            if cut and not complete(arguments):
+        for identity, name, arguments in self._partial_calls.take_complete():
+            if is_cut and not is_complete_json(arguments):
                 self.turn.account.repaired("cut_call", name)
             else:
-                self._call(identity, name, arguments)
-        if self._parts.lost:
+                self._write_call(identity, name, arguments)
+        if self._partial_calls.dropped_count:
             self.turn.account.repaired("call_given_up")
-            self._parts.lost = 0
+            self._partial_calls.dropped_count = 0
 
-    def _identity(self, given: Any) -> str:
+    def _resolve_call_id(self, given: Any) -> str:
         """The id of a call under which it was said, with or without the prefix that displays add."""
         turn, own = self.turn, read_id(given)
-        spellings = (own, own.removeprefix(PREFIX), PREFIX + own)
+        spellings = (own, own.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + own)
         for spelling in spellings:
-            if spelling in turn.open or self._parts.has(spelling):
+            if spelling in turn.open or self._partial_calls.has_call(spelling):
                 return spelling
         return next((spelling for spelling in spellings if turn.conversation.knows(spelling)), own)
 
-    def _returned(self, message: dict[str, Any]) -> None:
+    def _write_tool_message(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
-        call, turn = self._identity(message.get("tool_call_id")), self.turn
+        call, turn = self._resolve_call_id(message.get("tool_call_id")), self.turn
         # this message repeats a displayed result; another open call may have its id
-        if self._displayed.get(call):
-            self._displayed[call] -= 1
+        if self._displayed_counts.get(call):
+            self._displayed_counts[call] -= 1
         elif call in turn.open or not turn.conversation.knows(call):
-            self._go_on()
+            self._resume_turn()
             name = message.get("name")
             made: dict[str, Any] = (
                 {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
             )
-            failed = self._take_owed(call, default=False) or bool(message.get("is_error"))
-            turn.tool_result(call, words(message.get("content")), failed, **made)
-            self._answered()
+            failed = self._take_unreported_result(call, default=False) or bool(
+                message.get("is_error")
+            )
+            turn.tool_result(call, read_text(message.get("content")), failed, **made)
+            self._pause_after_result()
 
-    def _go_on(self) -> None:
-        self._reason = None
+    def _resume_turn(self) -> None:
+        self._stop_reason = None
         self.turn.unsettle()
 
-    def _answered(self) -> None: ...
+    def _pause_after_result(self) -> None: ...
 
-    def _display(self, event: Event) -> None:
+    def _translate_display(self, event: Event) -> None:
         """Rows 10 to 12."""
-        call, turn = self._identity(event.get("tool_call_id")), self.turn
+        call, turn = self._resolve_call_id(event.get("tool_call_id")), self.turn
         status = str(event.get("status") or "").lower()
-        if status in WAITING or event.get("pending"):
+        if status in WAITING_STATUSES or event.get("pending"):
             return
-        if status not in FINAL and status not in WORKING:
+        if status not in FINAL_STATUSES and status not in RUNNING_STATUSES:
             turn.unknown(f"x-qwen-tool-display/{status}", event)
             return
-        if self._parts.has(call):
-            self._say_parts()
+        if self._partial_calls.has_call(call):
+            self._write_partial_calls()
         if turn.find_call(call) is None and not turn.conversation.knows(call):
-            name, arguments = invented(event, turn.account)
-            if not name and status in WORKING:
+            name, arguments = build_displayed_call(event, turn.account)
+            if not name and status in RUNNING_STATUSES:
                 return
             turn.tool_use(call, name or "unknown", arguments)
         if turn.find_call(call) is not None:
-            self._go_on()
-            self._nested(call, event.get("result_display"))
-            if status in FINAL:
-                self._finished(call, event, status in FAILED)
+            self._resume_turn()
+            self._write_nested_calls(call, event.get("result_display"))
+            if status in FINAL_STATUSES:
+                self._finish_display(call, event, status in FAILED_STATUSES)
 
-    def _finished(self, call: str, event: Event, failed: bool) -> None:
-        text = content(event)
+    def _finish_display(self, call: str, event: Event, failed: bool) -> None:
+        text = read_display_text(event)
         if text or event.get("result_display") is not None:
             self.turn.tool_result(call, text, failed)
-            if len(self._displayed) < OPEN_CALLS:
-                self._displayed[call] = self._displayed.get(call, 0) + 1
-            self._answered()
-        elif len(self._owed) < OPEN_CALLS:
-            self._owed.setdefault(call, []).append(failed)
+            if len(self._displayed_counts) < OPEN_CALLS:
+                self._displayed_counts[call] = self._displayed_counts.get(call, 0) + 1
+            self._pause_after_result()
+        elif len(self._unreported_results) < OPEN_CALLS:
+            self._unreported_results.setdefault(call, []).append(failed)
 
-    def _take_owed(self, call: str, *, default: bool) -> bool:
+    def _take_unreported_result(self, call: str, *, default: bool) -> bool:
         """Return whether the first call with this id failed, according to a display without
         content.
         """
-        owed = self._owed.get(call)
+        owed = self._unreported_results.get(call)
         return owed.pop(0) if owed else default
 
-    def _nested(self, call: str, shown: Any) -> None:
+    def _write_nested_calls(self, call: str, shown: Any) -> None:
         """The calls of a nested agent, each said once, with its result as soon as it has one."""
         if not isinstance(shown, dict) or shown.get("kind") != "task_execution":
             return
@@ -251,14 +257,16 @@ class CallsTranslator(Translator):
                 continue
             identity, child = read_id(one["callId"]), turn.child(call)
             if not turn.conversation.knows(identity):
-                child.tool_use(identity, *called(one.get("name"), one.get("args"), turn.account))
+                child.tool_use(
+                    identity, *translate_rfc_call(one.get("name"), one.get("args"), turn.account)
+                )
             status = str(one.get("status") or "").lower()
-            if status in ("success", *FAILED, "failed") and identity in turn.nested_calls:
+            if status in ("success", *FAILED_STATUSES, "failed") and identity in turn.nested_calls:
                 told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
                 child.tool_result(identity, told, status != "success")
 
 
-def words(given: Any) -> str:
+def read_text(given: Any) -> str:
     """The text of a message: a string, or the text parts of a list."""
     if isinstance(given, list):
         return "".join(

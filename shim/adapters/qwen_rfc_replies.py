@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from shim.adapters.qwen_rfc_calls import CallsTranslator, words
-from shim.adapters.qwen_rfc_tools import TOOLS, error_text
+from shim.adapters.qwen_rfc_calls import CallsTranslator, read_text
+from shim.adapters.qwen_rfc_tools import TOOLS, format_error
 from shim.core.adapter.tools import claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, usage
@@ -13,9 +13,9 @@ from shim.core.turn.machine import DONE
 from shim.core.turn.terms import NAME_CHARACTERS
 from shim.core.turn.turn import Turn
 
-COMPLETION, CHUNK = "chat.completion", "chat.completion.chunk"
-THOUGHT = "x-qwen-thought"
-STOPS = {
+COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"
+THOUGHT_TYPE = "x-qwen-thought"
+STOP_REASONS = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
@@ -23,10 +23,12 @@ STOPS = {
     "content_filter": "refusal",
 }
 # how a reply ends that cannot be the last of its turn
-ASKING = frozenset(("tool_calls", "function_call"))
-CUT = frozenset(("length", "content_filter"))  # of a reply that did: a call of it may be half
-FILTERED = "The content filter stopped the reply (finish_reason content_filter)"
-CONTROL_ERRORS = 20  # that one line is read for
+TOOL_FINISH_REASONS = frozenset(("tool_calls", "function_call"))
+CUT_FINISH_REASONS = frozenset(
+    ("length", "content_filter")
+)  # of a reply that did: a call of it may be half
+FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_filter)"
+MAX_CONTROL_ERRORS = 20  # that one line is read for
 
 
 class RepliesTranslator(CallsTranslator):
@@ -39,156 +41,162 @@ class RepliesTranslator(CallsTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._session = self._prompt = ""
+        self._session_id = self._prompt_id = ""
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._introduced = self._replying = False
-        self._ending: str | None = None
+    def _reset_state(self) -> None:
+        super()._reset_state()
+        self._has_session = self._has_open_reply = False
+        self._pending_stop_reason: str | None = None
         self._usage: Usage | None = None
 
     # -- who it is ---------------------------------------------------------------------------------
 
-    def _introduce(self, event: Event, metadata: dict[str, Any]) -> None:
+    def _start_session(self, event: Event, metadata: dict[str, Any]) -> None:
         """Row 1: any line may be the first, and says in one of three places whose it is."""
         given = (
             metadata.get("session_id")
             or event.get("session_id")
-            or self._session
+            or self._session_id
             or event.get("id")
         )
         if isinstance(given, str) and given:
-            self._session = given.removeprefix("chatcmpl-")
-            self._introduced = True
-            self.turn.started(session_id=self._session, **self._facts(event, metadata))
+            self._session_id = given.removeprefix("chatcmpl-")
+            self._has_session = True
+            self.turn.started(
+                session_id=self._session_id, **self._read_session_fields(event, metadata)
+            )
 
-    def _facts(self, event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
+    def _read_session_fields(self, event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
         tools = metadata.get("tools")
         listed = claude_names(TOOLS, tools) if isinstance(tools, list) else None
         return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": listed}
 
-    def _follow(self, event: Event, metadata: dict[str, Any]) -> None:
+    def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:
         """Another prompt's id, once the turn is over: the program answers the next one."""
         prompt = metadata.get("prompt_id") or event.get("prompt_id")
-        if not isinstance(prompt, str) or prompt == self._prompt:
+        if not isinstance(prompt, str) or prompt == self._prompt_id:
             return
-        if self._prompt and self.turn.state is DONE:
+        if self._prompt_id and self.turn.state is DONE:
             self.next_turn()
-        self._prompt = prompt[:NAME_CHARACTERS]
+        self._prompt_id = prompt[:NAME_CHARACTERS]
 
     # -- whole replies -----------------------------------------------------------------------------
 
-    def _completion(self, event: Event, metadata: dict[str, Any]) -> None:
+    def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Rows 2 to 4, 7, 21 to 23: one message a line; that of the handshake is empty."""
-        counted = counted_usage(event.get("usage") or metadata.get("usage"))
+        counted = convert_usage(event.get("usage") or metadata.get("usage"))
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
             message = choice.get("message") or choice.get("delta") or {}
-            reason = reason_of(choice) or "stop"
+            reason = read_stop_reason(choice) or "stop"
             if reason == "error":
-                self._failed(
-                    error_text(metadata.get("error") or words(message.get("content")) or "error")
+                self._fail_turn(
+                    format_error(
+                        metadata.get("error") or read_text(message.get("content")) or "error"
+                    )
                 )
             elif message.get("role") == "tool":
-                self._returned(message)
+                self._write_tool_message(message)
             elif message.get("role") not in (None, "assistant"):
-                self.turn.unknown(f"{COMPLETION}/{message.get('role')}", event)
+                self.turn.unknown(f"{COMPLETION_OBJECT}/{message.get('role')}", event)
             else:
-                self._message(message, reason, counted, event.get("model"))
+                self._write_message(message, reason, counted, event.get("model"))
                 if metadata.get("error") and not message.get("content"):
-                    self._note(error_text(metadata["error"]))
+                    self._write_notice(format_error(metadata["error"]))
         errors = metadata.get("control_errors")
         if isinstance(errors, list) and errors:
-            self._note(
+            self._write_notice(
                 "control error: "
-                + "; ".join(error_text(error) for error in errors[:CONTROL_ERRORS])
+                + "; ".join(format_error(error) for error in errors[:MAX_CONTROL_ERRORS])
             )
 
-    def _message(
+    def _write_message(
         self, message: dict[str, Any], reason: str, counted: Usage | None, model: Any
     ) -> None:
         turn, text, calls = (
             self.turn,
-            words(message.get("content")),
+            read_text(message.get("content")),
             message.get("tool_calls") or [],
         )
-        annotations = annotations_of(message)
+        annotations = list_annotations(message)
         reasoning = message.get("reasoning_content") or ""
-        self._thoughts(annotations, model)
-        if text or calls or reasoning or self._replying:
+        self._write_thoughts(annotations, model)
+        if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
             turn.message_facts(model, counted)
             turn.think(reasoning)
             turn.say(text)
             for call in calls:
                 function = call.get("function") or {}
-                self._call(call.get("id"), function.get("name"), function.get("arguments"))
+                self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
             self._close_reply("tool_calls" if calls and reason == "stop" else reason, counted)
         elif counted is not None:  # a summary that says nothing more
             self._usage = counted
-            self._pause()
-        self._annotated(annotations)
+            self._pause_turn()
+        self._translate_annotations(annotations)
 
     # -- replies in chunks -------------------------------------------------------------------------
 
-    def _chunk(self, event: Event, metadata: dict[str, Any]) -> None:
+    def _translate_chunk(self, event: Event, metadata: dict[str, Any]) -> None:
         """Rows 5 to 8. The usage of a reply stands on its last chunk, or on one behind it without
         choices.
         """
         choices, counted = (
             event.get("choices") or (),
-            counted_usage(event.get("usage") or metadata.get("usage")),
+            convert_usage(event.get("usage") or metadata.get("usage")),
         )
-        if self._ending is not None and counted is not None:
+        if self._pending_stop_reason is not None and counted is not None:
             self._end_reply(counted)
         elif counted is not None and not choices:  # it came late
             self._usage = counted
-            self._pause()
+            self._pause_turn()
         for choice in choices:
             if not choice.get("index"):
-                self._delta(choice, event, counted)
+                self._write_delta(choice, event, counted)
                 if choice.get("finish_reason") == "error":
-                    self._failed(error_text(metadata.get("error") or "error"))
+                    self._fail_turn(format_error(metadata.get("error") or "error"))
 
-    def _delta(self, choice: dict[str, Any], event: Event, counted: Usage | None) -> None:
+    def _write_delta(self, choice: dict[str, Any], event: Event, counted: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
-        reason, model = reason_of(choice), event.get("model")
-        annotations = annotations_of(delta)
-        if self._ending is not None and (delta.keys() - {"role"} or reason != self._ending):
+        reason, model = read_stop_reason(choice), event.get("model")
+        annotations = list_annotations(delta)
+        if self._pending_stop_reason is not None and (
+            delta.keys() - {"role"} or reason != self._pending_stop_reason
+        ):
             self._end_reply(None)
-        self._thoughts(annotations, model)
+        self._write_thoughts(annotations, model)
         if delta.get("role") == "tool":
-            self._returned(delta)
+            self._write_tool_message(delta)
         else:
             if fragment := delta.get("reasoning_content"):
                 self._open_reply(model)
                 self.turn.thinking(fragment)
             if fragment := delta.get("content"):
                 self._open_reply(model)
-                self.turn.text(fragment if isinstance(fragment, str) else words(fragment))
+                self.turn.text(fragment if isinstance(fragment, str) else read_text(fragment))
             if calls := delta.get("tool_calls"):
                 self._open_reply(model)
-                self._parts.add(calls)
-        self._annotated(annotations)
+                self._partial_calls.add(calls)
+        self._translate_annotations(annotations)
         if (
             reason
             and reason != "error"
-            and (self._replying or (self._reason != reason and reason != "tool_calls"))
+            and (self._has_open_reply or (self._stop_reason != reason and reason != "tool_calls"))
         ):
-            self._finish(reason, counted, model)
+            self._finish_reply(reason, counted, model)
 
-    def _finish(self, reason: str, counted: Usage | None, model: Any) -> None:
+    def _finish_reply(self, reason: str, counted: Usage | None, model: Any) -> None:
         self._open_reply(model)
-        self._say_parts(cut=reason in CUT)
+        self._write_partial_calls(is_cut=reason in CUT_FINISH_REASONS)
         self.turn.block_end()
-        self._ending = reason
+        self._pending_stop_reason = reason
         if counted is not None:
             self._end_reply(counted)
 
     def _end_reply(self, counted: Usage | None) -> None:
         """End a chunked reply; `counted` is None if its usage never came."""
-        reason, self._ending = self._ending, None
+        reason, self._pending_stop_reason = self._pending_stop_reason, None
         if reason is not None:
             self._close_reply(reason, counted)
 
@@ -196,48 +204,50 @@ class RepliesTranslator(CallsTranslator):
 
     def _open_reply(self, model: Any) -> None:
         """The model says something: whatever it asked for before has come back by now."""
-        if self._replying:
+        if self._has_open_reply:
             return
-        self._replying, self._reason = True, None
+        self._has_open_reply, self._stop_reason = True, None
         turn = self.turn
         turn.unsettle()
         if turn.open:
             for _ in range(len(turn.open)):
                 call, (said_as, _, _) = next(iter(turn.open.items()))
-                turn.tool_result(call, "", self._take_owed(call, default=said_as in turn.denials))
-            self._owed.clear()
-        self._displayed.clear()
+                turn.tool_result(
+                    call, "", self._take_unreported_result(call, default=said_as in turn.denials)
+                )
+            self._unreported_results.clear()
+        self._displayed_counts.clear()
         turn.message_facts(model)
 
     def _close_reply(self, reason: str, counted: Usage | None) -> None:
-        self._replying, self._reason = False, reason
+        self._has_open_reply, self._stop_reason = False, reason
         self._usage = counted or self._usage
-        if reason not in STOPS:
+        if reason not in STOP_REASONS:
             self.turn.unknown(f"finish_reason/{reason}")
-        self.turn.message_end(counted, STOPS.get(reason), adds=False)
+        self.turn.message_end(counted, STOP_REASONS.get(reason), adds=False)
         if counted is not None:
-            self._pause()
+            self._pause_turn()
 
-    def _pause(self) -> None:
-        if self._complete():
+    def _pause_turn(self) -> None:
+        if self._is_complete():
             self.turn.pause()
 
-    def _complete(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether what was said may be a whole turn: a last reply that did not ask for tools, and
         nothing after it.
         """
         return (
-            self._reason is not None
-            and self._reason not in ASKING
-            and not (self._replying or self.turn.open)
+            self._stop_reason is not None
+            and self._stop_reason not in TOOL_FINISH_REASONS
+            and not (self._has_open_reply or self.turn.open)
         )
 
-    def _thoughts(self, annotations: list[Event], model: Any) -> None:
+    def _write_thoughts(self, annotations: list[Event], model: Any) -> None:
         for annotation in annotations:
-            if annotation.get("type") == THOUGHT:
-                self._think(annotation, model)
+            if annotation.get("type") == THOUGHT_TYPE:
+                self._write_thought(annotation, model)
 
-    def _think(self, event: Event, model: Any = None) -> None:
+    def _write_thought(self, event: Event, model: Any = None) -> None:
         """Row 9."""
         subject, description = event.get("subject"), event.get("description")
         self._open_reply(model)
@@ -245,55 +255,55 @@ class RepliesTranslator(CallsTranslator):
             " ".join(part for part in (f"**{subject}**" if subject else "", description) if part)
         )
 
-    def _annotated(self, annotations: list[Event]) -> None:
+    def _translate_annotations(self, annotations: list[Event]) -> None:
         for annotation in annotations:
-            if annotation.get("type") != THOUGHT:
-                self._event(annotation)
+            if annotation.get("type") != THOUGHT_TYPE:
+                self._translate_event(annotation)
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _failed(self, message: str, **facts: Any) -> None:
-        self._parts.forget()
-        self._spend()
+    def _fail_turn(self, message: str, **facts: Any) -> None:
+        self._partial_calls.clear()
+        self._record_spent_usage()
         self.turn.failed(message or "qwen gave no reason", **facts)
         self.turn.settle()
 
-    def _ended(self, **facts: Any) -> None:
-        self._spend()
-        if self._reason == "content_filter":
-            self.turn.failed(FILTERED, api=True)
+    def _end_turn(self, **facts: Any) -> None:
+        self._record_spent_usage()
+        if self._stop_reason == "content_filter":
+            self.turn.failed(FILTERED_MESSAGE, api=True)
         else:
             self.turn.ended(**facts)
         self.turn.settle()
 
-    def _spend(self) -> None:
+    def _record_spent_usage(self) -> None:
         counted, self._usage = self._usage, None
         if counted is not None and self.turn.state is not DONE:
             self.turn.spent(counted, 0.0)
 
     # -- beside the conversation -------------------------------------------------------------------
 
-    def _event(self, event: Event) -> None:
+    def _translate_event(self, event: Event) -> None:
         """An event with a type, in a line of its own or as an annotation."""
         raise NotImplementedError
 
-    def _note(self, text: str) -> None:
+    def _write_notice(self, text: str) -> None:
         """A notice beside the conversation."""
         self.turn.system("informational", content=text, level="notice")
 
 
-def reason_of(choice: dict[str, Any]) -> str:
+def read_stop_reason(choice: dict[str, Any]) -> str:
     """How a reply ended; "" for an unfinished reply."""
     reason = choice.get("finish_reason")
     return reason if isinstance(reason, str) else ""
 
 
-def annotations_of(message: dict[str, Any]) -> list[Event]:
+def list_annotations(message: dict[str, Any]) -> list[Event]:
     """The events that stand inside a message or a delta."""
     return [one for one in message.get("annotations") or () if isinstance(one, dict)]
 
 
-def metadata_of(event: Event) -> dict[str, Any]:
+def read_metadata(event: Event) -> dict[str, Any]:
     """What a line says about itself, in `metadata` or in `system_fingerprint` (an object, or one in
     a string).
     """
@@ -308,7 +318,7 @@ def metadata_of(event: Event) -> dict[str, Any]:
     return {**mark, **found} if isinstance(mark, dict) else found
 
 
-def counted_usage(counted: object) -> Usage | None:
+def convert_usage(counted: object) -> Usage | None:
     """Row 8: the prompt includes the cached tokens. None without any count."""
     if not isinstance(counted, dict):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.adapters.qwen_rfc_tools import TOOLS
-from shim.adapters.qwen_speech import CHANGED
+from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import own_arguments
 from shim.core.adapter.vendor import Request
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
@@ -19,14 +19,14 @@ from shim.core.reading.json_text import dump
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
 
-Table = dict[str, Any]
+RfcObject = dict[str, Any]
 
 NEW_SESSION = "_new"  # in place of the id of a session: begin one
-MARK = "########"  # between the session and the number of the turn in a prompt's id
+PROMPT_ID_SEPARATOR = "########"  # between the session and the number of the turn in a prompt's id
 
 # Commands that are groups: their second word is part of the command's path, not of its arguments
 # (the program's own documentation of its built-in commands; the RFC shows `chat list`).
-GROUPS: Mapping[str, frozenset[str]] = {
+COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
     "agents": frozenset(("create", "manage")),
     "chat": frozenset(("delete", "list", "resume", "save", "share")),
     "directory": frozenset(("add", "show")),
@@ -38,7 +38,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
 }
 
 
-def slash(text: str) -> Table | None:
+def parse_slash_command(text: str) -> RfcObject | None:
     """A text such as `/chat list` as the command that it is; None for one that is none (a path,
     prose).
     """
@@ -47,19 +47,21 @@ def slash(text: str) -> Table | None:
         return None
     path, arguments = [word], rest.strip()
     second, _, more = arguments.partition(" ")
-    if second in GROUPS.get(word, ()):
+    if second in COMMAND_GROUPS.get(word, ()):
         path, arguments = [word, second], more.strip()
     return {"kind": "slash", "path": path, "args": arguments}
 
 
-def user_message(text: str, *, session: str, prompt: str | None, model: str | None) -> Table:
+def build_user_message(
+    text: str, *, session_id: str, prompt_id: str | None, model: str | None
+) -> RfcObject:
     """A Qwen Chat Request. A text that is a command is declared as one, so that the program need
     not find it.
     """
-    command = slash(text)
-    request: Table = {"session_id": session}
-    if prompt is not None:
-        request["prompt_id"] = prompt
+    command = parse_slash_command(text)
+    request: RfcObject = {"session_id": session_id}
+    if prompt_id is not None:
+        request["prompt_id"] = prompt_id
     if model is not None:
         request["model"] = model
     parts = [{"type": "text", "text": text if command is None else ""}]
@@ -69,7 +71,7 @@ def user_message(text: str, *, session: str, prompt: str | None, model: str | No
     }
 
 
-def answer(request: str, behavior: str, message: str = "") -> Table:
+def build_answer(request: str, behavior: str, message: str = "") -> RfcObject:
     """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
     protocol.
     """
@@ -81,7 +83,7 @@ def answer(request: str, behavior: str, message: str = "") -> Table:
     }
 
 
-def failure(request: str, message: str) -> Table:
+def build_error(request: str, message: str) -> RfcObject:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
     return {
@@ -91,93 +93,101 @@ def failure(request: str, message: str) -> Table:
     }
 
 
-class RfcSpeech:
+class QwenRfcInput:
     """One child's ear: prompts are numbered, and name the session once the child said which it is."""
 
-    usable = True
-    takes: Kinds = TEXT_ONLY  # the texts show no other part of a message
+    is_usable = True
+    accepted_kinds: Kinds = TEXT_ONLY  # the texts show no other part of a message
 
     def __init__(self) -> None:
-        self._session = ""
+        self._session_id = ""
         self._model: str | None = None
-        self._number = 0
-        self._prompt: str | None = None
+        self._prompt_number = 0
+        self._prompt_id: str | None = None
 
-    def reader(self, translator: "type[Translator]") -> "type[Translator]":
+    def bind_translator(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: every line of the program says what it is about."""
         return translator
 
-    def hello(self, request: Request) -> bytes:
+    def encode_greeting(self, request: Request) -> bytes:
         """The program speaks first, or at its first message."""
         return b""
 
-    def follow(self, session: str) -> None:
+    def set_session(self, session: str) -> None:
         """The session that every request names."""
-        self._session = session
+        self._session_id = session
 
-    def prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: Message) -> bytes:
         """A message; a command is declared as one. The first one of a session has no id, for an id
         names a session.
         """
-        self._number += 1
-        session = self._session
-        self._prompt = f"{session}{MARK}{self._number}" if session else None
+        self._prompt_number += 1
+        session = self._session_id
+        self._prompt_id = (
+            f"{session}{PROMPT_ID_SEPARATOR}{self._prompt_number}" if session else None
+        )
         given = session or NEW_SESSION
-        return _line(
-            user_message(message.text, session=given, prompt=self._prompt, model=self._model)
+        return _encode_line(
+            build_user_message(
+                message.text, session_id=given, prompt_id=self._prompt_id, model=self._model
+            )
         )
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         """None: the texts have no word for it."""
         return None
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         """None: no message was steered."""
         return 0
 
-    def interrupt(self) -> bytes:
+    def encode_interrupt(self) -> bytes:
         """The program finishes its history and says so."""
-        session = {"session_id": self._session} if self._session else {}
-        prompt = {"prompt_id": self._prompt} if self._prompt is not None else {}
-        return _line({"type": "control/cancel", **session, **prompt, "reason": "escape"})
+        session = {"session_id": self._session_id} if self._session_id else {}
+        prompt = {"prompt_id": self._prompt_id} if self._prompt_id is not None else {}
+        return _encode_line({"type": "control/cancel", **session, **prompt, "reason": "escape"})
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """Each request names the model: the next one this; its own is that of its command line."""
         self._model = name
         return None if name is None else b""
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         """Nothing: the RFC has no word for it."""
         return b""
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """The RFC has no request for another permission mode."""
         return None
 
-    def heartbeat(self) -> bytes:
+    def encode_heartbeat(self) -> bytes:
         """The program answers at any time."""
-        return _line(
+        return _encode_line(
             {
                 "type": "heartbeat_request",
-                **({"session_id": self._session} if self._session else {}),
+                **({"session_id": self._session_id} if self._session_id else {}),
             }
         )
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """It knows yes and no. ValueError: it would run a changed call as it was."""
         if not decision.allow:
-            return _line(
-                answer(permission.request, "deny", decision.message or "Interrupted by the user.")
+            return _encode_line(
+                build_answer(
+                    permission.request, "deny", decision.message or "Interrupted by the user."
+                )
             )
         if decision.changed is not None:
             own = own_arguments(
                 TOOLS, permission.own_tool, permission.own_arguments, decision.changed
             )
             raise ValueError(
-                CHANGED.format(input=dump(decision.changed if own is None else own).decode())
+                CHANGED_MESSAGE.format(
+                    input=dump(decision.changed if own is None else own).decode()
+                )
             )
-        return _line(answer(permission.request, "approve"))
+        return _encode_line(build_answer(permission.request, "approve"))
 
 
-def _line(message: object) -> bytes:
+def _encode_line(message: object) -> bytes:
     return dump(message) + b"\n"

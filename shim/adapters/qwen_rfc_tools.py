@@ -14,12 +14,12 @@ from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
 
-PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself
-FAILED = frozenset(("error", "canceled", "cancelled"))
-FINAL = FAILED | {"success"}
+CALL_ID_PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself
+FAILED_STATUSES = frozenset(("error", "canceled", "cancelled"))
+FINAL_STATUSES = FAILED_STATUSES | {"success"}
 
 
-def _edit(arguments: Arguments) -> tuple[str, Arguments]:
+def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
     """The patch is the new text; the RFC's example has no old text."""
     if "patch" in arguments and "old_string" not in arguments:
         arguments = {"old_string": "", "new_string": arguments["patch"], **arguments}
@@ -27,11 +27,14 @@ def _edit(arguments: Arguments) -> tuple[str, Arguments]:
     return "Edit", arguments
 
 
-TOOLS = {**qwen_tools.TOOLS, "edit_file": Tool("Edit", {"path": "file_path"}, reshape=_edit)}
+TOOLS = {
+    **qwen_tools.TOOLS,
+    "edit_file": Tool("Edit", {"path": "file_path"}, reshape=_reshape_edit),
+}
 
 # The call that a display is of, where nothing said so before: kind → Claude's name, and argument →
 # key of the display.
-INVENTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
+DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "file_diff": (
         "Edit",
         {"file_path": ("file_name",), "old_string": ("original",), "new_string": ("modified",)},
@@ -49,17 +52,17 @@ INVENTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-def called(name: object, arguments: object, account: Account) -> tuple[str, Arguments]:
+def translate_rfc_call(name: object, arguments: object, account: Account) -> tuple[str, Arguments]:
     """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
     as they came.
     """
-    given = own(arguments, account)
+    given = parse_arguments(arguments, account)
     if given is None:
         return translate(TOOLS, str(name), None)[0], {"_raw": arguments}
     return translate(TOOLS, str(name), given)
 
 
-def own(arguments: object, account: Account) -> Arguments | None:
+def parse_arguments(arguments: object, account: Account) -> Arguments | None:
     """The arguments of a call as the vendor means them; None if they are not an object, as the
     RFC's own `"..."`.
     """
@@ -71,7 +74,7 @@ def own(arguments: object, account: Account) -> Arguments | None:
     return given if isinstance(given, dict) else None
 
 
-def complete(arguments: str) -> bool:
+def is_complete_json(arguments: str) -> bool:
     """Whether the arguments of a call are complete: a call that was cut is ignored."""
     try:
         orjson.loads(arguments or "{}")
@@ -80,7 +83,7 @@ def complete(arguments: str) -> bool:
     return True
 
 
-def invented(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
+def build_displayed_call(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
     """The call of a display that no call came before: by its name if it has one, else by what it
     shows.
 
@@ -89,12 +92,12 @@ def invented(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
     shown = event.get("result_display")
     name = event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
-        return called(name, event.get("arguments") or event.get("args"), account)
+        return translate_rfc_call(name, event.get("arguments") or event.get("args"), account)
     if isinstance(shown, str):
         return "unknown", {}
     if not isinstance(shown, dict):
         return "", {}
-    claude, keys = INVENTED.get(str(shown.get("kind")), ("unknown", {}))
+    claude, keys = DISPLAY_TOOLS.get(str(shown.get("kind")), ("unknown", {}))
     found = {
         argument: next((shown[key] for key in own if key in shown), None)
         for argument, own in keys.items()
@@ -105,40 +108,42 @@ def invented(event: dict[str, Any], account: Account) -> tuple[str, Arguments]:
     return claude, arguments
 
 
-def content(event: dict[str, Any]) -> str:
+def read_display_text(event: dict[str, Any]) -> str:
     """What a finished display shows, as the text of a tool's result; "" where it shows nothing."""
     shown = event.get("result_display")
     if not isinstance(shown, dict):
-        return shown if isinstance(shown, str) else _told(event)
+        return shown if isinstance(shown, str) else _read_error_text(event)
     kind = shown.get("kind")
     if kind == "file_diff":
-        return _text(shown, "diff", "file_name")
+        return _read_first_text(shown, "diff", "file_name")
     if kind == "todo_list":
         todos = shown.get("todos")
-        return "\n".join(map(_todo, todos)) if isinstance(todos, list) else dump(todos).decode()
+        return (
+            "\n".join(map(_format_todo, todos)) if isinstance(todos, list) else dump(todos).decode()
+        )
     if kind == "plan_summary":
-        return _text(shown, "plan_markdown", "message")
+        return _read_first_text(shown, "plan_markdown", "message")
     if kind == "task_execution":
-        return _text(shown, "result", "terminateReason", "status")
-    return _text(shown, "text", "content", "value") or dump(shown).decode()
+        return _read_first_text(shown, "result", "terminateReason", "status")
+    return _read_first_text(shown, "text", "content", "value") or dump(shown).decode()
 
 
-def _told(event: dict[str, Any]) -> str:
+def _read_error_text(event: dict[str, Any]) -> str:
     error = event.get("error") or event.get("message") or ""
-    return error if isinstance(error, str) else error_text(error)
+    return error if isinstance(error, str) else format_error(error)
 
 
-def _text(shown: dict[str, Any], *keys: str) -> str:
+def _read_first_text(shown: dict[str, Any], *keys: str) -> str:
     return next((shown[key] for key in keys if isinstance(shown.get(key), str) and shown[key]), "")
 
 
-def _todo(item: object) -> str:
+def _format_todo(item: object) -> str:
     if not isinstance(item, dict):
         return str(item)
     return f"[{item.get('status', 'pending')}] {item.get('content', '')}"
 
 
-def error_text(error: object) -> str:
+def format_error(error: object) -> str:
     """An error of the RFC's as a sentence: a string is one, an object has a message and perhaps a
     code.
     """

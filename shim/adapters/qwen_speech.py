@@ -18,8 +18,8 @@ from shim.core.reading.json_text import dump
 
 # How long it waits for a permission: the longest that it takes. With more it goes back to its own
 # default of 60 s.
-PATIENCE_MS = 600_000
-MODES = {
+PERMISSION_TIMEOUT_MS = 600_000
+VENDOR_MODES = {
     "default": "default",
     "plan": "plan",
     "acceptEdits": "default",  # what the policy then lets run unasked, and no more
@@ -30,26 +30,26 @@ MODES = {
 }
 # 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the
 # old input from it.
-CHANGED = (
+CHANGED_MESSAGE = (
     "Not run: the user allows this call with another input only. "
     "Make the call again with exactly this input: {input}"
 )
-NO_FILE = "[An image was sent here; it could not be kept in a file.]"
-SPECIAL = re.compile(r"[^\w./-]")  # in a path that a prompt names
+NO_FILE_MESSAGE = "[An image was sent here; it could not be kept in a file.]"
+SPECIAL_CHARS = re.compile(r"[^\w./-]")  # in a path that a prompt names
 
 
-class QwenSpeech(ClaudeInput):
+class QwenInput(ClaudeInput):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
-    _attach: Callable[[str, str], str | None] | None = None
+    _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_greeting(self, request: Request) -> bytes:
         """Turn the control protocol on, and tell it the MCP servers that its command line does not
         name.
         """
-        self._attach = request.files.attach
+        self._store_attachment = request.files.attach
         self.accepted_kinds = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
-        said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
+        said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
         if request.servers.private:
             said["mcpServers"] = request.servers.private
         if (effort := request.invocation.limits.effort) is not None:
@@ -61,14 +61,16 @@ class QwenSpeech(ClaudeInput):
         its model.
         """
         return super().encode_prompt(
-            message._replace(text="\n".join(map(self._words, message.given(self.accepted_kinds))))
+            message._replace(
+                text="\n".join(map(self._format_part, message.given(self.accepted_kinds)))
+            )
         )
 
-    def _words(self, part: Part) -> str:
-        if part.kind == "text" or self._attach is None:
+    def _format_part(self, part: Part) -> str:
+        if part.kind == "text" or self._store_attachment is None:
             return part.text
-        path = self._attach(part.data, part.media_type.rpartition("/")[2])
-        return NO_FILE if path is None else "@" + SPECIAL.sub(r"\\\g<0>", path)
+        path = self._store_attachment(part.data, part.media_type.rpartition("/")[2])
+        return NO_FILE_MESSAGE if path is None else "@" + SPECIAL_CHARS.sub(r"\\\g<0>", path)
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """None for its own: that cannot be told."""
@@ -76,7 +78,7 @@ class QwenSpeech(ClaudeInput):
 
     def encode_mode(self, name: str) -> bytes | None:
         """qwen's own names of modes differ."""
-        return super().encode_mode(MODES[name])
+        return super().encode_mode(VENDOR_MODES[name])
 
     def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
@@ -86,18 +88,20 @@ class QwenSpeech(ClaudeInput):
         if not decision.allow:
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
         elif decision.changed is not None:
-            answer["updatedInput"] = _changed(permission, decision.changed)
+            answer["updatedInput"] = _convert_answers(permission, decision.changed)
         return encode_control_response(
             {"subtype": "success", "request_id": permission.request, "response": answer}
         )
 
 
-def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+def _convert_answers(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
         own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
-        raise ValueError(CHANGED.format(input=dump(changed if own is None else own).decode()))
+        raise ValueError(
+            CHANGED_MESSAGE.format(input=dump(changed if own is None else own).decode())
+        )
     questions = permission.own_arguments.get("questions")
     numbers = {
         question.get("question"): str(number)

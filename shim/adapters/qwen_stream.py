@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from shim.adapters.claude_speech import encode_unsupported_request
-from shim.adapters.qwen_tools import NOT_LISTED, TOOLS, drop_hash, translate_call
+from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate_call
 from shim.core.adapter.tools import claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.claude.usage import Usage, usage
@@ -20,7 +20,7 @@ from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
-API_ERROR = "[API Error: "
+API_ERROR_PREFIX = "[API Error: "
 API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
 PERMISSION_MODES = {
     "yolo": "bypassPermissions",
@@ -28,13 +28,13 @@ PERMISSION_MODES = {
     "plan": "plan",
     "auto": "auto",
 }
-DENIED = "requires permission to use"
-CANCELLED = "Operation cancelled."
-CANCELLED_EXIT = 130
-ERROR_CHARACTERS = 20_000  # a text that is longer is no error, whatever it begins with
-REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
-EXITS = {53: "error_max_turns", 55: "error_during_execution"}
-NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
+DENIED_TEXT = "requires permission to use"
+CANCELLED_MESSAGE = "Operation cancelled."
+CANCELLED_EXIT_CODE = 130
+MAX_ERROR_CHARS = 20_000  # a text that is longer is no error, whatever it begins with
+MAX_PENDING_REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
+EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
+NOTIFICATION_TEXT = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
 
 class QwenTranslator(StreamedTranslator):
@@ -44,27 +44,27 @@ class QwenTranslator(StreamedTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._error = ""
-        self._begun = False
-        self._fault: Event | None = None
+        self._error_text = ""
+        self._has_started = False
+        self._error_event: Event | None = None
 
     def unread(self, event: Event) -> Translator:
         """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
-        if self._begun or not foreign(event):
+        if self._has_started or not is_rfc_event(event):
             return super().unread(event)
         if "error" in event and "object" not in event and "type" not in event:
-            self._fault = self._fault or event
+            self._error_event = self._error_event or event
             return self
         from shim.adapters.qwen_rfc_stream import RfcTranslator
 
         reader = RfcTranslator(self.turn, partial=self.partial)
-        if self._fault is not None:
-            reader.feed(self._fault)
+        if self._error_event is not None:
+            reader.feed(self._error_event)
         return reader
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._error = ""
+        self._error_text = ""
 
     # -- the frame ---------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class QwenTranslator(StreamedTranslator):
         subtype = event.get("subtype")
         data = event.get("data") or {}
         if subtype == "init":
-            self._init(data | event)
+            self._start_session(data | event)
         elif subtype == "retry":
             self._again()
         elif subtype == "task_started":
@@ -89,17 +89,17 @@ class QwenTranslator(StreamedTranslator):
         elif subtype not in ("session_start", "session_end"):
             self.turn.unknown(f"system/{subtype}", event)
 
-    def _init(self, event: Event) -> None:
+    def _start_session(self, event: Event) -> None:
         self.next_turn()
-        self._begun = True
-        if self._fault is not None:
-            self.turn.unknown("untyped", self._fault)
-            self._fault = None
+        self._has_started = True
+        if self._error_event is not None:
+            self.turn.unknown("untyped", self._error_event)
+            self._error_event = None
         mode = event.get("permission_mode")  # its `default` stands for several of Claude's
         tools = [
             drop_hash(name)
             for name in event.get("tools") or ()
-            if isinstance(name, str) and name not in NOT_LISTED
+            if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
         self.turn.started(
             session_id=event.get("session_id"),
@@ -134,35 +134,35 @@ class QwenTranslator(StreamedTranslator):
             self.turn.unknown(f"stream_event/{kind}", inner)
 
     def _delta(self, kind: str, fragment: str) -> None:
-        if kind == "text" and (self._error or fragment.startswith(API_ERROR)):
-            self._error += fragment
-            if len(self._error) <= ERROR_CHARACTERS:
+        if kind == "text" and (self._error_text or fragment.startswith(API_ERROR_PREFIX)):
+            self._error_text += fragment
+            if len(self._error_text) <= MAX_ERROR_CHARS:
                 return
-            fragment, self._error = self._error, ""
+            fragment, self._error_text = self._error_text, ""
         super()._delta(kind, fragment)
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
         if parent := event.get("parent_tool_use_id"):
-            self._nested(
-                self.turn.child(parent, counted_usage(message.get("usage"))), message["content"]
+            self._write_nested(
+                self.turn.child(parent, convert_usage(message.get("usage"))), message["content"]
             )
             return
-        counted = counted_usage(message.get("usage"))
+        counted = convert_usage(message.get("usage"))
         turn = self.turn
         turn.message_facts(message.get("model"), counted)
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
                 text = block["text"]
-                if self._streamed or self._error or API_ERROR in text:
-                    self._text(text)
+                if self._streamed or self._error_text or API_ERROR_PREFIX in text:
+                    self._write_text(text)
                 else:
                     turn.say(text)
             elif kind == "thinking":
                 self._block("thinking", block["thinking"])
             elif kind == "tool_use":
-                turn.tool_use(block.get("id"), *called(block))
+                turn.tool_use(block.get("id"), *translate_tool_use(block))
             else:
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:
@@ -171,13 +171,13 @@ class QwenTranslator(StreamedTranslator):
                 counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
             )
 
-    def _text(self, text: str) -> None:
-        found = API_ERROR_AT_END.search(text) if API_ERROR in text else None
+    def _write_text(self, text: str) -> None:
+        found = API_ERROR_AT_END.search(text) if API_ERROR_PREFIX in text else None
         if found:
-            self._error = found[0]
+            self._error_text = found[0]
             text = text[: found.start()]
-        elif self._error:
-            self._error = ""
+        elif self._error_text:
+            self._error_text = ""
         self._block("text", text)
 
     def on_user(self, event: Event) -> None:
@@ -186,13 +186,13 @@ class QwenTranslator(StreamedTranslator):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
             if block["type"] == "tool_result":
-                self._result(block, None if parent == block.get("tool_use_id") else parent)
+                self._write_result(block, None if parent == block.get("tool_use_id") else parent)
             elif block["type"] == "text" and parent:
                 self.turn.child(parent).user_text(block["text"])
-            elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
+            elif block["type"] != "text" or not NOTIFICATION_TEXT.match(block["text"]):
                 self.turn.unknown(f"user/{block['type']}", block)
 
-    def _result(self, block: dict[str, Any], parent: str | None) -> None:
+    def _write_result(self, block: dict[str, Any], parent: str | None) -> None:
         identity, content = block.get("tool_use_id"), block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
@@ -200,20 +200,20 @@ class QwenTranslator(StreamedTranslator):
             return
         if (
             failed
-            and DENIED in str(content)
+            and DENIED_TEXT in str(content)
             and (call := self.turn.find_call(identity)) is not None
         ):
             self.turn.denied(*call)
         self.turn.tool_result(identity, content, failed)
 
-    def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
+    def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
                 child.text(block["text"])
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":
-                child.tool_use(block.get("id"), *called(block))
+                child.tool_use(block.get("id"), *translate_tool_use(block))
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
@@ -225,9 +225,9 @@ class QwenTranslator(StreamedTranslator):
             and isinstance(tool, str)
         ):
             own = tool, request.get("input") or {}
-            name, arguments = called({"name": own[0], "input": own[1]})
+            name, arguments = translate_tool_use({"name": own[0], "input": own[1]})
             self.turn.permission(identity, read_id(call), name, arguments, own)
-        elif len(self.outbox) < REQUESTS:
+        elif len(self.outbox) < MAX_PENDING_REQUESTS:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
@@ -249,20 +249,20 @@ class QwenTranslator(StreamedTranslator):
         error = event.get("error") or {}
         message = error if isinstance(error, str) else error.get("message") or ""
         text = event.get("result") or ""
-        if event.get("is_error") or text.startswith(API_ERROR):
-            self._failed(str(message or text or event.get("subtype")), facts)
+        if event.get("is_error") or text.startswith(API_ERROR_PREFIX):
+            self._fail_turn(str(message or text or event.get("subtype")), facts)
         else:
-            if self._error:
-                self.turn.say(self._error)
+            if self._error_text:
+                self.turn.say(self._error_text)
             self.turn.ended(**facts)
-        self._error = ""
+        self._error_text = ""
         self.turn.settle()
 
-    def _failed(self, message: str, facts: dict[str, Any]) -> None:
-        if message == CANCELLED:
+    def _fail_turn(self, message: str, facts: dict[str, Any]) -> None:
+        if message == CANCELLED_MESSAGE:
             self.turn.interrupted(**facts)
-        elif message.startswith(API_ERROR):
-            reason = message.removeprefix(API_ERROR).rstrip().removesuffix("]")
+        elif message.startswith(API_ERROR_PREFIX):
+            reason = message.removeprefix(API_ERROR_PREFIX).rstrip().removesuffix("]")
             self.turn.failed(f"API Error: {reason}", api=True, **facts)
         else:
             self.turn.failed(message, **facts)
@@ -273,18 +273,18 @@ class QwenTranslator(StreamedTranslator):
         """
         if self.turn.outcome is not None or child_exit is None:
             return
-        if self._error:
-            self._failed(self._error, {})
+        if self._error_text:
+            self._fail_turn(self._error_text, {})
             return
-        if self._fault is not None:
-            from shim.adapters.qwen_rfc_tools import error_text
+        if self._error_event is not None:
+            from shim.adapters.qwen_rfc_tools import format_error
 
-            self.turn.failed(error_text(self._fault["error"]))
+            self.turn.failed(format_error(self._error_event["error"]))
             return
-        if child_exit.code == CANCELLED_EXIT:
+        if child_exit.code == CANCELLED_EXIT_CODE:
             self.turn.interrupted()
             return
-        subtype = EXITS.get(child_exit.code or 0)
+        subtype = EXIT_SUBTYPES.get(child_exit.code or 0)
         if subtype is not None:
             reason = [
                 line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
@@ -292,7 +292,7 @@ class QwenTranslator(StreamedTranslator):
             self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
 
 
-def foreign(event: Event) -> bool:
+def is_rfc_event(event: Event) -> bool:
     """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a
     bare error.
     """
@@ -304,7 +304,7 @@ def foreign(event: Event) -> bool:
     return kind is None and isinstance(event.get("error"), dict | str)
 
 
-def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def translate_tool_use(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page,
     section 8).
     """
@@ -318,7 +318,7 @@ def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return translate_call(name, arguments)
 
 
-def counted_usage(counted: object) -> Usage | None:
+def convert_usage(counted: object) -> Usage | None:
     """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached
     ones.
     """

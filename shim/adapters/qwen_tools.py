@@ -4,7 +4,7 @@ from shim.core.adapter.tools import Arguments, Tool, one_based, todos, translate
 from shim.core.policy.rules import MCP
 
 # Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
-_PASCAL = (
+_PASCAL_CASE_TOOLS = (
     *(
         "exit_plan_mode",
         "enter_plan_mode",
@@ -28,7 +28,7 @@ _PASCAL = (
 
 _TASK = Tool("Task", drop=("fork_context", "fork_session", "fork_turns"))
 
-TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
+TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOLS} | {
     "loop_wakeup": Tool("ScheduleWakeup"),
     "read_file": Tool(
         "Read", {"absolute_path": "file_path", "path": "file_path"}, convert={"offset": one_based}
@@ -49,13 +49,13 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
 }
 
 # Announced, but no tool a frontend could name: `tool_call` only wraps the others (section 8).
-NOT_LISTED = frozenset(("tool_call",))
+UNLISTED_TOOLS = frozenset(("tool_call",))
 
 # qwen appends a hash to the name of a server's tool that has other characters than letters, digits,
 # `_` and `-`, or is longer than 63: 32 bits in base 36, so its first digit is 0 or 1. `s.x` and `do
 # it` are `mcp__s_x__do_it_1lf321w`.
-HASH_BEGINS = ("_0", "_1")
-_HASH_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
+HASH_STARTS = ("_0", "_1")
+_HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
 def drop_hash(name: str) -> str:
@@ -63,9 +63,7 @@ def drop_hash(name: str) -> str:
     the tool.
     """
     hashed = (
-        name.startswith(MCP)
-        and name[-8:-6] in HASH_BEGINS
-        and _HASH_CHARACTERS.issuperset(name[-6:])
+        name.startswith(MCP) and name[-8:-6] in HASH_STARTS and _HASH_CHARS.issuperset(name[-6:])
     )
     return name[:-8] if hashed else name
 

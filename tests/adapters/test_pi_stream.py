@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.adapters.pi_stream import content
+from shim.adapters.pi_stream import convert_content
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
@@ -22,4 +22,4 @@ def text(words):
     ],
 )
 def test_texts_are_one_text_with_a_line_each_and_images_stay(blocks, expected):
-    assert content(blocks) == expected
+    assert convert_content(blocks) == expected

@@ -8,7 +8,7 @@ from support import STABLE_IDENTITY, check_turns, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.adapters.pi import GATE
+from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.commands import Stage
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
@@ -52,7 +52,7 @@ def started(mode, **fields):
 @each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
 def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
     child = started(mode)
-    assert child.arguments[:2] == ("--mode", "rpc") and GATE in child.arguments
+    assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
     assert json.loads(child.enforced["PI_GATE"]) == {"asks": True}
     assert (child.stdin, child.pipe) == (b"", True)
 

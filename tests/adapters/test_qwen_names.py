@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.adapters.qwen_stream import called
+from shim.adapters.qwen_stream import translate_tool_use
 from shim.adapters.qwen_tools import drop_hash
 
 
@@ -24,6 +24,9 @@ def test_the_hash_of_a_name_is_dropped(own, name):
 
 def test_a_call_has_the_name_that_claude_gives_the_tool():
     for name in ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"):
-        assert called({"name": name, "input": {"a": 1}}) == ("mcp__s_x__do_it", {"a": 1})
+        assert translate_tool_use({"name": name, "input": {"a": 1}}) == (
+            "mcp__s_x__do_it",
+            {"a": 1},
+        )
     wrapped = {"name": "tool_call", "input": {"name": "mcp__s_x__do_it_1lf321w", "arguments": {}}}
-    assert called(wrapped) == ("mcp__s_x__do_it", {})
+    assert translate_tool_use(wrapped) == ("mcp__s_x__do_it", {})

@@ -12,8 +12,8 @@ from box import ndjson
 from support import brief, bytewise, case, fixture_cases, parse, translate_case
 from sweeps import each, over
 
-from shim.adapters.qwen_rfc_calls import CALLS, FRAGMENT_BYTES, Parts
-from shim.adapters.qwen_rfc_speech import failure
+from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
+from shim.adapters.qwen_rfc_speech import build_error
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 
@@ -305,8 +305,8 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     )
     refusals = [parse(line)[0] for line in translation.outgoing()]
     assert refusals == [
-        failure("req-2", "Unsupported control request: mcp_message"),
-        failure("req-3", "Unsupported control request: hook_callback"),
+        build_error("req-2", "Unsupported control request: mcp_message"),
+        build_error("req-3", "Unsupported control request: hook_callback"),
     ]
 
 
@@ -347,18 +347,18 @@ def fragment(arguments, **more):
 
 
 def test_more_calls_than_a_reply_can_have_are_given_up():
-    parts = Parts()
-    for number in range(CALLS + 2):
+    parts = RfcPartialCalls()
+    for number in range(MAX_CALLS + 2):
         parts.add([fragment("{}", index=number, id=f"c{number}")])
-    assert (len(parts.take()), parts.lost) == (CALLS, 2)
+    assert (len(parts.take_complete()), parts.dropped_count) == (MAX_CALLS, 2)
 
 
 def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_them():
-    parts = Parts()
+    parts = RfcPartialCalls()
     parts.add([fragment("{}", index=0, id="short")])
     for _ in range(3):
-        parts.add([fragment("x" * (FRAGMENT_BYTES // 2), index=1, id="long")])
-    assert (parts.take(), parts.lost) == ([("short", "f", "{}")], 1)
+        parts.add([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
+    assert (parts.take_complete(), parts.dropped_count) == ([("short", "f", "{}")], 1)
     assert not parts
 
 

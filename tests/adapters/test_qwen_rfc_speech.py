@@ -8,7 +8,13 @@ import pytest
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.adapters.qwen_rfc_speech import RfcSpeech, answer, failure, slash, user_message
+from shim.adapters.qwen_rfc_speech import (
+    QwenRfcInput,
+    build_answer,
+    build_error,
+    build_user_message,
+    parse_slash_command,
+)
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message
@@ -20,8 +26,8 @@ PROMPT = "session-123########8"
 
 
 def test_a_message_is_the_chat_request_of_the_page():
-    assert user_message(
-        "Please fix the bug in @main.py", session=SESSION, prompt=PROMPT, model="qwen-coder"
+    assert build_user_message(
+        "Please fix the bug in @main.py", session_id=SESSION, prompt_id=PROMPT, model="qwen-coder"
     ) == {
         "session_id": "session-123",
         "prompt_id": "session-123########8",
@@ -36,7 +42,7 @@ def test_a_message_is_the_chat_request_of_the_page():
 
 
 def test_a_command_is_declared_and_its_text_is_empty():
-    assert user_message("/chat list", session=SESSION, prompt=PROMPT, model=None) == {
+    assert build_user_message("/chat list", session_id=SESSION, prompt_id=PROMPT, model=None) == {
         "session_id": "session-123",
         "prompt_id": "session-123########8",
         "input": {
@@ -67,7 +73,7 @@ def test_a_command_is_declared_and_its_text_is_empty():
 )
 def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, arguments):
     expected = None if path is None else {"kind": "slash", "path": path, "args": arguments}
-    assert slash(text) == expected
+    assert parse_slash_command(text) == expected
 
 
 def test_answers_are_those_of_the_page():
@@ -78,13 +84,13 @@ def test_answers_are_those_of_the_page():
     }
     for made, result in (
         (
-            answer("req-1", "approve", "Allowed to execute."),
+            build_answer("req-1", "approve", "Allowed to execute."),
             {"behavior": "approve", "message": "Allowed to execute."},
         ),
-        (answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
+        (build_answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
     ):
         assert made == success | {"response": {"subtype": "success", "result": result}}
-    assert failure("req-1", "the callback failed") == success | {
+    assert build_error("req-1", "the callback failed") == success | {
         "response": {
             "subtype": "error",
             "error": {"message": "the callback failed", "retryable": False},
@@ -93,13 +99,15 @@ def test_answers_are_those_of_the_page():
 
 
 def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
-    speech = RfcSpeech()
-    assert told(speech.heartbeat()) == [{"type": "heartbeat_request"}]
-    assert told(speech.interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
-    speech.follow(SESSION)
-    assert told(speech.heartbeat()) == [{"type": "heartbeat_request", "session_id": "session-123"}]
-    speech.prompt(Message("one"))
-    assert told(speech.interrupt()) == [
+    speech = QwenRfcInput()
+    assert told(speech.encode_heartbeat()) == [{"type": "heartbeat_request"}]
+    assert told(speech.encode_interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
+    speech.set_session(SESSION)
+    assert told(speech.encode_heartbeat()) == [
+        {"type": "heartbeat_request", "session_id": "session-123"}
+    ]
+    speech.encode_prompt(Message("one"))
+    assert told(speech.encode_interrupt()) == [
         {
             "type": "control/cancel",
             "session_id": SESSION,
@@ -117,24 +125,24 @@ def told(data):
 
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
-    speech = RfcSpeech()
-    assert speech.hello(Request(parse(()), "")) == b""
-    (first,) = told(speech.prompt(Message("one")))
-    speech.follow(SESSION)
-    (cancel,) = told(speech.interrupt())
-    (second,) = told(speech.prompt(Message("/chat list")))
+    speech = QwenRfcInput()
+    assert speech.encode_greeting(Request(parse(()), "")) == b""
+    (first,) = told(speech.encode_prompt(Message("one")))
+    speech.set_session(SESSION)
+    (cancel,) = told(speech.encode_interrupt())
+    (second,) = told(speech.encode_prompt(Message("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)
     assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
     assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
     assert second["input"]["command"]["path"] == ["chat", "list"]
-    assert told(speech.interrupt())[0]["prompt_id"] == "session-123########2"
+    assert told(speech.encode_interrupt())[0]["prompt_id"] == "session-123########2"
 
 
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
-    speech = RfcSpeech()
-    assert speech.model("qwen-large") == b""
-    assert told(speech.prompt(Message("one")))[0]["model"] == "qwen-large"
-    assert speech.mode("plan") is None
+    speech = QwenRfcInput()
+    assert speech.encode_model("qwen-large") == b""
+    assert told(speech.encode_prompt(Message("one")))[0]["model"] == "qwen-large"
+    assert speech.encode_mode("plan") is None
 
 
 ASKED = Permission(
@@ -144,11 +152,13 @@ ASKED = Permission(
 
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
-    speech = RfcSpeech()
-    assert told(speech.decide(ASKED, Decision(True))) == [answer("r1", "approve")]
-    assert told(speech.decide(ASKED, Decision(False, message="no"))) == [answer("r1", "deny", "no")]
+    speech = QwenRfcInput()
+    assert told(speech.encode_decision(ASKED, Decision(True))) == [build_answer("r1", "approve")]
+    assert told(speech.encode_decision(ASKED, Decision(False, message="no"))) == [
+        build_answer("r1", "deny", "no")
+    ]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
-        speech.decide(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
+        speech.encode_decision(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
 
 
 # -- how it is started -----------------------------------------------------------------------------

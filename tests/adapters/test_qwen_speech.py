@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import each
 
-from shim.adapters.qwen_speech import NO_FILE, QwenSpeech
+from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import Files, Request
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
@@ -26,7 +26,7 @@ ASKED = Permission(
 )
 def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
-    assert json.loads(QwenSpeech().encode_decision(ASKED, decision)) == {
+    assert json.loads(QwenInput().encode_decision(ASKED, decision)) == {
         "type": "control_response",
         "response": response,
     }
@@ -34,11 +34,11 @@ def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer)
 
 def test_arguments_that_were_changed_are_never_answered():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
-        QwenSpeech().encode_decision(ASKED, Decision(True, changed={"command": "pwd"}))
+        QwenInput().encode_decision(ASKED, Decision(True, changed={"command": "pwd"}))
 
 
 def test_each_request_has_a_number_of_its_own():
-    speech = QwenSpeech()
+    speech = QwenInput()
     requests = [
         json.loads(line)
         for line in (
@@ -67,7 +67,7 @@ def test_each_request_has_a_number_of_its_own():
     ],
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
-    assert json.loads(QwenSpeech().encode_mode(mode))["request"] == {
+    assert json.loads(QwenInput().encode_mode(mode))["request"] == {
         "subtype": "set_permission_mode",
         "mode": own,
     }
@@ -82,10 +82,10 @@ def test_an_image_is_named_by_its_path_in_its_place():
     message = read_message({"message": {"role": "user", "content": content}}, "")
 
     def said(attach):
-        speech = QwenSpeech()
+        speech = QwenInput()
         speech.encode_greeting(Request(parse(()), "", files=Files(attach=attach)))
         return json.loads(speech.encode_prompt(message))["message"]["content"]
 
     assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
-    assert said(lambda data, suffix: None) == f"one\n{NO_FILE}\ntwo"
+    assert said(lambda data, suffix: None) == f"one\n{NO_FILE_MESSAGE}\ntwo"
     assert said(None) == "one\ntwo"

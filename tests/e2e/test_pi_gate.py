@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from programs import node_folder
 
-from shim.adapters.pi import GATE
+from shim.adapters.pi import PERMISSION_EXTENSION
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +28,14 @@ SECONDS = 30.0
 def allowed(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
     told = json.dumps({"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]})
     said = subprocess.run(
-        [str(node_folder() / "node"), "--input-type=module", "-e", ASKS, GATE, json.dumps(calls)],
+        [
+            str(node_folder() / "node"),
+            "--input-type=module",
+            "-e",
+            ASKS,
+            PERMISSION_EXTENSION,
+            json.dumps(calls),
+        ],
         cwd=work,
         env={**os.environ, "PI_GATE": told},
         stdin=subprocess.DEVNULL,
