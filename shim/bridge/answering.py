@@ -25,95 +25,97 @@ from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 
 YES, NO, ALWAYS = "yes", "no", "always"
-WORDS = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
-DENIED = "The user does not want this call to run."
+CHOICES_BY_INPUT = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
+DENIED_MESSAGE = "The user does not want this call to run."
 
 
-class Question(NamedTuple):
+class PermissionPrompt(NamedTuple):
     """A `can_use_tool` request. `always` are the permission updates that spare later questions; ()
     where none do.
     """
 
-    identity: str
+    request_id: str
     request: Mapping[str, Any]
-    always: tuple[Mapping[str, Any], ...]
+    permission_updates: tuple[Mapping[str, Any], ...]
     rules: tuple[str, ...]
 
-    def prompt(self) -> str:
+    def format_input_prompt(self) -> str:
         """What stands in front of the cursor."""
-        always = f", a = {self.allowed('run')}" if self.always else ""
+        always = f", a = {self.describe_always('run')}" if self.permission_updates else ""
         return printable(f"  y = yes, n = no{always}: ").replace("\n", " ")
 
-    def allowed(self, where: str) -> str:
+    def describe_always(self, where: str) -> str:
         """What "always" does; `where` it holds."""
         return printable(f"always allow {', '.join(self.rules)} in this {where}").replace("\n", " ")
 
-    def decision(self, word: str) -> dict[str, Any]:
+    def build_decision(self, word: str) -> dict[str, Any]:
         """The body of the answer for `yes`, `no` or `always`."""
         if word == NO:
-            return {"behavior": "deny", "message": DENIED}
+            return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
-        if word == ALWAYS and self.always:
-            decision["updatedPermissions"] = list(self.always)
+        if word == ALWAYS and self.permission_updates:
+            decision["updatedPermissions"] = list(self.permission_updates)
         return decision
 
-    def answer(self, word: str) -> dict[str, Any]:
+    def build_response(self, word: str) -> dict[str, Any]:
         """The control_response for `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
-            "request_id": self.identity,
-            "response": self.decision(word),
+            "request_id": self.request_id,
+            "response": self.build_decision(word),
         }
         return {"type": "control_response", "response": response}
 
 
-class OpenQuestions:
+class PermissionPromptQueue:
     """What of a session in the folder `cwd` waits for one person's answer; the oldest question is
     the one `asked`.
     """
 
     def __init__(self, cwd: str) -> None:
-        self.asked: Question | None = None
+        self.current: PermissionPrompt | None = None
         self._cwd = cwd
-        self._open = Bounded[str, Mapping[str, Any]](OPEN)
+        self._open_requests = Bounded[str, Mapping[str, Any]](OPEN)
 
     @property
-    def more(self) -> int:
+    def waiting_count(self) -> int:
         """How many wait behind the one that is asked."""
-        return max(len(self._open) - 1, 0)
+        return max(len(self._open_requests) - 1, 0)
 
     def add(self, identity: str, request: Mapping[str, Any]) -> bool:
         """Another question. Returns whether another one is asked now."""
-        self._open[identity] = request
-        return self._ask()
+        self._open_requests[identity] = request
+        return self._update_current()
 
-    def settle(self, identity: str) -> bool:
+    def resolve(self, identity: str) -> bool:
         """A question needs no answer any more. Returns whether another one is asked now, or none."""
-        self._open.pop(identity, None)
-        return self._ask()
+        self._open_requests.pop(identity, None)
+        return self._update_current()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """No question is open any more."""
-        self._open.clear()
-        self._ask()
+        self._open_requests.clear()
+        self._update_current()
 
-    def _ask(self) -> bool:
-        identity, asked = next(iter(self._open), None), self.asked
-        if identity == (None if asked is None else asked.identity):
+    def _update_current(self) -> bool:
+        identity, asked = next(iter(self._open_requests), None), self.current
+        if identity == (None if asked is None else asked.request_id):
             return False
-        self.asked = (
-            None if identity is None else question_of(identity, self._open[identity], self._cwd)
+        self.current = (
+            None
+            if identity is None
+            else build_permission_prompt(identity, self._open_requests[identity], self._cwd)
         )
         return True
 
 
-def decided(
+def build_answer_body(
     behavior: str,
     request: Mapping[str, Any],
     cwd: str,
     *,
     message: str = "",
-    given: Mapping[str, Any] | None = None,
+    replacement_input: Mapping[str, Any] | None = None,
     always: bool = False,
 ) -> dict[str, Any]:
     """The body of an answer in words: `allow` or `deny`. FrontendError for what does not go
@@ -127,7 +129,7 @@ def decided(
             "a message is told with `deny` alone",
             hint="leave it out, and say it as the next message",
         )
-    if behavior == "deny" and (always or given is not None):
+    if behavior == "deny" and (always or replacement_input is not None):
         raise FrontendError("another input, and always, belong to `allow`", hint="leave them out")
     if request.get("subtype") == ELICITATION:
         if always:
@@ -136,35 +138,37 @@ def decided(
             )
         if behavior == "deny":
             return {"action": "decline"}
-        return {"action": "accept", **({"content": given} if given else {})}
+        return {"action": "accept", **({"content": replacement_input} if replacement_input else {})}
     if behavior == "deny":
         return {"behavior": "deny", **({"message": message} if message else {})}
     decision: dict[str, Any] = {
         "behavior": "allow",
-        **({"updatedInput": given} if given is not None else {}),
+        **({"updatedInput": replacement_input} if replacement_input is not None else {}),
     }
     if always and request:
         # With another input the rule is about what runs, not about what was asked.
         ran = (
             request
-            if given is None
-            else {**request, "input": given, "permission_suggestions": None}
+            if replacement_input is None
+            else {**request, "input": replacement_input, "permission_suggestions": None}
         )
-        question = question_of("", ran, cwd)
-        if not question.always:
+        question = build_permission_prompt("", ran, cwd)
+        if not question.permission_updates:
             raise FrontendError(
                 "no rule is known that would allow just what is asked", hint="leave always out"
             )
-        decision["updatedPermissions"] = list(question.always)
+        decision["updatedPermissions"] = list(question.permission_updates)
     return decision
 
 
-def question_of(identity: str, request: Mapping[str, Any], cwd: str) -> Question:
+def build_permission_prompt(
+    identity: str, request: Mapping[str, Any], cwd: str
+) -> PermissionPrompt:
     """The question of a request in a session of the folder `cwd`."""
     tool, given = str(request.get("tool_name")), request.get("input")
     if request.get("subtype") == ELICITATION or tool in INTERACTIVE:
-        return Question(identity, request, (), ())  # each of them is a question of its own
-    rule = granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
+        return PermissionPrompt(identity, request, (), ())  # each of them is a question of its own
+    rule = find_granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
     if rule is not None:
         name, bracket, content = rule.partition("(")
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if bracket else {})]
@@ -173,18 +177,23 @@ def question_of(identity: str, request: Mapping[str, Any], cwd: str) -> Question
         # The first of them is enough. A real claude would keep it in a settings file, for other
         # runs too.
         rules = (
-            next(filter(None, map(_rules, suggested)), []) if isinstance(suggested, list) else []
+            next(filter(None, map(_extract_allow_rules, suggested)), [])
+            if isinstance(suggested, list)
+            else []
         )
-    return Question(
-        identity, request, (_update(rules),) if rules else (), tuple(map(_spelled, rules))
+    return PermissionPrompt(
+        identity,
+        request,
+        (_build_rule_update(rules),) if rules else (),
+        tuple(map(_format_rule, rules)),
     )
 
 
-def _update(rules: list[dict[str, str]]) -> dict[str, Any]:
+def _build_rule_update(rules: list[dict[str, str]]) -> dict[str, Any]:
     return {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
 
 
-def _rules(suggestion: Any) -> list[dict[str, str]]:
+def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
     """The rules of a suggestion that allows calls and does nothing else; [] for another one.
 
     A rule about files would allow more of them than the one that is asked about: a wider folder by
@@ -215,25 +224,25 @@ def _rules(suggestion: Any) -> list[dict[str, str]]:
     return found
 
 
-def _spelled(rule: Mapping[str, str]) -> str:
+def _format_rule(rule: Mapping[str, str]) -> str:
     return (
         f"{rule['toolName']}({rule['ruleContent']})" if "ruleContent" in rule else rule["toolName"]
     )
 
 
-def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | None:
+def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
     """The narrowest rule of use that lets a call run in the mode default; None where no rule is
     known to do it.
     """
     place = Place(cwd, os.path.expanduser("~"), (), os.path.realpath)
-    for rule in _candidates(tool, arguments, cwd):
+    for rule in _list_candidate_rules(tool, tool_input, cwd):
         policy = Policy(place=place, allow=(read_rule(rule),))
-        if Judge(policy, asks_all=True).verdict(tool, arguments, "default").decided == "allow":
+        if Judge(policy, asks_all=True).verdict(tool, tool_input, "default").decided == "allow":
             return rule
     return None
 
 
-def _candidates(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
+def _list_candidate_rules(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in SHELL_TOOLS:
         command = arguments.get("command")
         # a star would allow more than this command

@@ -23,21 +23,21 @@ from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
 from shim.state.files import create, open_regular, remove, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
-FILE_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 64 * 1024 * 1024
 # of all files of a session; the oldest are dropped, which is told as a gap
-LOG_BYTES = 1024 * 1024 * 1024
-READ_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
-MARK_LINES = 64  # from one known place in a file to the next
-RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
+MAX_LOG_BYTES = 1024 * 1024 * 1024
+READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
+INDEX_INTERVAL_LINES = 64  # from one known place in a file to the next
+MAX_RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
 # types of lines
-UNNUMBERED = ("control_request", "control_response", "control_cancel_request", "keep_alive")
-MARKS = (b'"control_', b'"keep_alive"')  # one of them stands in each such line
+UNNUMBERED_TYPES = ("control_request", "control_response", "control_cancel_request", "keep_alive")
+UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # one of them stands in each such line
 # what readers go by
-ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-PLACES = ("generation", "first", "at")  # what the header says of a file
+HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+HEADER_KEYS = ("generation", "first", "at")  # what the header says of a file
 
 
-class CastLog:
+class RecordingLog:
     """The log of one session in `folder`, written by one life of its host; `facts` are of each
     file's header.
 
@@ -51,32 +51,32 @@ class CastLog:
         generation: int,
         facts: Mapping[str, Any] = {},
         *,
-        file_bytes: int = FILE_BYTES,
-        log_bytes: int = LOG_BYTES,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        max_log_bytes: int = MAX_LOG_BYTES,
     ) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self.generation = generation
         self._folder = folder
-        self._facts = facts
-        self._file_bytes = file_bytes
-        self._log_bytes = log_bytes
-        self._files = _files(folder)
-        self._last = self._files[-1].end() if self._files else 0
+        self._header_fields = facts
+        self._max_file_bytes = max_file_bytes
+        self._max_log_bytes = max_log_bytes
+        self._log_files = _load_log_files(folder)
+        self._last_number = self._log_files[-1].find_last_number() if self._log_files else 0
         self._encoder = Encoder()
         self._descriptor = -1
-        self._began = 0  # milliseconds since 1970, of the file that is written
-        self._broken: OSError | None = None
-        self._news = anyio.Event()
+        self._file_start_ms = 0  # milliseconds since 1970, of the file that is written
+        self._write_error: OSError | None = None
+        self._new_lines_event = anyio.Event()
 
     @property
     def first(self) -> int:
         """The number of the oldest line that is kept."""
-        return self._files[0].first if self._files else self._last + 1
+        return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
     @property
     def last(self) -> int:
         """The number of the last line."""
-        return self._last
+        return self._last_number
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -84,23 +84,23 @@ class CastLog:
         """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is
         taken.
         """
-        if self._broken is not None:
-            raise self._broken
+        if self._write_error is not None:
+            raise self._write_error
         try:
-            for start in range(0, len(records), MARK_LINES):
-                self._append(records[start : start + MARK_LINES])
+            for start in range(0, len(records), INDEX_INTERVAL_LINES):
+                self._write_batch(records[start : start + INDEX_INTERVAL_LINES])
         except OSError as error:
-            self._broken = error
+            self._write_error = error
             raise
-        self._news.set()
-        self._news = anyio.Event()
+        self._new_lines_event.set()
+        self._new_lines_event = anyio.Event()
 
-    def _append(self, records: Sequence[Record]) -> None:
-        if self._descriptor < 0 or self._files[-1].size >= self._file_bytes:
-            self._next_file(records[0].at)
-        file, data = self._files[-1], []
+    def _write_batch(self, records: Sequence[Record]) -> None:
+        if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
+            self._start_next_file(records[0].at)
+        file, data = self._log_files[-1], []
         for record in records:
-            at = max(0, record.at - self._began) / 1000
+            at = max(0, record.at - self._file_start_ms) / 1000
             if record.letter == NOTED:
                 data.append(self._encoder.fact(NOTED, at, orjson.loads(record.data)))
             else:
@@ -109,43 +109,44 @@ class CastLog:
         try:
             write_all(self._descriptor, whole)
         except OSError:
-            os.ftruncate(self._descriptor, file.size)
+            os.ftruncate(self._descriptor, file.size_bytes)
             raise
-        file.size += len(whole)
-        self._last = max(self._last, *(record.number for record in records))
+        file.size_bytes += len(whole)
+        self._last_number = max(self._last_number, *(record.number for record in records))
 
-    def _next_file(self, at: int) -> None:
+    def _start_next_file(self, at: int) -> None:
         self.close()
-        self._encoder, self._began = Encoder(), at
-        first = self._last + 1
+        self._encoder, self._file_start_ms = Encoder(), at
+        first = self._last_number + 1
         path = os.path.join(self._folder, f"{self.generation:06}-{first:010}{SUFFIX}")
         seconds = at / 1000
         header = {
             "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
             + f".{at % 1000:03d}Z",
             "shim": __version__,
-            "argv": ARGV,
+            "argv": HEADER_ARGV,
             "env": {},
             "redact": "none",
             "platform": sys.platform,
             "dialect": "claude",
-            **self._facts,
+            **self._header_fields,
             "bridge": {"generation": self.generation, "first": first, "at": at},
         }
         head = self._encoder.header(header)
         remove(path)  # of a life that said nothing
         self._descriptor = create(path)
         write_all(self._descriptor, head)
-        self._files.append(_File(path, self.generation, first, at, len(head)))
-        self._drop()
+        self._log_files.append(_LogFile(path, self.generation, first, at, len(head)))
+        self._drop_old_files()
 
-    def _drop(self) -> None:
+    def _drop_old_files(self) -> None:
         """Drop the oldest files beyond the limit, never the one that is written."""
         while (
-            len(self._files) > 1
-            and sum(file.size for file in self._files) > self._log_bytes - self._file_bytes
+            len(self._log_files) > 1
+            and sum(file.size_bytes for file in self._log_files)
+            > self._max_log_bytes - self._max_file_bytes
         ):
-            remove(self._files.pop(0).path)
+            remove(self._log_files.pop(0).path)
 
     def close(self) -> None:
         """The last line of the file; what cannot be written is a file without it, as after SIGKILL."""
@@ -153,7 +154,7 @@ class CastLog:
             return
         descriptor, self._descriptor = self._descriptor, -1
         try:
-            if self._broken is None:
+            if self._write_error is None:
                 write_all(descriptor, self._encoder.end(0.0))
         except OSError:
             pass
@@ -162,17 +163,19 @@ class CastLog:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, after: int, most: int, size: int = READ_BYTES) -> Sequence[Entry]:
+    def read(self, after: int, most: int, size: int = READ_BATCH_BYTES) -> Sequence[Entry]:
         """The next lines: at most so many, and about so many bytes."""
         found, had = list[Entry](), 0
-        for place, file in enumerate(self._files):
+        for place, file in enumerate(self._log_files):
             following = (
-                self._files[place + 1].first if place + 1 < len(self._files) else self._last + 1
+                self._log_files[place + 1].first_number
+                if place + 1 < len(self._log_files)
+                else self._last_number + 1
             )
             if following - 1 <= after:
                 continue
-            for entry in file.entries(after):
-                if entry.number > self._last or entry.number >= following:
+            for entry in file.read_entries(after):
+                if entry.number > self._last_number or entry.number >= following:
                     break
                 found.append(entry)
                 had += len(entry.line)
@@ -180,40 +183,40 @@ class CastLog:
                     return found
         return found
 
-    def taken(self) -> Iterator[str]:
+    def list_message_ids(self) -> Iterator[str]:
         """The ids of the last messages that the session has taken: a client may say one again."""
-        after = max(self.first - 1, self._last - RECENT_LINES)
-        while entries := self.read(after, RECENT_LINES):
+        after = max(self.first - 1, self._last_number - MAX_RECENT_LINES)
+        while entries := self.read(after, MAX_RECENT_LINES):
             yield from taken(entries)
             after = entries[-1].number
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
         """The lines behind a number, then those that come."""
         while True:
-            news = self._news
-            if entries := self.read(after, MARK_LINES):
+            news = self._new_lines_event
+            if entries := self.read(after, INDEX_INTERVAL_LINES):
                 yield entries
                 after = entries[-1].number
             else:
                 await news.wait()
 
 
-class _File:
+class _LogFile:
     """One file: its life, the number of its first line, when it began, its bytes, and places in it."""
 
     def __init__(self, path: str, generation: int, first: int, at: int, size: int) -> None:
         self.path = path
         self.generation = generation
-        self.first = first
-        self.size = size
-        self._at = at
+        self.first_number = first
+        self.size_bytes = size
+        self._start_ms = at
         # number of the next line, offset, seconds
-        self._marks: list[tuple[int, int, float]] = [(first, 0, 0.0)]
+        self._index: list[tuple[int, int, float]] = [(first, 0, 0.0)]
 
-    def entries(self, after: int) -> Iterator[Entry]:
+    def read_entries(self, after: int) -> Iterator[Entry]:
         """The whole lines behind a number."""
         number, offset, at = next(
-            mark for mark in reversed(self._marks) if mark[0] <= max(after + 1, self.first)
+            mark for mark in reversed(self._index) if mark[0] <= max(after + 1, self.first_number)
         )
         pieces = list[bytes]()
         try:
@@ -235,36 +238,36 @@ class _File:
                     continue
                 whole = b"".join(pieces) if len(pieces) > 1 else line.data
                 pieces.clear()
-                if not numbered(whole):
+                if not is_numbered_line(whole):
                     continue
                 if number > after:
-                    yield Entry(number, self.generation, self._at + round(at * 1000), whole)
+                    yield Entry(number, self.generation, self._start_ms + round(at * 1000), whole)
                 number += 1
-                if number - self._marks[-1][0] >= MARK_LINES:
-                    self._marks.append((number, offset, at))
+                if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
+                    self._index.append((number, offset, at))
 
-    def end(self) -> int:
+    def find_last_number(self) -> int:
         """The number of the last whole line; one less than `first` if there is none."""
-        last = self.first - 1
-        for entry in self.entries(last):
+        last = self.first_number - 1
+        for entry in self.read_entries(last):
             last = entry.number
         return last
 
 
-def numbered(line: bytes) -> bool:
+def is_numbered_line(line: bytes) -> bool:
     """Whether a line that was said has a number: it is none of the control protocol."""
-    if not any(mark in line for mark in MARKS):
+    if not any(mark in line for mark in UNNUMBERED_SNIPPETS):
         return True
     try:
         said = orjson.loads(line)
     except orjson.JSONDecodeError:
         return True
-    return not isinstance(said, dict) or said.get("type") not in UNNUMBERED
+    return not isinstance(said, dict) or said.get("type") not in UNNUMBERED_TYPES
 
 
-def _files(folder: str) -> list[_File]:
+def _load_log_files(folder: str) -> list[_LogFile]:
     """The files of former lives, in their order. What is no log of ours is passed over."""
-    found = list[_File]()
+    found = list[_LogFile]()
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         if not name.endswith(SUFFIX):
@@ -280,8 +283,8 @@ def _files(folder: str) -> list[_File]:
         known = header.facts.get("bridge")
         known = known if isinstance(known, dict) else {}
         generation, first, at = (
-            fact if isinstance(fact := known.get(key), int) else -1 for key in PLACES
+            fact if isinstance(fact := known.get(key), int) else -1 for key in HEADER_KEYS
         )
         if min(generation, first, at) >= 0:
-            found.append(_File(path, generation, first, at, size))
+            found.append(_LogFile(path, generation, first, at, size))
     return found

@@ -299,7 +299,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
 def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     talk = Talk().begun().says(started(COMMAND), question(availableDecisions=["accept", "cancel"]))
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
     talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
     assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [
@@ -308,7 +308,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
-    assert Talk().begun().says(question(cwd="/etc")).asked[0].arguments == {
+    assert Talk().begun().says(question(cwd="/etc")).asked[0].tool_input == {
         "command": "ls",
         "directory": "/etc",
     }
@@ -363,7 +363,7 @@ def test_a_file_that_moves_is_judged_at_both_places():
         .begun()
         .says(started(patch), question(method="item/fileChange/requestApproval", itemId="p1"))
     )
-    assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/b", "/etc/b"]
+    assert [asked.tool_input["file_path"] for asked in talk.asked] == ["/w/b", "/etc/b"]
 
 
 def test_two_questions_are_answered_in_the_other_order():
@@ -379,7 +379,7 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     asking = question(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
     talk = Talk().begun().says(started(MCP), asking)
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
+    assert (asked.tool, asked.tool_input, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
     assert talk.answer(True).last()["result"] == {"action": "accept", "content": {}, "_meta": None}
     assert talk.says({**asking, "id": 8}).last()["result"]["action"] == "decline"
 
@@ -396,8 +396,8 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     talk = Talk().begun().says(asking)
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
-    text = asked.arguments["questions"][0]["question"]
-    talk.answer(True, changed={**asked.arguments, "answers": {text: "m"}})
+    text = asked.tool_input["questions"][0]["question"]
+    talk.answer(True, changed={**asked.tool_input, "answers": {text: "m"}})
     assert talk.last()["result"] == {"action": "accept", "content": {"size": "m"}, "_meta": None}
     talk.says(delta("ok"), done()).end()
     assert "m" in talk.blocks("tool_result")[0]["content"]
@@ -416,7 +416,7 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
     talk = Talk().begun().says(question(method=PERSON, itemId="q1", questions=COLORS))
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
-    talk.answer(True, changed={**asked.arguments, "answers": {"Which?": "Red"}})
+    talk.answer(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
     assert talk.last()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
     talk.says(delta("Red it is"), done()).end()
     assert [block["is_error"] for block in talk.blocks("tool_result")] == [False]

@@ -207,7 +207,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 def test_a_call_is_asked_about_with_its_input_and_said_once():
     talk = running().says(reply(call(), stop="toolUse"), question())
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer()
     assert values(talk.told) == [{"allow": True}]
     assert talk.lines.count(b'"type":"tool_use"') == 1
@@ -216,7 +216,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
 def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     talk = running().says(question(), question("q2", "c2", "read", path="a.txt"))
     talk.answer(allow=False, message="rather not")
-    assert talk.asked[0].arguments == {"file_path": "/w/a.txt"}
+    assert talk.asked[0].tool_input == {"file_path": "/w/a.txt"}
     talk.answer(changed={"file_path": "/w/b.txt"})
     assert values(talk.told) == [
         {"allow": False, "reason": "rather not"},
@@ -228,10 +228,10 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments) == (f"mcp__pi__{tool}", {"path": "a.txt"})
+    assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = Judge(Policy(place=Place("/w")))
     for mode in ("default", "acceptEdits", "plan"):
-        assert judge.verdict(asked.tool, asked.arguments, mode).decided == "ask"
+        assert judge.verdict(asked.tool, asked.tool_input, mode).decided == "ask"
     talk.forget()
     assert values(talk.answer(changed={"path": "b.txt"}).told) == [
         {"allow": True, "input": {"path": "b.txt"}}
@@ -317,7 +317,7 @@ def dialog(method, **fields):
 )
 def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
     talk = Talk(flags=ASKING).begun().says(START, asked)
-    shown = talk.asked[0].arguments["questions"][0]
+    shown = talk.asked[0].tool_input["questions"][0]
     assert (
         talk.asked[0].tool == "AskUserQuestion"
         and [one["label"] for one in shown["options"]] == labels

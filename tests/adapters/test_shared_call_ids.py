@@ -110,10 +110,10 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
         talk.says(acp_call(identity, ONE), acp_call(identity, OTHER))
     for number, command in ((7, OTHER), (8, ONE)):
         talk.says(acp_agent.question(number, identity, rawInput={"command": command}))
-    assert [asked.arguments.get("command") for asked in talk.asked] == [OTHER, ONE]
+    assert [asked.tool_input.get("command") for asked in talk.asked] == [OTHER, ONE]
     assert not any(asked.refusal for asked in talk.asked)
     assert len({asked.call for asked in talk.asked}) == 2
-    asked_about = {asked.call: asked.arguments.get("command") for asked in talk.asked}
+    asked_about = {asked.call: asked.tool_input.get("command") for asked in talk.asked}
     talk.answer(True)
     talk.answer(True)
     talk.says(acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE).end()
@@ -169,7 +169,7 @@ def test_codex_asks_about_both_commands(identity):
     talk = codex_agent.Talk().begun().says(*map(codex_agent.started, items))
     for number, command in ((7, OTHER), (8, ONE)):
         talk.says(codex_agent.question(number, itemId=identity, command=command))
-    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+    assert [(asked.tool_input, asked.refusal) for asked in talk.asked] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
@@ -196,7 +196,7 @@ def test_codex_asks_about_each_patch_of_one_id():
         .begun()
         .says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
     )
-    assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
+    assert [asked.tool_input["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
     assert len({asked.call for asked in talk.asked}) == 2
 
 
@@ -208,7 +208,7 @@ def test_pi_asks_about_both_calls(identity):
         own = {"toolCallId": identity, "toolName": "bash"}
         talk.says({"type": "tool_execution_start", **own, "args": {"command": command}})
         talk.says(pi_agent.question(name, identity, command=command))
-    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+    assert [(asked.tool_input, asked.refusal) for asked in talk.asked] == [
         ({"command": ONE}, ""),
         ({"command": OTHER}, ""),
     ]

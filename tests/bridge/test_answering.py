@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from shim.bridge.answering import OpenQuestions, decided, granting_rule, question_of
+from shim.bridge.answering import (
+    PermissionPromptQueue,
+    build_answer_body,
+    build_permission_prompt,
+    find_granting_rule,
+)
 from shim.core.errors import FrontendError
 
 
@@ -33,15 +38,15 @@ from shim.core.errors import FrontendError
     ],
 )
 def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, arguments, rule):
-    assert granting_rule(tool, arguments, "/repo") == rule
+    assert find_granting_rule(tool, arguments, "/repo") == rule
 
 
 def asked(**request):
-    return question_of("q", {"subtype": "can_use_tool", **request}, "/repo")
+    return build_permission_prompt("q", {"subtype": "can_use_tool", **request}, "/repo")
 
 
 def updates(question):
-    return question.answer("always")["response"]["response"]["updatedPermissions"]
+    return question.build_response("always")["response"]["response"]["updatedPermissions"]
 
 
 def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
@@ -56,17 +61,20 @@ def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
         permission_suggestions=[suggested | {"destination": "localSettings"}],
     )
     assert updates(question) == [suggested | {"destination": "session"}]
-    assert "a = always allow Bash(touch *) in this run" in question.prompt()
+    assert "a = always allow Bash(touch *) in this run" in question.format_input_prompt()
 
 
 def test_where_no_rule_would_do_always_is_not_offered():
     question = asked(tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[])
-    assert "always" not in question.prompt()
-    assert "updatedPermissions" not in json.dumps(question.answer("always"))
+    assert "always" not in question.format_input_prompt()
+    assert "updatedPermissions" not in json.dumps(question.build_response("always"))
 
 
 def test_a_question_cannot_command_the_terminal():
-    assert "\x1b" not in asked(tool_name="Bash", input={"command": "a\x1b]0;x\x07"}).prompt()
+    assert (
+        "\x1b"
+        not in asked(tool_name="Bash", input={"command": "a\x1b]0;x\x07"}).format_input_prompt()
+    )
 
 
 FOLDER = {"type": "addDirectories", "directories": ["/etc"], "destination": "session"}
@@ -92,7 +100,7 @@ def test_always_widens_no_folder_and_no_mode(suggested):
     question = asked(
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested]
     )
-    assert (question.always, question.rules) == ((), ())
+    assert (question.permission_updates, question.rules) == ((), ())
     question = asked(
         tool_name="Bash",
         input={"command": "rm *"},
@@ -108,7 +116,7 @@ def test_always_widens_no_folder_and_no_mode(suggested):
     [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}],
 )
 def test_what_is_a_question_of_its_own_is_never_answered_for_always(request_):
-    assert asked(input={}, **request_).always == ()
+    assert asked(input={}, **request_).permission_updates == ()
 
 
 ASKED = {
@@ -154,7 +162,7 @@ def exactly(command):
     ],
 )
 def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decision):
-    assert decided(request=request_, cwd="/repo", **words) == decision
+    assert build_answer_body(request=request_, cwd="/repo", **words) == decision
 
 
 @pytest.mark.parametrize(
@@ -176,23 +184,29 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decis
 )
 def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, why):
     with pytest.raises(FrontendError, match=why):
-        decided(behavior, request_, "/repo", **words)
+        build_answer_body(behavior, request_, "/repo", **words)
 
 
 def test_the_oldest_open_question_is_the_one_that_is_asked():
-    questions = OpenQuestions("/work")
+    questions = PermissionPromptQueue("/work")
     put = [
         questions.add(name, {"tool_name": "Bash", "input": {"command": name}})
         for name in ("a", "b", "c")
     ]
-    assert put == [True, False, False] and (questions.asked.identity, questions.more) == ("a", 2)
+    assert put == [True, False, False] and (
+        questions.current.request_id,
+        questions.waiting_count,
+    ) == ("a", 2)
     assert (
-        not questions.settle("b")
-        and not questions.settle("unknown")
-        and questions.asked.identity == "a"
+        not questions.resolve("b")
+        and not questions.resolve("unknown")
+        and questions.current.request_id == "a"
     )
-    assert questions.settle("a") and (questions.asked.identity, questions.more) == ("c", 0)
-    assert questions.settle("c") and questions.asked is None
+    assert questions.resolve("a") and (questions.current.request_id, questions.waiting_count) == (
+        "c",
+        0,
+    )
+    assert questions.resolve("c") and questions.current is None
     assert questions.add("d", {"tool_name": "Bash"})
-    questions.forget()
-    assert questions.asked is None and questions.add("e", {"tool_name": "Bash"})
+    questions.clear()
+    assert questions.current is None and questions.add("e", {"tool_name": "Bash"})

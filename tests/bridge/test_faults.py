@@ -25,7 +25,7 @@ from hosting import PATIENCE, until, until_result
 from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.lock import NoLocksError
 from shim.bridge.start import respawn
@@ -43,7 +43,7 @@ SAYS = says("some words of a vendor that says a lot")
 
 def kept(one):
     """The lines that the log has, by number."""
-    log = CastLog(os.path.join(one.folder, "log"), 10_000)
+    log = RecordingLog(os.path.join(one.folder, "log"), 10_000)
     found, after = {}, log.first - 1
     while entries := log.read(after, 1000):
         found |= {entry.number: entry.line for entry in entries}

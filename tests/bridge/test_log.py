@@ -10,7 +10,7 @@ import pytest
 from log_suite import LogSuite, MemoryLog, line, numbers, said
 
 from shim.bridge import cast_log
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.commands.cli import app
 from shim.core.bridge.log import NOTED, Record
 
@@ -32,7 +32,7 @@ class TestCastLog(LogSuite):
         self.folder = str(tmp_path / "log")
 
     def opened(self, generation):
-        return CastLog(self.folder, generation)
+        return RecordingLog(self.folder, generation)
 
 
 @pytest.fixture
@@ -41,17 +41,19 @@ def folder(tmp_path):
 
 
 def test_a_file_that_is_full_is_followed_by_another(folder):
-    log = CastLog(folder, 1, file_bytes=1000)
+    log = RecordingLog(folder, 1, max_file_bytes=1000)
     for number in range(1, 101):
         log.append(said(number))
     assert len(os.listdir(folder)) > 5
     assert (
-        numbers(log.read(0, 200)) == list(range(1, 101)) == numbers(CastLog(folder, 2).read(0, 200))
+        numbers(log.read(0, 200))
+        == list(range(1, 101))
+        == numbers(RecordingLog(folder, 2).read(0, 200))
     )
 
 
 def test_the_oldest_files_go_beyond_the_limit(folder):
-    log = CastLog(folder, 1, file_bytes=1000, log_bytes=5000)
+    log = RecordingLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
     for number in range(1, 1001):
         log.append(said(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
@@ -60,12 +62,12 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
-    CastLog(folder, 1).append(said(1, 2, 3))
+    RecordingLog(folder, 1).append(said(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))
     whole = os.path.getsize(path)
     for size in range(whole - 100, whole):
         os.truncate(path, size)
-        log = CastLog(folder, 2)
+        log = RecordingLog(folder, 2)
         assert numbers(log.read(0, 9)) == [1, 2][: log.last] and log.last in (1, 2)
         with open(path, "ab") as file:
             file.truncate(whole)
@@ -73,7 +75,7 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
 
 
 def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
-    log = CastLog(folder, 1)
+    log = RecordingLog(folder, 1)
     log.append(said(1))
     (path,) = (entry.path for entry in os.scandir(folder))
     before, calls = os.path.getsize(path), count()
@@ -94,7 +96,7 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
 
 
 def test_the_files_are_casts(folder, capsys):
-    log = CastLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, file_bytes=2000)
+    log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
     for number in range(1, 200):
         log.append([*said(number), Record(NOTED, number, b'{"kind":"driver","client":"a"}')])
     log.close()
@@ -105,7 +107,7 @@ def test_the_files_are_casts(folder, capsys):
 
 
 def test_a_file_that_is_no_log_is_passed_over(folder):
-    CastLog(folder, 1).append(said(1))
+    RecordingLog(folder, 1).append(said(1))
     for name, text in (
         ("000002-0000000002.cast", b"{}"),
         ("000003-0000000002.cast", b'{"shimcast":1}'),
@@ -114,13 +116,13 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
         with open(os.path.join(folder, name), "wb") as file:
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
-    log = CastLog(folder, 5)
+    log = RecordingLog(folder, 5)
     assert log.last == 1 and numbers(log.read(0, 9)) == [1]
 
 
 def test_the_header_says_where_the_numbers_begin(folder):
-    CastLog(folder, 1).append(said(1, 2))
-    CastLog(folder, 2).append(said(3, at=5))
+    RecordingLog(folder, 1).append(said(1, 2))
+    RecordingLog(folder, 2).append(said(3, at=5))
     with open(os.path.join(folder, "000002-0000000003.cast"), "rb") as file:
         assert orjson.loads(file.readline())["bridge"] == {"generation": 2, "first": 3, "at": 8}
-    assert line(3) in CastLog(folder, 3).read(2, 9)[0].line
+    assert line(3) in RecordingLog(folder, 3).read(2, 9)[0].line

@@ -22,7 +22,7 @@ from web import ask_at, stream_at
 
 import shim
 from shim.bridge import registry
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import HOST, LAZY_MODULES
 from tests.conversation.test_conversation import user
@@ -178,7 +178,7 @@ class Installation:
 
 def _log(folder):
     return b"\n".join(
-        entry.line for entry in CastLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000)
+        entry.line for entry in RecordingLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000)
     )
 
 

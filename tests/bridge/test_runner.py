@@ -6,7 +6,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.runner import BYE_SECONDS, Connection, HubRunner
 from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
@@ -23,7 +23,7 @@ class Host:
 
     def __init__(self, folder):
         self.facts, self.told, self.failed = [], [], []
-        self.log = CastLog(str(folder / "log"), 1)
+        self.log = RecordingLog(str(folder / "log"), 1)
         self.hub = Hub(
             Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0
         )

@@ -19,7 +19,7 @@ from browser import DESKTOP, Browser
 from hosting import Hosting
 from page_driving import ENTER, Page, Served
 
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.registry import Registered
 
 pytestmark = pytest.mark.e2e
@@ -216,7 +216,7 @@ def all_was_seen(page: Page, hosting: Hosting, one: Registered) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
     now = hosting.now(one)
     os.kill(now.facts["pid"], signal.SIGSTOP)
-    last = CastLog(os.path.join(one.folder, "log"), now.facts["generation"]).last
+    last = RecordingLog(os.path.join(one.folder, "log"), now.facts["generation"]).last
     if page.browser.run("return shown.stream.last") == f"{now.facts['generation']}-{last}":
         return True
     os.kill(now.facts["pid"], signal.SIGCONT)

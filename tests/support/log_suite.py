@@ -8,7 +8,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge.cast_log import READ_BYTES
+from shim.bridge.cast_log import READ_BATCH_BYTES
 from shim.core.bridge.log import HEARD, NOTED, SAID, Entry, Log, Record
 
 LINE = b'{"type":"system","n":%d,"text":"%b"}'
@@ -161,7 +161,7 @@ class MemoryLog:
         self._news.set()
         self._news = anyio.Event()
 
-    def read(self, after: int, most: int, size: int = READ_BYTES) -> Sequence[Entry]:
+    def read(self, after: int, most: int, size: int = READ_BATCH_BYTES) -> Sequence[Entry]:
         found, had = list[Entry](), 0
         for entry in self._kept:
             if entry.number > after and len(found) < most and had < size:

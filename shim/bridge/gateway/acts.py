@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import anyio
 
-from shim.bridge.answering import decided
+from shim.bridge.answering import build_answer_body
 from shim.bridge.gateway.drawing import clean
 from shim.bridge.gateway.gate import Refused
 from shim.bridge.gateway.hosts import Hosts
@@ -126,12 +126,12 @@ async def answer(
 def _decision(body: Mapping[str, Any], request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
     """The body of an answer to Claude's request. Refused for words that do not go together."""
     try:
-        return decided(
+        return build_answer_body(
             body["behavior"],
             request,
             cwd,
             message=text(body, "message", needed=False, most=TEXT_CHARACTERS),
-            given=body.get("input"),
+            replacement_input=body.get("input"),
             always=read_flag(body, "always"),
         )
     except FrontendError as error:

@@ -158,7 +158,9 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
         "path": _text(request.get("blocked_path") or ""),
         "asked": clean(asked) if isinstance(asked, list) else None,
         "schema": clean(request.get("requested_schema")),
-        "always": [printable(rule) for rule in answering.question_of(name, request, cwd).rules],
+        "always": [
+            printable(rule) for rule in answering.build_permission_prompt(name, request, cwd).rules
+        ],
     }
     return {
         key: value for key, value in told.items() if value or key in ("question", "kind", "tool")

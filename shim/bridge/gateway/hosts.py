@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import anyio
 
 from shim.bridge import registry, start
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import Link, connect
 from shim.bridge.registry import Registered
 from shim.core.adapter.vendor import Vendor
@@ -189,7 +189,7 @@ class LocalHosts:
 
     def taken(self, session: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID."""
-        return prompt_id in _log(self._one(session)).taken()
+        return prompt_id in _log(self._one(session)).list_message_ids()
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
@@ -243,7 +243,7 @@ class _LivingFeed:
 class _KeptFeed:
     """What an ended session said, as its host would say it."""
 
-    def __init__(self, one: Registered, after: Cursor | None, log: CastLog) -> None:
+    def __init__(self, one: Registered, after: Cursor | None, log: RecordingLog) -> None:
         self._one = one
         self._after = after.number if after is not None and _has(log, after) else 0
         self._gap = after is not None and not _has(log, after)
@@ -277,7 +277,7 @@ def _facts(one: Registered) -> dict[str, Any]:
     return {**one.facts, "id": one.id, "session": one.session, "alive": one.alive}
 
 
-def _has(log: CastLog, cursor: Cursor) -> bool:
+def _has(log: RecordingLog, cursor: Cursor) -> bool:
     """Return whether a log has the line of a cursor, from the same life of the session, or is as
     empty as the cursor.
 
@@ -292,9 +292,9 @@ def _has(log: CastLog, cursor: Cursor) -> bool:
     )
 
 
-def _log(one: Registered) -> CastLog:
+def _log(one: Registered) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return CastLog(one.log, int(one.facts["generation"]))
+        return RecordingLog(one.log, int(one.facts["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 
 from shim.bridge import registry, sockets
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import STOPPED, Facts, Life
 from shim.bridge.start import Wanted, read_wanted
 from shim.conversation.decide import Start
@@ -138,7 +138,7 @@ def _goes_on(folder: str, session: str, facts: Facts) -> bool:
         return True
     if facts.known["vendor"] != "claude":
         return False
-    log = CastLog(os.path.join(folder, registry.LOG), facts.known["generation"])
+    log = RecordingLog(os.path.join(folder, registry.LOG), facts.known["generation"])
     return log.first > 1 or any(_begins_turn(entry.line) for entry in log.read(0, HEAD_LINES))
 
 

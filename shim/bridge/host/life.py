@@ -15,7 +15,7 @@ import anyio
 
 from shim import __version__
 from shim.bridge import registry, sockets
-from shim.bridge.cast_log import CastLog
+from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.door import Door
 from shim.bridge.host.ends import HubSource, HubStdout
 from shim.bridge.host.runner import HubRunner
@@ -111,7 +111,7 @@ class Life:
         self._kept_days = settings.bridge.days
         self._used = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
-        self._log = CastLog(
+        self._log = RecordingLog(
             os.path.join(folder, registry.LOG),
             generation,
             {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
@@ -145,7 +145,7 @@ class Life:
             # a clock that jumps moves nothing that was said
             wall=lambda: round((began + clock()) * 1000),
             clock=clock,
-            known=self._log.taken() if generation > 1 else (),
+            known=self._log.list_message_ids() if generation > 1 else (),
         )
         tell, failed = self.source.put, self.stdout.fail
         self.runner = HubRunner(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from shim.bridge import registry
-from shim.bridge.answering import decided
+from shim.bridge.answering import build_answer_body
 from shim.bridge.link import (
     ANSWER_SECONDS,
     HostGoneError,
@@ -146,8 +146,13 @@ def answer_question(
     asked = open_questions(one)
     question = _question(one, asked, *named)
     request = asked.get(question, {})
-    decision = decided(
-        behavior, request, one.facts["cwd"], message=message, given=changed, always=always
+    decision = build_answer_body(
+        behavior,
+        request,
+        one.facts["cwd"],
+        message=message,
+        replacement_input=changed,
+        always=always,
     )
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import VENDORS, get_adapter
-from shim.bridge.answering import DENIED, granting_rule
+from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import driven
 from shim.core.adapter.allowances import not_honoured
 from shim.core.adapter.vendor import Request, Vendor
@@ -18,7 +18,7 @@ from shim.core.reading.account import counted
 from shim.state.config import load
 
 RULES = 5  # that are named
-DECIDED = (DENIED, "was denied:")  # in what a call says that a person denied, or a rule
+DECIDED = (DENIED_MESSAGE, "was denied:")  # in what a call says that a person denied, or a rule
 
 
 def advice(
@@ -87,7 +87,7 @@ def _heeded(
     tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
-    for rule in filter(None, (granting_rule(tool, arguments, cwd), tool)):
+    for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):
         policy = Policy(place=Place(cwd), allow=(read_rule(rule),))
         if vendor is None:
             return rule

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.bridge.answering import Question
+from shim.bridge.answering import PermissionPrompt
 from shim.commands.turn.granting import advice
 from shim.commands.turn.person import Person
 from shim.commands.turn.waiting import pipe_of, woken_by
@@ -170,21 +170,21 @@ class LiveTurn:
                 event = {**event, "shim": {"cause": "interrupted"}}
             self._result = event
             if self._person is not None:
-                self._person.questions.forget()
+                self._person.questions.clear()
             self._drawing.answered()
         self._draw(self._story.event(self._now(), event))
         if kind == "result":
             self._drawing.rest()
             self._close_stdin()
         elif self._asked is not None:
-            self._drawing.ask(self._asked.prompt())
+            self._drawing.ask(self._asked.format_input_prompt())
 
     # -- questions ---------------------------------------------------------------------------------
 
     @property
-    def _asked(self) -> Question | None:
+    def _asked(self) -> PermissionPrompt | None:
         """What the person is asked now."""
-        return None if self._person is None else self._person.questions.asked
+        return None if self._person is None else self._person.questions.current
 
     def _question(self, identity: str, request: Mapping[str, Any]) -> None:
         """A question of the drop-in's, which waits for the answers to those before it."""
@@ -193,29 +193,29 @@ class LiveTurn:
 
     def _ask(self, person: Person) -> None:
         """Put the question to the person whose turn it is."""
-        question = person.questions.asked
+        question = person.questions.current
         if question is None:
             person.set_echo(on=False)
             return
         person.listen()
         line = {
             "type": "control_request",
-            "request_id": question.identity,
+            "request_id": question.request_id,
             "request": question.request,
         }
         self._draw(self._story.event(self._now(), line))
-        self._drawing.ask(question.prompt())
+        self._drawing.ask(question.format_input_prompt())
 
     def _decide(self, person: Person) -> None:
         """A line from the terminal, as the answer to the open question."""
-        word, question = person.read(), person.questions.asked
+        word, question = person.read(), person.questions.current
         if question is None:
             return
         if word is None:
-            self._drawing.ask(question.prompt())
+            self._drawing.ask(question.format_input_prompt())
             return
-        answer = question.answer(word)
-        person.questions.settle(question.identity)
+        answer = question.build_response(word)
+        person.questions.resolve(question.request_id)
         self._drawing.answered()
         self._draw(self._story.sent(self._now(), answer))
         self._say(answer)
@@ -223,7 +223,7 @@ class LiveTurn:
 
     def _withdraw(self, person: Person, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
-        if person.questions.settle(str(event.get("request_id"))):
+        if person.questions.resolve(str(event.get("request_id"))):
             self._drawing.answered(typed=False)
             self._draw(self._story.event(self._now(), event))
             self._ask(person)
@@ -236,7 +236,7 @@ class LiveTurn:
             return True
         if self._person is not None and self._asked is not None:
             self._drawing.answered(typed=False)
-            self._person.questions.forget()
+            self._person.questions.clear()
             self._person.set_echo(on=False)
         self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
         self._drawing.wait("waiting for the agent to stop")

@@ -8,7 +8,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shim.bridge.answering import WORDS, OpenQuestions
+from shim.bridge.answering import CHOICES_BY_INPUT, PermissionPromptQueue
 
 ANSWER_BYTES = 4096  # a terminal hands over no longer line
 
@@ -18,7 +18,7 @@ class Person:
 
     def __init__(self, descriptor: int, cwd: str) -> None:
         self.descriptor = descriptor
-        self.questions = OpenQuestions(cwd)
+        self.questions = PermissionPromptQueue(cwd)
 
     def listen(self) -> None:
         """Another question is put: what was typed before it is no answer to it."""
@@ -68,4 +68,6 @@ class Person:
         if not select.select([self.descriptor], [], [], 0)[0]:
             return None
         data = os.read(self.descriptor, ANSWER_BYTES)
-        return WORDS.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
+        return (
+            CHOICES_BY_INPUT.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
+        )

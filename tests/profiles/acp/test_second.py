@@ -227,7 +227,7 @@ def test_null_takes_away_what_a_call_said_before():
         call(rawInput=None, title="rm all"),
         asked({"type": "tool_call", "toolCall": {"toolCallId": "c1"}}),
     )
-    assert talk.asked[0].arguments == {"command": "rm all"}
+    assert talk.asked[0].tool_input == {"command": "rm all"}
 
 
 def test_a_cancelled_call_failed():
@@ -258,7 +258,7 @@ def asked(subject, identity=7):
 def test_a_question_names_its_call():
     shown = {"toolCallId": "c1", "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}}
     talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
-    assert (talk.asked[0].tool, talk.asked[0].arguments) == ("Bash", {"command": "ls"})
+    assert (talk.asked[0].tool, talk.asked[0].tool_input) == ("Bash", {"command": "ls"})
     talk.answer(True)
     assert talk.last()["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
 
@@ -268,7 +268,7 @@ def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
         call(title="bash", kind="execute", rawInput={"cmd": "ls"}),
         asked({"type": "command", "command": "rm all", "cwd": "/w", "toolCallId": "c1"}),
     )
-    assert (talk.asked[0].tool, talk.asked[0].arguments["command"]) == ("Bash", "rm all")
+    assert (talk.asked[0].tool, talk.asked[0].tool_input["command"]) == ("Bash", "rm all")
     assert talk.asked[0].call == "c1"
 
 
@@ -288,7 +288,7 @@ def test_a_change_of_a_file_names_the_file():
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
     shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
     talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
-    assert (talk.asked[0].tool, talk.asked[0].arguments) == (
+    assert (talk.asked[0].tool, talk.asked[0].tool_input) == (
         "Edit",
         {"file_path": "/w/a", "patch": "+x"},
     )
@@ -298,7 +298,7 @@ def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
     diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
     shown = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
     talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
-    assert talk.asked[0].arguments == {"files": ["/w/a", "/etc/a"]}
+    assert talk.asked[0].tool_input == {"files": ["/w/a", "/etc/a"]}
 
 
 # -- what it is asked ------------------------------------------------------------------------------

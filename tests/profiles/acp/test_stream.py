@@ -71,7 +71,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
         question(),
     )
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer(True)
     assert talk.last() == {
         "jsonrpc": "2.0",
@@ -415,7 +415,7 @@ def kimis_question(identity=7):
 def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
     (asked,) = talk.asked
-    assert (asked.tool, asked.arguments) == ("Bash", {"command": "ls"})
+    assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
     talk.told += talk.speech.decide(talk.asked.pop(), Decision(False, message="rather not"))
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
     prompt = talk.last()

@@ -164,7 +164,7 @@ def test_the_person_answers_a_form():
     talk = begun(*ASKING).says(asks())
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
-    changed = {**asked.arguments, "answers": {"How?\nWhich colour?": "blue"}}
+    changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
     talk.told += talk.speech.decide(asked, Decision(True, changed=changed))
     assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
     talk.says(DONE).end()

@@ -5,7 +5,14 @@ Pure.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.bridge.answering import ALWAYS, NO, WORDS, YES, OpenQuestions, Question
+from shim.bridge.answering import (
+    ALWAYS,
+    CHOICES_BY_INPUT,
+    NO,
+    YES,
+    PermissionPrompt,
+    PermissionPromptQueue,
+)
 from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import printable
 from shim.profiles.rpc.form import answer, questions
@@ -14,7 +21,7 @@ from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, sho
 KEYS = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list
 # (background page, B46).
-LINES = {**WORDS, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
+LINES = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
 ALWAYS_CHARACTERS = 60  # of a key's words
 
 Request = Mapping[str, Any]
@@ -59,17 +66,17 @@ class Asking:
 
     def __init__(self, cwd: str) -> None:
         self.form: Form | None = None
-        self._questions = OpenQuestions(cwd)
+        self._questions = PermissionPromptQueue(cwd)
 
     @property
     def identity(self) -> str:
         """The id of the question that is asked now, "" for none."""
-        return "" if self._question is None else self._question.identity
+        return "" if self._question is None else self._question.request_id
 
     @property
     def more(self) -> int:
         """How many wait behind it."""
-        return self._questions.more
+        return self._questions.waiting_count
 
     def asked(self, identity: str, request: Request) -> None:
         """Another question."""
@@ -78,12 +85,12 @@ class Asking:
 
     def settled(self, identity: str) -> None:
         """A question needs no answer any more."""
-        if self._questions.settle(identity):
+        if self._questions.resolve(identity):
             self._begin()
 
     @property
-    def _question(self) -> Question | None:
-        return self._questions.asked
+    def _question(self) -> PermissionPrompt | None:
+        return self._questions.current
 
     def _begin(self) -> None:
         asked = [] if self._question is None else asked_of(form_of(self._question.request))
@@ -120,13 +127,13 @@ class Asking:
 
     def _may(self, word: str | None) -> bool:
         assert self._question is not None
-        return word in (YES, NO) or (word == ALWAYS and bool(self._question.always))
+        return word in (YES, NO) or (word == ALWAYS and bool(self._question.permission_updates))
 
     def _decided(self, word: str | None) -> Decision:
         assert self._question is not None
         if self._question.request.get("subtype") == ELICITATION:
             return {"action": "decline"} if word == NO else {"action": "accept", "content": {}}
-        return self._question.decision(word or NO)
+        return self._question.build_decision(word or NO)
 
     def _filled(self, form: Form) -> Decision:
         assert self._question is not None
@@ -159,14 +166,14 @@ class Asking:
         """What can be pressed now."""
         if self._question is None or self.form is not None:
             return []
-        always = [f"a {self._always(self._question)}"] if self._question.always else []
+        always = [f"a {self._always(self._question)}"] if self._question.permission_updates else []
         return ["y yes", "n no", *always]
 
-    def _always(self, question: Question) -> str:
+    def _always(self, question: PermissionPrompt) -> str:
         """What the key for "always" does. A long command that is allowed as it stands was shown
         already.
         """
-        given, allowed = question.request.get("input"), question.allowed("session")
+        given, allowed = question.request.get("input"), question.describe_always("session")
         command = given.get("command") if isinstance(given, Mapping) else None
         exact = question.rules == (f"{question.request.get('tool_name')}({command})",)
         return (
