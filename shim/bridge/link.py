@@ -36,15 +36,15 @@ from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.io.stamps import fresh_uuid
 
-WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
-ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked
+WELCOME_TIMEOUT_S = 30.0  # for a host that is only being started on a busy machine
+ANSWER_TIMEOUT_S = 10.0  # for a host that is up, whatever it is asked
 # for a host to hear that who drove has left, or it would refuse who speaks next
-LEAVE_SECONDS = 1.0
-SILENT = "does not answer"
-FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
-CHUNK_BYTES = 256 * 1024
+LEAVE_TIMEOUT_S = 1.0
+NOT_ANSWERING = "does not answer"
+MAX_FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
+READ_CHUNK_BYTES = 256 * 1024
 # The frames that answer one of ours, by its id; and a question that was answered, by its own id.
-ANSWERS = ("accepted", "refused", "response")
+ANSWER_KINDS = ("accepted", "refused", "response")
 
 
 class HostGoneError(FrontendError):
@@ -74,7 +74,7 @@ class NoAnswerError(MachineError):
     it.
     """
 
-    def __init__(self, session: str, pid: int | None, why: str = SILENT) -> None:
+    def __init__(self, session: str, pid: int | None, why: str = NOT_ANSWERING) -> None:
         ends = f"`claude stop {short_id(session)}` ends the session"
         stopped = (
             f"`kill -CONT {pid}` lets a process go on that was halted"
@@ -83,7 +83,7 @@ class NoAnswerError(MachineError):
         )
         hint = (
             f"{stopped}, {ends}"
-            if why == SILENT
+            if why == NOT_ANSWERING
             else f"try again once one of them has left; {ends}"
         )
         super().__init__(
@@ -92,48 +92,48 @@ class NoAnswerError(MachineError):
         )
 
 
-class Link:
+class HostConnection:
     """One connection, once the host has said welcome."""
 
     def __init__(
         self, session: str, socket_: socket.socket, hello: Mapping[str, Any], pid: int | None = None
     ) -> None:
-        self.session = session
+        self.session_id = session
         self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
         self._hello = hello
         self._socket = socket_
-        self._splitter = LineSplitter(FRAME_BYTES)
-        self._heard = deque[dict[str, Any]]()
-        self.ended = False  # the host has closed the connection
+        self._splitter = LineSplitter(MAX_FRAME_BYTES)
+        self._received_frames = deque[dict[str, Any]]()
+        self.is_closed = False  # the host has closed the connection
 
     @property
-    def patience(self) -> float:
+    def welcome_timeout_s(self) -> float:
         """The seconds for a welcome."""
-        return WELCOME_SECONDS if self.pid is None else ANSWER_SECONDS
+        return WELCOME_TIMEOUT_S if self.pid is None else ANSWER_TIMEOUT_S
 
     # -- for a loop --------------------------------------------------------------------------------
 
-    async def send(self, said: Mapping[str, Any]) -> None:
+    async def send_frame(self, said: Mapping[str, Any]) -> None:
         """Say one frame, `{"kind": …}`. HostGoneError if nobody hears it."""
         import anyio
 
-        data = memoryview(_frame(said))
+        data = memoryview(_encode_frame(said))
         while data:
             try:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
                 await anyio.wait_writable(self._socket)
             except OSError:
-                raise HostGoneError(self.session) from None
+                raise HostGoneError(self.session_id) from None
 
-    async def patient(self, answered: Awaitable[str]) -> str:
+    async def wait_for_answer(self, answered: Awaitable[str]) -> str:
         """What the host answers. NoAnswerError for one that was halted behind its welcome."""
         import anyio
 
-        with anyio.move_on_after(WELCOME_SECONDS):
+        with anyio.move_on_after(WELCOME_TIMEOUT_S):
             return await answered
-        raise NoAnswerError(self.session, self.pid)
+        raise NoAnswerError(self.session_id, self.pid)
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return self
@@ -142,24 +142,24 @@ class Link:
         """The next frame; the end, where the host has closed the connection."""
         import anyio
 
-        while not self._heard:
+        while not self._received_frames:
             await anyio.wait_readable(self._socket)
-            if not self._read():
+            if not self._receive_chunk():
                 raise StopAsyncIteration
-        return self._heard.popleft()
+        return self._received_frames.popleft()
 
-    async def _greet(self, seconds: float) -> None:
+    async def _exchange_hello(self, seconds: float) -> None:
         import anyio
 
         self._socket.setblocking(False)
         with suppress(HostGoneError):  # a host that has closed already has said why
-            await self.send(self._hello)
+            await self.send_frame(self._hello)
         with anyio.move_on_after(seconds):
-            self._welcomed(await anext(self, None))
+            self._accept_welcome(await anext(self, None))
             return
-        raise NoAnswerError(self.session, self.pid)
+        raise NoAnswerError(self.session_id, self.pid)
 
-    async def __aenter__(self) -> "Link":
+    async def __aenter__(self) -> "HostConnection":
         return self
 
     async def __aexit__(
@@ -168,8 +168,8 @@ class Link:
         import anyio
 
         try:
-            with anyio.move_on_after(LEAVE_SECONDS):
-                if self._leaves():
+            with anyio.move_on_after(LEAVE_TIMEOUT_S):
+                if self._shut_down_sending():
                     async for _ in self:
                         pass
         finally:
@@ -179,15 +179,15 @@ class Link:
 
     def say(self, said: Mapping[str, Any]) -> None:
         """Say one frame, and wait until the host has room for it."""
-        data = memoryview(_frame(said))
+        data = memoryview(_encode_frame(said))
         while data:
             try:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
-                if not select.select([], [self._socket], [], ANSWER_SECONDS)[1]:
-                    raise NoAnswerError(self.session, self.pid) from None
+                if not select.select([], [self._socket], [], ANSWER_TIMEOUT_S)[1]:
+                    raise NoAnswerError(self.session_id, self.pid) from None
             except OSError:
-                raise HostGoneError(self.session) from None
+                raise HostGoneError(self.session_id) from None
 
     def frames(
         self, seconds: float | None = None, *, unless: int | None = None
@@ -198,29 +198,29 @@ class Link:
         deadline = None if seconds is None else time.monotonic() + seconds
         sources = [self.fileno()] if unless is None else [self.fileno(), unless]
         while True:
-            while self._heard:
-                yield self._heard.popleft()
+            while self._received_frames:
+                yield self._received_frames.popleft()
             left = None if deadline is None else deadline - time.monotonic()
             ready = (
                 [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
             )
-            if not ready or unless in ready or not self._read():
+            if not ready or unless in ready or not self._receive_chunk():
                 return
 
     def taken(self) -> tuple[list[dict[str, Any]], bool]:
         """The frames that have come, without waiting, and whether more may come: for whoever waits
         on `fileno`.
         """
-        going = self._read()
-        frames = list(self._heard)
-        self._heard.clear()
+        going = self._receive_chunk()
+        frames = list(self._received_frames)
+        self._received_frames.clear()
         return frames, going
 
     def _greet_blocking(self, seconds: float) -> None:
         self._socket.setblocking(False)
         with suppress(HostGoneError):
             self.say(self._hello)
-        self._welcomed(next(self.frames(seconds), None))
+        self._accept_welcome(next(self.frames(seconds), None))
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -228,19 +228,19 @@ class Link:
         """Leave; the session goes on."""
         self._socket.close()
 
-    def __enter__(self) -> "Link":
+    def __enter__(self) -> "HostConnection":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
     ) -> None:
         try:
-            for _ in self.frames(LEAVE_SECONDS) if self._leaves() else ():
+            for _ in self.frames(LEAVE_TIMEOUT_S) if self._shut_down_sending() else ():
                 pass
         finally:
             self.close()
 
-    def _leaves(self) -> bool:
+    def _shut_down_sending(self) -> bool:
         """Say that nothing more comes; whether the host closes the connection for that, and it
         matters when.
         """
@@ -254,15 +254,15 @@ class Link:
         """The descriptor, to wait for frames beside other things."""
         return self._socket.fileno()
 
-    def _read(self) -> bool:
+    def _receive_chunk(self) -> bool:
         """Take what has come; False at the end."""
         try:
-            chunk = self._socket.recv(CHUNK_BYTES)
+            chunk = self._socket.recv(READ_CHUNK_BYTES)
         except BlockingIOError:
             return True
         except OSError:
             chunk = b""
-        self.ended = not chunk
+        self.is_closed = not chunk
         for raw in self._splitter.feed(chunk):
             try:
                 said = read_frame(raw)
@@ -270,39 +270,39 @@ class Link:
                 continue  # a host of another version; what cannot be read cannot be meant for us
             if said["kind"] == "line":
                 said["raw"] = said_line(raw)
-            self._heard.append(said)
+            self._received_frames.append(said)
         return bool(chunk)
 
-    def _welcomed(self, first: Mapping[str, Any] | None) -> None:
-        if first is None and not self.ended:
-            raise NoAnswerError(self.session, self.pid)
+    def _accept_welcome(self, first: Mapping[str, Any] | None) -> None:
+        if first is None and not self.is_closed:
+            raise NoAnswerError(self.session_id, self.pid)
         if first is None or first["kind"] != "welcome":
             reason = str((first or {}).get("reason") or (first or {}).get("text") or "")
             if reason.endswith(FULL):
-                raise NoAnswerError(self.session, self.pid, f"is full: {reason}")
-            raise HostGoneError(self.session, reason)
+                raise NoAnswerError(self.session_id, self.pid, f"is full: {reason}")
+            raise HostGoneError(self.session_id, reason)
         self.welcome = first
 
 
-async def connect(
+async def connect_to_session(
     session: str,
     environment: Mapping[str, str],
     *,
     role: str = DRIVE,
     after: Cursor | None = None,
     **hello: Any,
-) -> Link:
+) -> HostConnection:
     """A connection to a session's host, which has said welcome.
 
     HostGoneError where there is none, NoAnswerError for one that lets us not in.
     `hello` are other keys of the first frame: client, replay, partial, knows.
     """
-    with _let_in(session, environment, role, after, hello) as link:
-        await link._greet(link.patience)
+    with _open_connection(session, environment, role, after, hello) as link:
+        await link._exchange_hello(link.welcome_timeout_s)
     return link
 
 
-def connect_blocking(
+def connect_to_session_blocking(
     session: str,
     environment: Mapping[str, str],
     *,
@@ -310,19 +310,19 @@ def connect_blocking(
     after: Cursor | None = None,
     seconds: float | None = None,
     **hello: Any,
-) -> Link:
+) -> HostConnection:
     """The same for a command, which may have less patience."""
-    with _let_in(session, environment, role, after, hello) as link:
-        link._greet_blocking(link.patience if seconds is None else seconds)
+    with _open_connection(session, environment, role, after, hello) as link:
+        link._greet_blocking(link.welcome_timeout_s if seconds is None else seconds)
     return link
 
 
-def ask_once(
+def exchange_frames(
     session: str,
     frames: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],
     *,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = ANSWER_TIMEOUT_S,
     **hello: Any,
 ) -> list[dict[str, Any]]:
     """Say some frames, and give back the welcome and all that came until each was answered, or
@@ -333,7 +333,7 @@ def ask_once(
     said = [{"id": fresh_uuid(), **one} for one in frames]
     waiting = {one["id"] for one in said}
     heard = list[dict[str, Any]]()
-    with connect_blocking(
+    with connect_to_session_blocking(
         session, environment, **{"replay": False, "partial": False, **hello}
     ) as link:
         heard.append(dict(link.welcome))
@@ -344,7 +344,7 @@ def ask_once(
             waiting = {one["id"] for one in said if one["kind"] in ("answer", "end")}
         for came in link.frames(seconds) if waiting else ():
             heard.append(came)
-            if came["kind"] in ANSWERS:
+            if came["kind"] in ANSWER_KINDS:
                 waiting.discard(came.get("id"))
             elif came["kind"] == "settled":
                 waiting.discard(settles.get(came.get("question")))
@@ -354,13 +354,13 @@ def ask_once(
 
 
 @contextmanager
-def _let_in(
+def _open_connection(
     session: str,
     environment: Mapping[str, str],
     role: str,
     after: Cursor | None,
     hello: Mapping[str, Any],
-) -> Iterator[Link]:
+) -> Iterator[HostConnection]:
     """A connection, in whose context the host is greeted; what goes wrong with that is said with
     its reason.
     """
@@ -371,9 +371,9 @@ def _let_in(
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
         raise NoAnswerError(session, pid) from None
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
-        raise _reasoned(HostGoneError(session), session, environment) from None
+        raise _add_failure_reason(HostGoneError(session), session, environment) from None
     except (OSError, ValueError) as error:
-        raise _reasoned(
+        raise _add_failure_reason(
             HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment
         ) from None
     cursor = None if after is None else after._asdict()
@@ -384,15 +384,17 @@ def _let_in(
         "role": role,
         "after": cursor,
     }
-    link = Link(session, socket_, {**first, "knows": KNOWS, **hello}, pid)
+    link = HostConnection(session, socket_, {**first, "knows": KNOWS, **hello}, pid)
     try:
         yield link
     except BaseException as error:
         link.close()
-        raise _reasoned(error, session, environment) from None
+        raise _add_failure_reason(error, session, environment) from None
 
 
-def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]) -> BaseException:
+def _add_failure_reason(
+    error: BaseException, session: str, environment: Mapping[str, str]
+) -> BaseException:
     """The same error, with what the facts say of a host that could not begin, or that still lives."""
     if not isinstance(error, HostGoneError):
         return error
@@ -405,5 +407,5 @@ def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]
     return HostGoneError(session, one.facts.get("detail") or error.reason)
 
 
-def _frame(said: Mapping[str, Any]) -> bytes:
+def _encode_frame(said: Mapping[str, Any]) -> bytes:
     return frame(str(said["kind"]), **{key: value for key, value in said.items() if key != "kind"})

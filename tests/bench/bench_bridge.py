@@ -37,7 +37,7 @@ from bench import Table, spread
 from bench_ends import look
 from hosting import Hosting, until
 
-from shim.bridge.link import Link
+from shim.bridge.link import HostConnection
 from shim.bridge.registry import Registered
 from shim.process.install import ENTRY
 
@@ -146,7 +146,7 @@ def place() -> Iterator[Place]:
         shutil.rmtree(folder)
 
 
-def until_synced(link: Link) -> int:
+def until_synced(link: HostConnection) -> int:
     """Read until it is in sync; how many whole lines came."""
     count = 0
     for came in link.frames(PATIENCE):
@@ -156,7 +156,7 @@ def until_synced(link: Link) -> int:
     raise AssertionError("never in sync")
 
 
-def lines_of(link: Link) -> Iterator[tuple[float, dict[str, Any]]]:
+def lines_of(link: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
     """Whole lines as they come, with the time; the last is the result."""
     for came in link.frames(PATIENCE):
         if came["kind"] == "line" and "number" in came:

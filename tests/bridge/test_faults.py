@@ -26,7 +26,7 @@ from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.link import ask_once, connect_blocking
+from shim.bridge.link import connect_to_session_blocking, exchange_frames
 from shim.bridge.lock import NoLocksError
 from shim.bridge.start import respawn
 from shim.core.errors import FrontendError
@@ -365,7 +365,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
             link.close()
     assert told == list(range(1, len(told) + 1)) and len(told) > 1000
     hosts.wait_until(one, lambda now: now.facts["driver"] is None)
-    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
     with lock.dead(one.folder) as dead:
         assert dead
@@ -384,7 +384,9 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
     one = living.undriven(living.sessions()[0])
     words = ("-p", "go", "--resume", one.session, *STREAM)
     before, opened = living.children(one), _descriptors(one)
-    with connect_blocking(one.session, living.variables, role="watch", partial=False) as stays:
+    with connect_to_session_blocking(
+        one.session, living.variables, role="watch", partial=False
+    ) as stays:
         seen = list[Any]()
         for _ in range(kills):
             with living.box.running(*words, environment=living.environment) as running:

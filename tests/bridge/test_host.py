@@ -7,7 +7,7 @@ import time
 from hosting import until, until_result
 
 from shim.bridge import registry
-from shim.bridge.link import ask_once
+from shim.bridge.link import exchange_frames
 
 
 def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
@@ -32,7 +32,7 @@ def test_who_comes_back_hears_the_same_bytes_again(hosts):
 
 def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     one = hosts.start()
-    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     now = hosts.ended(one)
     assert now.facts["state"] == "stopped" and now.facts["pid"] is None
@@ -49,7 +49,7 @@ def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, ho
 def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
     old = hosts.start("hi")
     hosts.wait_until(old, lambda now: now.facts["pid"])
-    ask_once(old.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(old.session, [{"kind": "end"}], hosts.environment)
     hosts.ended(old)
     long_ago = time.time() - 31 * 86400
     os.utime(os.path.join(old.folder, registry.FACTS), (long_ago, long_ago))

@@ -12,7 +12,13 @@ from box import PATIENCE
 
 from shim.bridge import link as links
 from shim.bridge import lock, registry, sockets, start
-from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect, connect_blocking
+from shim.bridge.link import (
+    HostGoneError,
+    NoAnswerError,
+    connect_to_session,
+    connect_to_session_blocking,
+    exchange_frames,
+)
 from shim.core.bridge.frames import frame
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +39,7 @@ def one(hosts):
 def stopped(one, hosts, monkeypatch):
     """A session whose host is halted."""
     with hosts.halted(one):
-        monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         yield hosts.now(one)
 
 
@@ -41,12 +47,15 @@ async def told(one, environment):
     """What the blocking form says, a question, and the form for a loop."""
     found = []
     with anyio.fail_after(PATIENCE):
-        for asked in (connect_blocking, partial(ask_once, frames=[{"kind": "interrupt"}])):
+        for asked in (
+            connect_to_session_blocking,
+            partial(exchange_frames, frames=[{"kind": "interrupt"}]),
+        ):
             with pytest.raises(NoAnswerError) as caught:
                 asked(one.session, environment=environment)
             found.append(caught.value)
         with pytest.raises(NoAnswerError) as caught:
-            await connect(one.session, environment)
+            await connect_to_session(one.session, environment)
     return [*found, caught.value]
 
 
@@ -77,7 +86,7 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     )
     held = lock.take(folder)
     with os.fdopen(held), pytest.raises(HostGoneError, match="there is no qwen") as gone:
-        connect_blocking(SESSION, hosts.environment)
+        connect_to_session_blocking(SESSION, hosts.environment)
     assert "respawn" in gone.value.hint
 
 
@@ -99,8 +108,8 @@ async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hos
     monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
     one = hosts.start()
     for _ in range(2):
-        assert ask_once(one.session, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
-        async with await connect(one.session, hosts.environment) as link:
+        assert exchange_frames(one.session, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
+        async with await connect_to_session(one.session, hosts.environment) as link:
             assert link.welcome["driver"] == link.welcome["client"]
 
 
@@ -117,7 +126,7 @@ async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
     one, hosts, monkeypatch
 ):
     with hosts.link(one) as link, hosts.halted(one):
-        monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room
                 link.say(

@@ -14,7 +14,7 @@ import sweeps
 from hosting import PATIENCE, until, until_result
 
 from shim.bridge import lock, registry, start
-from shim.bridge.link import HostGoneError, ask_once
+from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.lock import NoLocksError
 from shim.bridge.start import LivingError, Wanted, respawn
 from shim.core.errors import FrontendError
@@ -102,7 +102,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     one = hosts.start("hi")
     with hosts.link(one) as link:
         first = until_result(link)
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     again = respawn(ended, hosts.environment, {"role": "user", "content": "and now?"})
     assert again.facts["generation"] == 2 and again.session == one.session
@@ -116,7 +116,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
 
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
     one = hosts.start()
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     again = respawn(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
     with hosts.link(again) as link:
         assert until_result(link)[-1]["subtype"] == "success"
@@ -191,7 +191,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
     one = hosts.start(session=SESSION)
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     held = lock.take(hosts.ended(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
@@ -211,7 +211,7 @@ def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
         with hosts.link(one) as link:
             until(link, "synced")
     for one in found:
-        ask_once(one.session, [{"kind": "end"}], hosts.environment)
+        exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
         hosts.ended(one)
 
 
@@ -271,7 +271,7 @@ def test_what_a_start_imports_is_little():
 
 def test_a_start_that_is_not_known_any_more_says_so(hosts):
     one = hosts.start()
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     os.unlink(os.path.join(one.folder, registry.START))
     with pytest.raises(FrontendError, match="not known any more"):
@@ -300,7 +300,7 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
     one = hosts.start(arguments=("--permission-mode", "plan"))
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     before = registry.read_start(one.folder)
     monkeypatch.setattr(registry, "FILE_BYTES", 2000)
@@ -318,7 +318,7 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
 )
 def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
     one = hosts.start(arguments=("--permission-mode", "plan"))
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     with open(os.path.join(one.folder, registry.START), "wb") as file:
         file.write(kept)
@@ -340,7 +340,7 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
     one = hosts.start(arguments=(flag, "file.json"))
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     file.unlink()
     with pytest.raises(

@@ -11,7 +11,7 @@ import pytest
 from box import END, START, STREAM, ndjson, text
 from hosting import PATIENCE, until, until_result
 
-from shim.bridge.link import ask_once
+from shim.bridge.link import exchange_frames
 from shim.core.bridge.frames import KNOWS, PROTOCOL
 from shim.process.install import ENTRY
 
@@ -96,13 +96,13 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
         link.say({"kind": "deaf", "id": "d"})
         assert until_result(link)[-1]["subtype"] == "success"
-    heard = ask_once(
+    heard = exchange_frames(
         one.session,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
         other.environment,
     )
     assert ({"accepted", "response"} <= {came["kind"] for came in heard}) == new
-    assert ask_once(one.session, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
+    assert exchange_frames(one.session, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
 
 
 @pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*KNOWS, "later"])])

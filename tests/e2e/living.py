@@ -14,7 +14,7 @@ from pathlib import Path
 from place import TURN_SECONDS, Line, Place, wait_until
 
 from shim.bridge import registry
-from shim.bridge.link import connect_blocking
+from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.core.bridge.frames import WATCH
 
@@ -51,7 +51,9 @@ class Living:
     @contextmanager
     def watched(self) -> Iterator[Iterator[Line]]:
         """The frames that a client hears which only watches."""
-        with connect_blocking(self.uuid, self.place.environment, role=WATCH, replay=False) as link:
+        with connect_to_session_blocking(
+            self.uuid, self.place.environment, role=WATCH, replay=False
+        ) as link:
             yield link.frames(TURN_SECONDS)
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shim.bridge import registry
-from shim.bridge.link import Link, connect_blocking
+from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import Wanted, reap, start
 from shim.bridge.stop import stop
@@ -43,9 +43,9 @@ class Hosting:
             Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session
         )
 
-    def link(self, one: Registered, **hello: Any) -> Link:
+    def link(self, one: Registered, **hello: Any) -> HostConnection:
         """A connection to it."""
-        return connect_blocking(one.session, self.environment, **hello)
+        return connect_to_session_blocking(one.session, self.environment, **hello)
 
     def now(self, one: Registered) -> Registered:
         """What is known of it now."""
@@ -94,7 +94,7 @@ def _stands_still(pid: int) -> bool:
         return file.read().rpartition(") ")[2].startswith("T")
 
 
-def until(link: Link, kind: str, **keys: Any) -> dict[str, Any]:
+def until(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     """The next frame of a kind, with these values."""
     for came in link.frames(PATIENCE):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
@@ -107,7 +107,7 @@ def lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     return (one["line"] for one in frames if one["kind"] == "line" and "number" in one)
 
 
-def until_result(link: Link) -> list[Mapping[str, Any]]:
+def until_result(link: HostConnection) -> list[Mapping[str, Any]]:
     """Claude's whole lines up to the next result."""
     found = []
     for line in lines(link.frames(PATIENCE)):

@@ -9,7 +9,7 @@ from box import Box, Done
 from hosting import PATIENCE
 
 from shim.bridge import registry
-from shim.bridge.link import Link, connect_blocking
+from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
@@ -52,7 +52,7 @@ class HostingBox:
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         ]
 
-    def until(self, link: Link, kind: str) -> dict[str, Any]:
+    def until(self, link: HostConnection, kind: str) -> dict[str, Any]:
         """The next frame of a kind."""
         return next(frame for frame in link.frames(PATIENCE) if frame["kind"] == kind)
 
@@ -77,7 +77,9 @@ class HostingBox:
         deadline, now = time.monotonic() + PATIENCE, None
         while now != mode:
             assert time.monotonic() < deadline, now
-            with connect_blocking(one.session, self.variables, role=WATCH, replay=False) as link:
+            with connect_to_session_blocking(
+                one.session, self.variables, role=WATCH, replay=False
+            ) as link:
                 now = link.welcome["mode"]
 
     def ended(self, one: Registered) -> Registered:

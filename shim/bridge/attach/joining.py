@@ -15,7 +15,7 @@ from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.narrower import narrower_now
 from shim.bridge.attach.own_process import servers
 from shim.bridge.attach.own_turns import Wants
-from shim.bridge.link import HostGoneError, Link, connect
+from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import Registered
 from shim.bridge.start import GOING_SECONDS, begun_with
 from shim.conversation.invocation import prompts, terminator
@@ -76,14 +76,14 @@ class Joining:
 
         return anyio.run(conversation)
 
-    async def _greeted(self, signals: Signals) -> Link:
+    async def _greeted(self, signals: Signals) -> HostConnection:
         """A connection to the host. EndedError for one that has ended meanwhile."""
         name, partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
             self._invocation.streams.partial,
         )
         try:
-            return await connect(
+            return await connect_to_session(
                 self._one.session, os.environ, client=name, replay=False, partial=partial
             )
         except HostGoneError as error:
@@ -110,7 +110,7 @@ class Joining:
             time.sleep(LOOK_SECONDS)
 
     async def _converse(
-        self, link: Link, signals: Signals, prompt: str | None, source: "Source | None"
+        self, link: HostConnection, signals: Signals, prompt: str | None, source: "Source | None"
     ) -> int:
         streams, asked = self._invocation.streams, prompts(self._invocation)
         inside, _ = servers(self._invocation, working_directory())
@@ -127,7 +127,7 @@ class Joining:
         loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=self._own)
         return await loop.run(signals.pending)
 
-    async def _narrow(self, link: Link, frontend: Frontend) -> None:
+    async def _narrow(self, link: HostConnection, frontend: Frontend) -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or
         refuse it.
         """
@@ -145,7 +145,7 @@ class Joining:
             )
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
-        patient = link.patient
+        patient = link.wait_for_answer
 
         async def narrow(what: str, **frame: object) -> None:
             if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
@@ -182,17 +182,17 @@ class Joining:
         )
 
 
-async def _ask(link: Link, frontend: Frontend, request: Mapping[str, Any]) -> str:
+async def _ask(link: HostConnection, frontend: Frontend, request: Mapping[str, Any]) -> str:
     """Have a request of ours answered; why it was refused, "" where it was done."""
     if frontend.others_drive:
-        await link.send({"kind": "take", "id": fresh_uuid()})
+        await link.send_frame({"kind": "take", "id": fresh_uuid()})
     return await _answered(link, frontend, {"kind": "request", "request": request})
 
 
-async def _answered(link: Link, frontend: Frontend, frame: Mapping[str, Any]) -> str:
+async def _answered(link: HostConnection, frontend: Frontend, frame: Mapping[str, Any]) -> str:
     """Have a frame of ours obeyed; why it was refused, "" where it was done."""
     identity = fresh_uuid()
-    await link.send({**frame, "id": identity})
+    await link.send_frame({**frame, "id": identity})
     async for said in link:
         if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
             response = said.get("response") or {}

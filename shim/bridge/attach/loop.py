@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.own_turns import Whose
-from shim.bridge.link import ANSWER_SECONDS, HostGoneError, Link, NoAnswerError
+from shim.bridge.link import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, bare
@@ -47,7 +47,7 @@ class AttachLoop(Loop):
     def __init__(
         self,
         frontend: Frontend,
-        link: Link,
+        link: HostConnection,
         output: Output,
         *,
         prompt: str | None,
@@ -167,7 +167,7 @@ class AttachLoop(Loop):
             frames, self._frontend.frames = self._frontend.frames, []
             try:
                 for frame in frames:
-                    await self._link.send(frame)
+                    await self._link.send_frame(frame)
             except HostGoneError:
                 pass  # `_follow` finds out too
 
@@ -228,7 +228,7 @@ class AttachLoop(Loop):
         try:
             with anyio.move_on_after(LAST_WORDS_SECONDS if self._stopped_by else END_SECONDS):
                 for frame in frames:
-                    await self._link.send(frame)
+                    await self._link.send_frame(frame)
                 # a connection that is closed before may take them with it
                 while waiting and not self._lost:
                     await self._news.wait()
@@ -258,9 +258,9 @@ class AttachLoop(Loop):
         """
         await self._write()
         answers = "accepted" in self._frontend.welcome.get("knows", ())
-        with anyio.move_on_after(ANSWER_SECONDS):
+        with anyio.move_on_after(ANSWER_TIMEOUT_S):
             await self._send()
             while answers and self._frontend.awaited and not self._lost:
                 await self._news.wait()
             return
-        raise NoAnswerError(self._link.session, self._link.pid)
+        raise NoAnswerError(self._link.session_id, self._link.pid)

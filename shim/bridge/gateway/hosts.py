@@ -15,7 +15,7 @@ import anyio
 
 from shim.bridge import registry, start
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.link import Link, connect
+from shim.bridge.link import HostConnection, connect_to_session
 from shim.bridge.registry import Registered
 from shim.core.adapter.vendor import Vendor
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
@@ -213,7 +213,7 @@ class LocalHosts:
             return
         role = DRIVE if drive else WATCH
         hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
-        async with await connect(
+        async with await connect_to_session(
             one.session, self._environment, role=role, after=after, **hello
         ) as link:
             yield _LivingFeed(link)
@@ -228,7 +228,7 @@ class LocalHosts:
 class _LivingFeed:
     """A connection to a living host."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HostConnection) -> None:
         self._link = link
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -237,7 +237,7 @@ class _LivingFeed:
             yield frame
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        await self._link.send(frame)
+        await self._link.send_frame(frame)
 
 
 class _KeptFeed:

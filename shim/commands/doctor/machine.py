@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from shim import __version__
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.link import connect_blocking
+from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
 from shim.commands.sessions.serve import NEEDED
@@ -191,7 +191,7 @@ def _some(names: list[str]) -> str:
 
 def _answers(one: Registered, environment: Mapping[str, str]) -> bool:
     try:
-        with connect_blocking(
+        with connect_to_session_blocking(
             one.session, environment, role=WATCH, seconds=WELCOME_SECONDS, replay=False
         ):
             return True

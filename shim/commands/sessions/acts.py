@@ -13,11 +13,11 @@ import typer
 from shim.bridge import registry
 from shim.bridge.answering import build_answer_body
 from shim.bridge.link import (
-    ANSWER_SECONDS,
+    ANSWER_TIMEOUT_S,
     HostGoneError,
     NoAnswerError,
-    ask_once,
-    connect_blocking,
+    connect_to_session_blocking,
+    exchange_frames,
 )
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
@@ -86,7 +86,7 @@ def say_message(
     frames[:0] = [{"kind": "take"}] if take else []
     _done(
         one,
-        ask_once(one.session, frames, os.environ, client="shim bridge say"),
+        exchange_frames(one.session, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
     say(f"said to {one.id}")
@@ -156,7 +156,7 @@ def answer_question(
     )
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
-    heard = ask_once(one.session, [frame], os.environ, client=ours)
+    heard = exchange_frames(one.session, [frame], os.environ, client=ours)
     _done(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:
         if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
@@ -198,7 +198,9 @@ def _up(one: Registered) -> None:
     where it cannot be.
     """
     try:
-        connect_blocking(one.session, os.environ, role=WATCH, replay=False, partial=False).close()
+        connect_to_session_blocking(
+            one.session, os.environ, role=WATCH, replay=False, partial=False
+        ).close()
     except HostGoneError as gone:
         raise FrontendError(
             f"session {one.id} could not be woken: {printable(gone.reason or 'its host ended')}",
@@ -223,11 +225,11 @@ def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where
     nobody says so.
     """
-    return {question: came["request"] for question, came in _asked(one, ANSWER_SECONDS)}
+    return {question: came["request"] for question, came in _asked(one, ANSWER_TIMEOUT_S)}
 
 
 def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with connect_blocking(
+    with connect_to_session_blocking(
         one.session, os.environ, role=WATCH, seconds=seconds, replay=False
     ) as link:
         left = set(link.welcome.get("questions") or ())
@@ -262,7 +264,7 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
 
 def _describe_last_answer(session: Registered) -> str:
     """Return how and by which client the last question was settled, or "" if there was none."""
-    with connect_blocking(
+    with connect_to_session_blocking(
         session.session, os.environ, role=WATCH, replay=False, partial=False
     ) as link:
         settled = link.welcome.get("settled")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shim.bridge import registry
-from shim.bridge.link import HostGoneError, connect_blocking
+from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import can_respawn
 from shim.bridge.which import which
@@ -68,7 +68,9 @@ def watch_session(
 def _print_frames(one: Registered) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
     pipe = pipe_of(open_console())
-    link = connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}")
+    link = connect_to_session_blocking(
+        one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
+    )
     with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
         for said in chain([link.welcome], link.frames(unless=pipe)):
             rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
@@ -76,7 +78,7 @@ def _print_frames(one: Registered) -> None:
             sys.stdout.flush()
             if said["kind"] == "bye":
                 return
-        if link.ended:
+        if link.is_closed:
             alive = registry.alive(one.session, os.environ)
             raise HostGoneError(
                 one.session, "its host closed the connection without a word", alive=alive

@@ -17,7 +17,7 @@ from box import ASK, CONVERSE, STREAM, ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
-from shim.bridge.link import ask_once, connect_blocking
+from shim.bridge.link import connect_to_session_blocking, exchange_frames
 from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_link import HEARS_LATE
@@ -90,7 +90,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(l
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     living.environment["PYTHONPATH"] = str(tmp_path)
     one, _ = begun(living)
-    heard = ask_once(one.session, [{"kind": "mode", "mode": "plan"}], living.variables)
+    heard = exchange_frames(one.session, [{"kind": "mode", "mode": "plan"}], living.variables)
     assert heard[-1]["kind"] != "refused", heard
 
 
@@ -235,7 +235,7 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(liv
         running.say(user("go"))
         asked = question(running)
         (one,) = living.sessions()
-        with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
+        with connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher:
             running.say(
                 answer(
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
@@ -252,7 +252,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(living):
         running.say(user("go"))
         asked = question(running)
         (one,) = living.sessions()
-        with connect_blocking(one.session, living.variables) as other:
+        with connect_to_session_blocking(one.session, living.variables) as other:
             other.say(
                 {
                     "kind": "answer",
@@ -375,7 +375,7 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(living):
     done = living.claude("-p", "hello", "--resume", one.session)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
-    with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
+    with connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher:
         assert watcher.welcome["questions"] == [asked["request_id"]]
 
 
@@ -454,7 +454,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(l
     (one,) = living.sessions()
     arguments = ("-p", "two", "--resume", one.session, *STREAM, "--permission-prompt-tool", "stdio")
     with (
-        connect_blocking(one.session, living.variables, role=WATCH) as watcher,
+        connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher,
         living.box.running(*arguments, environment=living.environment) as second,
     ):
         while living.until(watcher, "driver")["client"] is None:
@@ -562,7 +562,9 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         running.process.stdout.close()
         running.process.stdout = None
         assert running.status() == 0
-    with connect_blocking(one.session, living.variables, role=WATCH, replay=False) as watcher:
+    with connect_to_session_blocking(
+        one.session, living.variables, role=WATCH, replay=False
+    ) as watcher:
         gate.open()
         living.until(watcher, "state")
         assert watcher.welcome["mode"] == "plan"

@@ -14,7 +14,7 @@ from shim.bridge.attach import joining, loop
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import Wants
-from shim.bridge.link import Link, NoAnswerError
+from shim.bridge.link import HostConnection, NoAnswerError
 from shim.core.bridge.frames import frame, line_frame
 from shim.io.stdout import Output
 
@@ -82,7 +82,7 @@ class Joined:
         self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
         self.frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
         self.frontend.framed({**WELCOME, "knows": ["accepted"]})
-        self.link = Link(SESSION, ours, {}, pid=4711)
+        self.link = HostConnection(SESSION, ours, {}, pid=4711)
         output = Output("stream-json", verbose=True, stdout=self.stdout)
         self.loop = AttachLoop(
             self.frontend, self.link, output, prompt=prompt, source=None, ends=False
@@ -116,7 +116,7 @@ async def begin_turn(joined):
 
 
 async def test_an_interrupt_that_no_host_hears_ends_with_a_result_that_says_so(monkeypatch):
-    monkeypatch.setattr(loop, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(loop, "ANSWER_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(joined.run)
@@ -127,7 +127,7 @@ async def test_an_interrupt_that_no_host_hears_ends_with_a_result_that_says_so(m
 
 
 async def test_an_interrupt_while_the_host_takes_no_message_ends_with_a_result(monkeypatch):
-    monkeypatch.setattr(loop, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(loop, "ANSWER_TIMEOUT_S", 0.05)
     joined = Joined("x" * 5_000_000)
     await joined.run(signal.SIGINT)
     assert joined.status == 1 and len(joined.results) == 1
@@ -168,10 +168,10 @@ async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_wa
 
 
 async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_end(monkeypatch):
-    monkeypatch.setattr(links, "WELCOME_SECONDS", 0.05)
+    monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
-        await joined.link.patient(
+        await joined.link.wait_for_answer(
             joining._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"})
         )
     joined.link.close()
@@ -184,7 +184,7 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
     frontend.framed(WELCOME)
     output = Output("text", verbose=False, stdout=stdout)
-    link, status = Link(SESSION, ours, {}), None
+    link, status = HostConnection(SESSION, ours, {}), None
     ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends=True)
 
     async def run():

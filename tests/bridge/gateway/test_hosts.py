@@ -19,7 +19,7 @@ from web import Endpoint, Told, Web, ask_at, stream_at
 from shim.bridge import lock, start
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.link import connect_blocking
+from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.start import respawn
 from tests.bridge.test_link import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
@@ -226,7 +226,9 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, living, box):
     (session,) = living.sessions()
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
-        with connect_blocking(session.session, living.variables, client="terminal") as terminal:
+        with connect_to_session_blocking(
+            session.session, living.variables, client="terminal"
+        ) as terminal:
             until(stream, "driver", client="terminal")
             refused = real.post(f"{path}/messages", {"text": "two"})
             assert (refused.status, refused.json["driver"]) == (409, "terminal")
@@ -452,7 +454,9 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
             process.kill()
     (session,) = living.sessions()
     assert session.alive
-    with connect_blocking(session.session, living.variables, role="watch", partial=False) as link:
+    with connect_to_session_blocking(
+        session.session, living.variables, role="watch", partial=False
+    ) as link:
         frames = itertools.takewhile(lambda one: one["kind"] != "synced", link.frames(PATIENCE))
         said = [one["raw"] for one in frames if one["kind"] == "line"]
     assert [one.data for one in heard] == said[: len(heard)] and len(heard) > MANY

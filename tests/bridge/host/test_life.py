@@ -17,7 +17,7 @@ from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
-from shim.bridge.link import HostGoneError, ask_once
+from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.start import respawn
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.sources import Settled
@@ -120,7 +120,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
     one = talking(box.fake(*ASKING))
     with hosts.link(one) as link:
         until(link, "question")
-    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     assert hosts.ended(one).facts["state"] == "stopped"
 
@@ -388,18 +388,18 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, ta
     with hosts.link(one) as link:
         link.say(message)
         until_result(link)
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     again = respawn(hosts.ended(one), hosts.environment)
     with hosts.link(again) as link:
         number = link.welcome["number"]
         link.say(message)
         assert until(link, "accepted")["id"] == message["id"]
-    assert ask_once(one.session, [], hosts.environment)[0]["number"] == number
+    assert exchange_frames(one.session, [], hosts.environment)[0]["number"] == number
 
 
 def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION)
-    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.ended(one).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()

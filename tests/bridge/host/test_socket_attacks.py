@@ -15,7 +15,7 @@ from hosting import PATIENCE, until, until_result
 
 from shim.bridge import sockets
 from shim.bridge.host import door
-from shim.bridge.link import connect
+from shim.bridge.link import connect_to_session
 
 NOBODY = 65534
 HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'
@@ -222,12 +222,12 @@ async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, 
     monkeypatch.setattr(hub, "heard", fail)
     async with (
         life_here.serving(),
-        await connect(os.path.basename(life_here._folder), hosts.environment) as stays,
+        await connect_to_session(os.path.basename(life_here._folder), hosts.environment) as stays,
     ):
         with raw_at(life_here._folder) as link:
             link.sendall(HELLO + b'{"kind":"fail"}\n')
             assert b"please report this" in await anyio.to_thread.run_sync(heard, link)
-        await stays.send(
+        await stays.send_frame(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
         with anyio.fail_after(PATIENCE):

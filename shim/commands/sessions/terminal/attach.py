@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from shim.bridge import registry
-from shim.bridge.link import HostGoneError, connect_blocking
+from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
 from shim.commands.sessions.terminal.seat import PATIENCE_SECONDS, End, Seat
@@ -94,7 +94,7 @@ def _to_its_end(
     while True:
         before = view.cursor
         try:
-            with connect_blocking(
+            with connect_to_session_blocking(
                 one.session, environment, role=role, after=before, client=f"{client} {os.getpid()}"
             ) as link:
                 if talk is not None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from shim.bridge.link import Link
+from shim.bridge.link import HostConnection
 from shim.commands.sessions.terminal.composer import composer
 from shim.commands.sessions.terminal.keys import PASTE_OFF, PASTE_ON, PASTE_SECONDS, Keys
 from shim.commands.sessions.terminal.talk import Talk
@@ -74,7 +74,7 @@ class Seat:
         self._ended = 0.0  # when a script had said all
         self._typed_at = 0.0  # when the last bytes came from stdin
 
-    def serve(self, link: Link) -> End:
+    def serve(self, link: HostConnection) -> End:
         """Serve until it ends; the host can be another one the next time."""
         with (
             selectors.DefaultSelector() as selector,
