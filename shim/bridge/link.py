@@ -54,13 +54,13 @@ class HostGoneError(FrontendError):
     `alive`: the host has not gone yet. It has closed the connection, and a respawn would stop it.
     """
 
-    def __init__(self, session: str, reason: str = "", *, alive: bool = False) -> None:
+    def __init__(self, session: str, reason: str = "", *, is_running: bool = False) -> None:
         why = f" ({reason})" if reason else ""
         gone, again = (
             "does not live on its own",
             f"`claude respawn {short_id(session)}` begins it again",
         )
-        if alive:
+        if is_running:
             gone, again = (
                 "has a host that closed the connection",
                 "`claude agents --json` shows whether it goes on",
@@ -177,7 +177,7 @@ class HostConnection:
 
     # -- for a command -----------------------------------------------------------------------------
 
-    def say(self, said: Mapping[str, Any]) -> None:
+    def send_frame_blocking(self, said: Mapping[str, Any]) -> None:
         """Say one frame, and wait until the host has room for it."""
         data = memoryview(_encode_frame(said))
         while data:
@@ -189,14 +189,14 @@ class HostConnection:
             except OSError:
                 raise HostGoneError(self.session_id) from None
 
-    def frames(
-        self, seconds: float | None = None, *, unless: int | None = None
+    def read_frames(
+        self, seconds: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """The frames that come within `seconds`, until the host closes the connection or `unless`
         can be read.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        sources = [self.fileno()] if unless is None else [self.fileno(), unless]
+        sources = [self.fileno()] if stop_descriptor is None else [self.fileno(), stop_descriptor]
         while True:
             while self._received_frames:
                 yield self._received_frames.popleft()
@@ -204,10 +204,10 @@ class HostConnection:
             ready = (
                 [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
             )
-            if not ready or unless in ready or not self._receive_chunk():
+            if not ready or stop_descriptor in ready or not self._receive_chunk():
                 return
 
-    def taken(self) -> tuple[list[dict[str, Any]], bool]:
+    def read_available_frames(self) -> tuple[list[dict[str, Any]], bool]:
         """The frames that have come, without waiting, and whether more may come: for whoever waits
         on `fileno`.
         """
@@ -216,11 +216,11 @@ class HostConnection:
         self._received_frames.clear()
         return frames, going
 
-    def _greet_blocking(self, seconds: float) -> None:
+    def _exchange_hello_blocking(self, seconds: float) -> None:
         self._socket.setblocking(False)
         with suppress(HostGoneError):
-            self.say(self._hello)
-        self._accept_welcome(next(self.frames(seconds), None))
+            self.send_frame_blocking(self._hello)
+        self._accept_welcome(next(self.read_frames(seconds), None))
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class HostConnection:
         self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
     ) -> None:
         try:
-            for _ in self.frames(LEAVE_TIMEOUT_S) if self._shut_down_sending() else ():
+            for _ in self.read_frames(LEAVE_TIMEOUT_S) if self._shut_down_sending() else ():
                 pass
         finally:
             self.close()
@@ -308,12 +308,12 @@ def connect_to_session_blocking(
     *,
     role: str = DRIVE,
     after: Cursor | None = None,
-    seconds: float | None = None,
+    timeout_s: float | None = None,
     **hello: Any,
 ) -> HostConnection:
     """The same for a command, which may have less patience."""
     with _open_connection(session, environment, role, after, hello) as link:
-        link._greet_blocking(link.welcome_timeout_s if seconds is None else seconds)
+        link._exchange_hello_blocking(link.welcome_timeout_s if timeout_s is None else timeout_s)
     return link
 
 
@@ -338,11 +338,11 @@ def exchange_frames(
     ) as link:
         heard.append(dict(link.welcome))
         for one in said:
-            link.say(one)
+            link.send_frame_blocking(one)
         settles = {one.get("question"): one["id"] for one in said if one["kind"] == "answer"}
         if "accepted" not in link.welcome.get("knows", ()):  # a host that answers these kinds alone
             waiting = {one["id"] for one in said if one["kind"] in ("answer", "end")}
-        for came in link.frames(seconds) if waiting else ():
+        for came in link.read_frames(seconds) if waiting else ():
             heard.append(came)
             if came["kind"] in ANSWER_KINDS:
                 waiting.discard(came.get("id"))
@@ -401,7 +401,7 @@ def _add_failure_reason(
     one = registry.look_up(session, environment)
     # one that said its end is about to go
     if one is not None and one.alive and not registry.over(one.facts):
-        return HostGoneError(session, error.reason, alive=True)
+        return HostGoneError(session, error.reason, is_running=True)
     if one is None or one.facts["state"] != "failed":
         return error
     return HostGoneError(session, one.facts.get("detail") or error.reason)

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from shim.bridge import sockets
 from shim.core.errors import FrontendError
 
-NAME = "lock"
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+LOCK_FILE = "lock"
+NO_LOCK_ERRNOS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 TAKE_SECONDS = 0.5  # for those to finish who only look
 LOOK_SECONDS = 0.005
 TRIES = 10  # to lock a file that is removed and made anew meanwhile
@@ -41,7 +41,9 @@ def take(folder: str) -> int | None:
     deadline = time.monotonic() + TAKE_SECONDS
     for _ in range(TRIES):
         descriptor = os.open(
-            os.path.join(folder, NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            os.path.join(folder, LOCK_FILE),
+            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
         )
         try:
             while not _lock(descriptor, fcntl.LOCK_EX):
@@ -51,7 +53,7 @@ def take(folder: str) -> int | None:
                 time.sleep(LOOK_SECONDS)
         except BaseException as error:
             os.close(descriptor)
-            if isinstance(error, OSError) and error.errno in NO_LOCKS:
+            if isinstance(error, OSError) and error.errno in NO_LOCK_ERRNOS:
                 raise NoLocksError(os.path.dirname(folder), os.strerror(error.errno)) from None
             raise
         if sockets.answers(folder):
@@ -69,7 +71,9 @@ def dead(folder: str) -> Iterator[bool]:
     file locks.
     """
     try:
-        descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(
+            os.path.join(folder, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
     except FileNotFoundError:
         yield not sockets.answers(folder)
         return
@@ -95,7 +99,7 @@ def _in_place(descriptor: int, folder: str) -> bool:
     """
     try:
         return os.path.samestat(
-            os.fstat(descriptor), os.stat(os.path.join(folder, NAME), follow_symlinks=False)
+            os.fstat(descriptor), os.stat(os.path.join(folder, LOCK_FILE), follow_symlinks=False)
         )
     except OSError:
         return False

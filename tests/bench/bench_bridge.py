@@ -149,7 +149,7 @@ def place() -> Iterator[Place]:
 def until_synced(link: HostConnection) -> int:
     """Read until it is in sync; how many whole lines came."""
     count = 0
-    for came in link.frames(PATIENCE):
+    for came in link.read_frames(PATIENCE):
         count += came["kind"] == "line" and "number" in came
         if came["kind"] == "synced":
             return count
@@ -158,7 +158,7 @@ def until_synced(link: HostConnection) -> int:
 
 def lines_of(link: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
     """Whole lines as they come, with the time; the last is the result."""
-    for came in link.frames(PATIENCE):
+    for came in link.read_frames(PATIENCE):
         if came["kind"] == "line" and "number" in came:
             yield time.monotonic(), came["line"]
             if came["line"]["type"] == "result":
@@ -222,7 +222,9 @@ def latency(table: Table, rounds: int) -> None:
             ):
                 until(link, "synced")
                 plan = json.dumps({"calls": 100, "rate": 50, "bytes": 100})
-                link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+                link.send_frame_blocking(
+                    {"kind": "message", "message": {"role": "user", "content": plan}}
+                )
                 taken = [
                     at * 1000 - int(said) / 1e6
                     for at, line in lines_of(link)
@@ -276,7 +278,9 @@ def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
             pid = here.now(one).facts["pid"]
             used, began = cpu(pid), 0.0
             plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
-            link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+            link.send_frame_blocking(
+                {"kind": "message", "message": {"role": "user", "content": plan}}
+            )
             for at, line in lines_of(link):
                 began = began or (at if call_of(line) else 0.0)
             return 2 * calls / (at - began), (cpu(pid) - used) / (2 * calls) * 1000
@@ -322,7 +326,9 @@ def stopped(table: Table, rounds: int) -> None:
                 with here.link(one, partial=False) as link:
                     until(link, "synced")
                     plan = json.dumps({"calls": LINES // 2, "rate": 0, "bytes": 1000})
-                    link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+                    link.send_frame_blocking(
+                        {"kind": "message", "message": {"role": "user", "content": plan}}
+                    )
                     for _ in lines_of(link):
                         pass
                 grown.setdefault(count, []).append(look(pid).kilobytes / 1024)
@@ -443,7 +449,7 @@ def _attach(here: Place, one: Registered, number: int) -> None:
         if number % 3:
             until_synced(link)
         elif number % 2:
-            link.say({"kind": "take", "id": str(number)})
+            link.send_frame_blocking({"kind": "take", "id": str(number)})
 
 
 def _files(here: Place) -> set[str]:

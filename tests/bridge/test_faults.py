@@ -87,9 +87,9 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
     for _ in range(ROUNDS):
         one, held = chatty(300)
         with hosts.link(one, partial=False) as link:
-            seen = list(link.frames(chance.uniform(0, LATEST)))
+            seen = list(link.read_frames(chance.uniform(0, LATEST)))
             now = kill(hosts, one)
-            seen += link.frames(PATIENCE)
+            seen += link.read_frames(PATIENCE)
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
         log = kept(one)
         assert said.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
@@ -135,8 +135,10 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
         resource.prlimit(
             hosts.now(one).facts["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000)
         )
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
-        seen = list(link.frames(PATIENCE))
+        link.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
+        )
+        seen = list(link.read_frames(PATIENCE))
     assert (
         seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
     )
@@ -163,7 +165,7 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
         hosts.environment["SHIM_STATE"] = str(small)
         one, held = chatty(20_000)
         with hosts.link(one, partial=False) as link:
-            seen = list(link.frames(PATIENCE))
+            seen = list(link.read_frames(PATIENCE))
         assert "No space left on device" in seen[-1]["reason"]
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
         assert hosts.ended(one).facts["state"] == "failed" and held.gone()
@@ -212,8 +214,10 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         until_result(link)
         hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
         filler = fill(small_disk)
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
-        assert "No space left on device" in list(link.frames(PATIENCE))[-1]["reason"]
+        link.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
+        )
+        assert "No space left on device" in list(link.read_frames(PATIENCE))[-1]["reason"]
     now = hosts.ended(one)
     assert (now.facts["state"], now.facts["unanswered"]) == ("failed", 1) and held.gone()
     assert "No space left on device" in now.facts["detail"] and now.facts["cwd"] == str(hosts.cwd)
@@ -275,7 +279,7 @@ def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypat
 
 
 def _up_to_result(link):
-    for came in link.frames(PATIENCE):
+    for came in link.read_frames(PATIENCE):
         if came["kind"] == "line":
             yield came
             if came["line"]["type"] == "result":
@@ -302,7 +306,7 @@ def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts
         with hosts.link(one, partial=False) as other:
             until_result(other)
         told, gaps = [], 0
-        for came in still.frames(PATIENCE):
+        for came in still.read_frames(PATIENCE):
             gaps += came["kind"] == "gap"
             if came["kind"] == "line":
                 told.append(came["number"])
@@ -337,9 +341,11 @@ def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(host
         os.kill(watcher.pid, signal.SIGSTOP)
         pid = hosts.now(one).facts["pid"]
         before = _resident(pid)
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
+        link.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
+        )
         until_result(link)
-        list(link.frames(60.0))
+        list(link.read_frames(60.0))
         assert _resident(pid) - before < 8 * 1024 * 1024  # with what the turn itself left
         os.kill(watcher.pid, signal.SIGCONT)
         said, _ = watcher.communicate(timeout=PATIENCE)
@@ -390,7 +396,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
         seen = list[Any]()
         for _ in range(kills):
             with living.box.running(*words, environment=living.environment) as running:
-                seen += stays.frames(chance.uniform(0, ANSWERED))
+                seen += stays.read_frames(chance.uniform(0, ANSWERED))
                 running.signal(signal.SIGKILL)
                 running.status()
         done, deadline = living.claude(*words), time.monotonic() + PATIENCE
@@ -401,7 +407,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
         assert (done.status, done.result["result"]) == (0, "Done.")
         said = [came for came in seen if came["kind"] == "line"]
         log = kept(living.idle(one))
-        lines = (came for came in stays.frames(PATIENCE) if came["kind"] == "line")
+        lines = (came for came in stays.read_frames(PATIENCE) if came["kind"] == "line")
         while len(said) < len(log):
             said.append(next(lines))
     assert {came["number"]: came["raw"] for came in said} == log

@@ -129,7 +129,7 @@ async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room
-                link.say(
+                link.send_frame_blocking(
                     {
                         "kind": "message",
                         "id": "m",

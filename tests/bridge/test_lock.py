@@ -52,18 +52,18 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
 
     def remove_first(descriptor, how):
         if not removed:
-            removed.append(os.unlink(os.path.join(folder, lock.NAME)))
+            removed.append(os.unlink(os.path.join(folder, lock.LOCK_FILE)))
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     held = lock.take(folder)
     assert held is not None and os.path.samestat(
-        os.fstat(held), os.stat(os.path.join(folder, lock.NAME))
+        os.fstat(held), os.stat(os.path.join(folder, lock.LOCK_FILE))
     )
     os.close(held)
 
 
-@pytest.mark.parametrize("number", lock.NO_LOCKS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("number", lock.NO_LOCK_ERRNOS, ids=errno.errorcode.get)
 def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
     def refuse(descriptor, how):
         raise OSError(number, os.strerror(number))
@@ -102,7 +102,7 @@ def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
 def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
     target = tmp_path / "target"
     target.touch()
-    os.symlink(target, os.path.join(folder, lock.NAME))
+    os.symlink(target, os.path.join(folder, lock.LOCK_FILE))
     with pytest.raises(OSError):
         lock.take(folder)
 

@@ -150,7 +150,7 @@ def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatc
         if not disturbed:
             disturbed.append(path)
             os.mkdir(path, 0o700)
-            open(os.path.join(path, lock.NAME), "w").close()
+            open(os.path.join(path, lock.LOCK_FILE), "w").close()
 
     monkeypatch.setattr(registry.shutil, "rmtree", late)
     assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.lexists(folder)

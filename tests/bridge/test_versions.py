@@ -93,8 +93,10 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
     with other.link(one, partial=False, replay=False) as link:
         new = link.welcome["protocol"] != PROTOCOL
         assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
-        link.say({"kind": "deaf", "id": "d"})
+        link.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
+        )
+        link.send_frame_blocking({"kind": "deaf", "id": "d"})
         assert until_result(link)[-1]["subtype"] == "success"
     heard = exchange_frames(
         one.session,
@@ -111,9 +113,9 @@ def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protoco
     with hosts.link(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
         assert ("differs" in link.welcome) == (protocol != PROTOCOL)
         until(link, "synced")
-        link.say({"kind": "later", "odd": 1})
-        link.say({"kind": "take", "id": "t", "odd": 1})
-        link.say(
+        link.send_frame_blocking({"kind": "later", "odd": 1})
+        link.send_frame_blocking({"kind": "take", "id": "t", "odd": 1})
+        link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}, "odd": [1]}
         )
         came = [one["kind"] for one in _until_done(link)]
@@ -121,7 +123,7 @@ def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protoco
 
 
 def _until_done(link):
-    for came in link.frames(PATIENCE):
+    for came in link.read_frames(PATIENCE):
         yield came
         if came["kind"] == "line" and came["line"]["type"] == "result":
             return

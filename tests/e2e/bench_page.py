@@ -70,7 +70,7 @@ def line(page: Page, here: Place, table: Table) -> None:
     with here.link(one, partial=False) as link:
         until(link, "synced")
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
-        link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+        link.send_frame_blocking({"kind": "message", "message": {"role": "user", "content": plan}})
         direct = [
             at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))
         ]

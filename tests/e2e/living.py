@@ -54,7 +54,7 @@ class Living:
         with connect_to_session_blocking(
             self.uuid, self.place.environment, role=WATCH, replay=False
         ) as link:
-            yield link.frames(TURN_SECONDS)
+            yield link.read_frames(TURN_SECONDS)
 
     def stop(self) -> None:
         """Ends it, as a person would."""

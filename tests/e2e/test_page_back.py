@@ -295,7 +295,7 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
     one = begun(page, hosting)
     idle(page)
     with hosting.link(one, role="drive", client="terminal", replay=False) as terminal:
-        terminal.say({"kind": "take", "id": "t1"})
+        terminal.send_frame_blocking({"kind": "take", "id": "t1"})
         page.shows("terminal drives this session", "#drives")
         said(page, "may I?")
         page.shows("Take over to send it", "#failed")

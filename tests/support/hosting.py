@@ -96,7 +96,7 @@ def _stands_still(pid: int) -> bool:
 
 def until(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     """The next frame of a kind, with these values."""
-    for came in link.frames(PATIENCE):
+    for came in link.read_frames(PATIENCE):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
             return came
     raise AssertionError(f"no {kind} came")
@@ -110,7 +110,7 @@ def lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 def until_result(link: HostConnection) -> list[Mapping[str, Any]]:
     """Claude's whole lines up to the next result."""
     found = []
-    for line in lines(link.frames(PATIENCE)):
+    for line in lines(link.read_frames(PATIENCE)):
         found.append(line)
         if line["type"] == "result":
             return found

@@ -54,7 +54,7 @@ class HostingBox:
 
     def until(self, link: HostConnection, kind: str) -> dict[str, Any]:
         """The next frame of a kind."""
-        return next(frame for frame in link.frames(PATIENCE) if frame["kind"] == kind)
+        return next(frame for frame in link.read_frames(PATIENCE) if frame["kind"] == kind)
 
     def wait_until(self, one: Registered, happened: Callable[[Registered], bool]) -> Registered:
         """Look at a session until something is so."""

@@ -85,7 +85,7 @@ def listed(found: Sequence[Registered], *, everything: bool, below: str | None) 
     return [
         one
         for one in reversed(found)
-        if (one.alive or everything)
+        if (one.is_running or everything)
         and (
             folder is None
             or os.path.join(os.path.realpath(one.facts["cwd"]), "").startswith(folder)

@@ -230,10 +230,10 @@ def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
 
 def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with connect_to_session_blocking(
-        one.session, os.environ, role=WATCH, seconds=seconds, replay=False
+        one.session, os.environ, role=WATCH, timeout_s=seconds, replay=False
     ) as link:
         left = set(link.welcome.get("questions") or ())
-        for came in link.frames(seconds) if left else ():
+        for came in link.read_frames(seconds) if left else ():
             if came["kind"] == "question" and came["question"] in left:
                 yield came["question"], came
             if came["kind"] in ("question", "settled"):

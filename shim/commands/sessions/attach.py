@@ -72,7 +72,7 @@ def _print_frames(one: Registered) -> None:
         one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )
     with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
-        for said in chain([link.welcome], link.frames(unless=pipe)):
+        for said in chain([link.welcome], link.read_frames(stop_descriptor=pipe)):
             rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
             sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
             sys.stdout.flush()
@@ -81,7 +81,7 @@ def _print_frames(one: Registered) -> None:
         if link.is_closed:
             alive = registry.alive(one.session, os.environ)
             raise HostGoneError(
-                one.session, "its host closed the connection without a word", alive=alive
+                one.session, "its host closed the connection without a word", is_running=alive
             )
 
 

@@ -253,7 +253,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(living):
         asked = question(running)
         (one,) = living.sessions()
         with connect_to_session_blocking(one.session, living.variables) as other:
-            other.say(
+            other.send_frame_blocking(
                 {
                     "kind": "answer",
                     "id": "1",

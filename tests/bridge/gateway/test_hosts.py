@@ -457,7 +457,9 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
     with connect_to_session_blocking(
         session.session, living.variables, role="watch", partial=False
     ) as link:
-        frames = itertools.takewhile(lambda one: one["kind"] != "synced", link.frames(PATIENCE))
+        frames = itertools.takewhile(
+            lambda one: one["kind"] != "synced", link.read_frames(PATIENCE)
+        )
         said = [one["raw"] for one in frames if one["kind"] == "line"]
     assert [one.data for one in heard] == said[: len(heard)] and len(heard) > MANY
 

@@ -75,7 +75,7 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
         )
         now = hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
         assert (now.facts["state"], now.facts["waitingFor"]) == ("blocked", "permission prompt")
-        first.say(
+        first.send_frame_blocking(
             {"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW}
         )
         settled = until(watcher, "settled")
@@ -132,8 +132,8 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
         heard, going = [], True
         while going:
             with suppress(HostGoneError):
-                link.say({"kind": "end", "id": str(len(heard))})
-            came, going = link.taken()
+                link.send_frame_blocking({"kind": "end", "id": str(len(heard))})
+            came, going = link.read_available_frames()
             heard += came
     assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
     assert hosts.ended(one).facts["state"] == "done"
@@ -157,7 +157,7 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
     monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN])
     one = hosts.start()
     with hosts.link(one) as link:
-        link.say({"kind": "end", "id": "1"})
+        link.send_frame_blocking({"kind": "end", "id": "1"})
         until(link, "bye", reason="stopped")
     now = hosts.ended(one)
     assert now.facts["state"] == "stopped" and registry.read_facts(one.folder) == now.facts
@@ -182,7 +182,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
         gate.open()
         until_result(link)
         # a client is connected
-        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]
+        assert "bye" not in [came["kind"] for came in link.read_frames(LOOKS_SECONDS)]
     now = hosts.ended(one)
     assert now.facts["state"] == "done"
 
@@ -235,7 +235,9 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
     one = hosts.start("go")
     with hosts.link(one) as link:
         assert until_result(link)[-1]["subtype"] == "success"
-        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
+        link.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
+        )
         assert until_result(link)[-1]["subtype"] == "success"
         assert link.welcome["vendor"] == "claude"
 
@@ -351,7 +353,7 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
         until_result(link)
     with hosts.link(one, partial=False) as link:
         said = []
-        for came in link.frames(PATIENCE):
+        for came in link.read_frames(PATIENCE):
             said.append(came)
             if came["kind"] == "synced":
                 break
@@ -386,13 +388,13 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, ta
     child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = talking(child, prompt=None)
     with hosts.link(one) as link:
-        link.say(message)
+        link.send_frame_blocking(message)
         until_result(link)
     exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     again = respawn(hosts.ended(one), hosts.environment)
     with hosts.link(again) as link:
         number = link.welcome["number"]
-        link.say(message)
+        link.send_frame_blocking(message)
         assert until(link, "accepted")["id"] == message["id"]
     assert exchange_frames(one.session, [], hosts.environment)[0]["number"] == number
 
@@ -424,7 +426,7 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
             hosts.wait_until(one, lambda now: box.recording.exists())
             if says:
                 until_result(link)
-            link.say({"kind": "end", "id": "e"})
+            link.send_frame_blocking({"kind": "end", "id": "e"})
             until(link, "bye")
         ended = hosts.ended(one)
         found.append(box.record()["arguments"])

@@ -154,7 +154,9 @@ def test_ten_thousand_connections_leave_nothing(hosts):
             thread.start()
         for thread in threads:
             thread.join()
-        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        stays.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
+        )
         assert until_result(stays)[-1]["subtype"] == "success"
         hosts.wait_until(one, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
 
@@ -188,7 +190,9 @@ def test_whatever_bytes_come_in_the_session_goes_on(hosts):
                 link.sendall(HELLO + junk)
                 link.shutdown(socket.SHUT_WR)
                 heard(link)
-        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        stays.send_frame_blocking(
+            {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
+        )
         assert until_result(stays)[-1]["subtype"] == "success"
 
 

@@ -98,7 +98,7 @@ def _to_its_end(
                 one.session, environment, role=role, after=before, client=f"{client} {os.getpid()}"
             ) as link:
                 if talk is not None:
-                    talk.send = link.say
+                    talk.send = link.send_frame_blocking
                 end = seat.serve(link)
         except HostGoneError:
             if not view.welcome:

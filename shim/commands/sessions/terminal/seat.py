@@ -85,7 +85,7 @@ class Seat:
             selector.register(signals, selectors.EVENT_READ)
             if self._reader is not None:
                 selector.register(self._reader, selectors.EVENT_READ)
-            frames, going = link.taken()
+            frames, going = link.read_available_frames()
             frames.insert(0, dict(link.welcome))
             try:
                 while True:
@@ -93,7 +93,7 @@ class Seat:
                     if end is not None:
                         return end
                     ready = self._wait(selector)
-                    frames, going = link.taken() if link in ready else ([], True)
+                    frames, going = link.read_available_frames() if link in ready else ([], True)
                     # all that a pipe's writing end tells: nobody reads any more
                     if self._reader in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

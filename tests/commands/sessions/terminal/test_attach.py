@@ -190,7 +190,7 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(session, at
     with hosts.link(one, client="the page") as page, attached(one) as terminal:
         question = until(page, "question")["question"]
         terminal.until(KEYS)
-        page.say(
+        page.send_frame_blocking(
             {"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}}
         )
         terminal.until("→ allowed by the page after")
@@ -231,9 +231,9 @@ def test_one_drives_and_another_takes_over(session, attached, hosts):
         until(page, "driver")
         terminal.type("\r")  # the message is still there
         terminal.until("> mine")
-        page.say({"kind": "take", "id": "1"})
+        page.send_frame_blocking({"kind": "take", "id": "1"})
         terminal.until("the page drives now")
-        page.say(message("again"))
+        page.send_frame_blocking(message("again"))
         assert until(page, "driver", client="the page")
 
 

@@ -276,7 +276,7 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
                 "question": question["question"],
                 "decision": {"behavior": "deny"},
             }
-            page.say({"id": "1", **answer})
+            page.send_frame_blocking({"id": "1", **answer})
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
