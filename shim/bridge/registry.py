@@ -49,7 +49,7 @@ RESTORED = ("cwd", "vendor", "name", "generation")  # facts that are also in sta
 UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
 
 
-class Registered(NamedTuple):
+class SessionRecord(NamedTuple):
     """One session: its UUID, its folder, whether its host lives, and its facts as they hold now.
 
     The facts of a dead host say no `status` and no `pid`; where it died at work, its `state` is
@@ -117,7 +117,7 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def sessions(environment: Mapping[str, str]) -> list[Registered]:
+def sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
     on the way.
     """
@@ -151,7 +151,7 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     return living, [name for _, name in sorted(others, reverse=True)]
 
 
-def glance(session: str, environment: Mapping[str, str]) -> Registered | None:
+def glance(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """As `look_up`, but a life that has said its own end is believed: a month of them is listed in
     a moment.
 
@@ -160,7 +160,7 @@ def glance(session: str, environment: Mapping[str, str]) -> Registered | None:
     folder = os.path.join(bridge_directory(environment), session)
     facts = read_facts(folder)
     if facts is not None and over(facts):
-        return Registered(session, folder, False, facts)
+        return SessionRecord(session, folder, False, facts)
     return look_up(session, environment)
 
 
@@ -169,7 +169,7 @@ def over(facts: Mapping[str, Any]) -> bool:
     return facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid"))
 
 
-def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
+def look_up(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
     canonical, top = parse_uuid(session), bridge_directory(environment)
     if canonical is None or foreign(top):
@@ -185,10 +185,10 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
     except OSError:
         dead = not sockets.answers(folder)
         facts = _end_facts(facts) if dead else facts  # without the lock nothing is written
-    return Registered(canonical, folder, not dead, facts)
+    return SessionRecord(canonical, folder, not dead, facts)
 
 
-def _find_damaged(session: str, folder: str) -> Registered | None:
+def _find_damaged(session: str, folder: str) -> SessionRecord | None:
     """Return a session whose facts cannot be read, for example after a crash of the machine or on a
     full disk.
 
@@ -197,7 +197,9 @@ def _find_damaged(session: str, folder: str) -> Registered | None:
     facts = restore_facts(folder)
     try:
         with lock.dead(folder) as dead:
-            return Registered(session, folder, False, facts) if dead and facts is not None else None
+            return (
+                SessionRecord(session, folder, False, facts) if dead and facts is not None else None
+            )
     except OSError:
         return None
 
@@ -237,7 +239,7 @@ def is_damaged(facts: Mapping[str, Any]) -> bool:
     )
 
 
-def find(word: str, environment: Mapping[str, str]) -> list[Registered]:
+def find(word: str, environment: Mapping[str, str]) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
     word = word.lower()
     if parse_uuid(word) is not None:
@@ -296,7 +298,7 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
 
     Those that live are left alone.
     """
-    ended, removed = list[tuple[float, Registered]](), 0
+    ended, removed = list[tuple[float, SessionRecord]](), 0
     for name in (name for names in _names(environment) for name in names):
         one = glance(name, environment)
         if one is not None and not one.alive:
@@ -320,7 +322,7 @@ def _last_change(folder: str) -> float:
         return os.stat(folder).st_mtime
 
 
-def remove(one: Registered) -> bool:
+def remove(one: SessionRecord) -> bool:
     """Remove all that is kept of a session, also where another process does. False if its host
     lives, or it stays.
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from shim import __version__
 from shim.bridge import lock, registry, sockets
-from shim.bridge.registry import Registered, make_folder
+from shim.bridge.registry import SessionRecord, make_folder
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json, rooted
@@ -81,7 +81,7 @@ class Wanted(NamedTuple):
     beginning: Sequence[str] = ()
 
 
-def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> Registered:
+def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> SessionRecord:
     """Begin a host for a session, a fresh one without `session`. It is returned before the host is
     up.
 
@@ -130,7 +130,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
             listening.close()
         if held is not None:
             os.close(held)
-    return Registered(session, folder, True, facts)
+    return SessionRecord(session, folder, True, facts)
 
 
 def _check_utf8(session: str, wanted: Wanted) -> None:
@@ -167,11 +167,11 @@ def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
 
 
 def respawn(
-    one: Registered,
+    one: SessionRecord,
     environment: Mapping[str, str],
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
-) -> Registered:
+) -> SessionRecord:
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as
     `start`.
     """
@@ -183,7 +183,7 @@ def respawn(
     return start(again, environment, one.session)
 
 
-def can_respawn(one: Registered) -> bool:
+def can_respawn(one: SessionRecord) -> bool:
     """Return whether the flags with which a session was started can still be read."""
     try:
         read_wanted(one.folder)
@@ -209,7 +209,7 @@ def read_wanted(folder: str) -> Wanted:
     return Wanted(**{key: known[key] for key in Wanted._fields if key in known})
 
 
-def begun_with(one: Registered) -> Invocation:
+def begun_with(one: SessionRecord) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
     return parse(
         [str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()]
@@ -217,7 +217,7 @@ def begun_with(one: Registered) -> Invocation:
 
 
 def going_on_from(
-    one: Registered, folder: str, asked: Invocation, *, copy: bool = False
+    one: SessionRecord, folder: str, asked: Invocation, *, copy: bool = False
 ) -> Invocation:
     """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
     is asked now.
@@ -244,7 +244,7 @@ def _with_settings_read(invocation: Invocation) -> Invocation:
     )
 
 
-def check_files(one: Registered, begun: Invocation, asked: Invocation | None = None) -> None:
+def check_files(one: SessionRecord, begun: Invocation, asked: Invocation | None = None) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have
     forbidden something.
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from shim.bridge import registry
-from shim.bridge.registry import UNDER_WAY, Registered
+from shim.bridge.registry import UNDER_WAY, SessionRecord
 
 ASKED_SECONDS = 8.0  # for the turn to be interrupted, its child ended and the last words said
 KILLED_SECONDS = 2.0  # for the lock of a killed process to be free
 LOOK_SECONDS = 0.01  # between two looks
 
 
-def stop(wanted: Sequence[Registered], environment: Mapping[str, str]) -> list[Registered]:
+def stop(wanted: Sequence[SessionRecord], environment: Mapping[str, str]) -> list[SessionRecord]:
     """End the hosts of these sessions, all at once. Returns those that could not be ended."""
     left = _signalled(wanted, signal.SIGTERM, ASKED_SECONDS, environment)
     if not left:
@@ -29,7 +29,7 @@ def stop(wanted: Sequence[Registered], environment: Mapping[str, str]) -> list[R
     return stubborn
 
 
-def untaken(one: Registered, environment: Mapping[str, str]) -> str:
+def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     """What is said of the messages that a session which was ended had not taken; "" where there
     were none.
     """
@@ -38,11 +38,11 @@ def untaken(one: Registered, environment: Mapping[str, str]) -> str:
 
 
 def _signalled(
-    wanted: Sequence[Registered],
+    wanted: Sequence[SessionRecord],
     number: signal.Signals,
     seconds: float,
     environment: Mapping[str, str],
-) -> list[Registered]:
+) -> list[SessionRecord]:
     """Send each host a signal once and wait until it is dead. Returns those that live, as they are
     now.
     """
@@ -67,7 +67,7 @@ def _signalled(
 
 
 def _tell(
-    one: Registered, pid: int, number: signal.Signals, environment: Mapping[str, str]
+    one: SessionRecord, pid: int, number: signal.Signals, environment: Mapping[str, str]
 ) -> bool:
     """Send the host a signal; never to another process that has got its number meanwhile."""
     if not hasattr(os, "pidfd_open"):
@@ -90,7 +90,7 @@ def _tell(
         os.close(process)
 
 
-def _stopped(one: Registered) -> None:
+def _stopped(one: SessionRecord) -> None:
     """A killed host could not say how it ended: it was stopped, unless its work was over before."""
     facts = registry.read_facts(one.folder)
     if facts is not None and one.facts["state"] in UNDER_WAY:

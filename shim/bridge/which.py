@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from shim.bridge.registry import Registered, look_up, sessions
+from shim.bridge.registry import SessionRecord, look_up, sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 
@@ -20,10 +20,10 @@ LIKE_AN_ID = re.compile(r"[0-9a-f]{1,8}\Z")
 WORD_CHARACTERS = 200  # of a word that is said again
 LISTED = 20  # sessions of one name that are listed
 
-Known = Sequence[Registered] | None
+Known = Sequence[SessionRecord] | None
 
 
-def which_by_id(word: str, unknown: str = UNKNOWN, *, known: Known = None) -> Registered:
+def which_by_id(word: str, unknown: str = UNKNOWN, *, known: Known = None) -> SessionRecord:
     """The one session whose short id begins so, or whose UUID this is. FrontendError for none or
     several.
     """
@@ -35,7 +35,7 @@ def which_by_id(word: str, unknown: str = UNKNOWN, *, known: Known = None) -> Re
     )
 
 
-def which(word: str, *, known: Known = None, alone: bool = True) -> Registered:
+def which(word: str, *, known: Known = None, alone: bool = True) -> SessionRecord:
     """The one session that a word means by its id, else by its name; `alone`: nothing else was said
     beside it.
 
@@ -65,16 +65,16 @@ def which(word: str, *, known: Known = None, alone: bool = True) -> Registered:
     )
 
 
-def name_of(one: Registered) -> str:
+def name_of(one: SessionRecord) -> str:
     """What lists show of a session, "" where it has no name."""
     return str(one.facts.get("name") or "")
 
 
-def _all(known: Known) -> Sequence[Registered]:
+def _all(known: Known) -> Sequence[SessionRecord]:
     return sessions(os.environ) if known is None else known
 
 
-def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:
+def _by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:
     whole = parse_uuid(word)
     if whole:
         one = next((one for one in known if one.session == whole), None) or look_up(
@@ -85,11 +85,11 @@ def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:
     return [one for one in known if word and one.id.startswith(word)]
 
 
-def _several(found: Sequence[Registered], word: str) -> str:
+def _several(found: Sequence[SessionRecord], word: str) -> str:
     return f"'{word[:WORD_CHARACTERS]}' matches more than one session: {', '.join(sorted(one.id for one in found))}"
 
 
-def _named(found: Sequence[Registered], word: str) -> str:
+def _named(found: Sequence[SessionRecord], word: str) -> str:
     listed = [
         f"  {one.id}  {name_of(one)}" for one in sorted(found, key=lambda one: one.id)[:LISTED]
     ]

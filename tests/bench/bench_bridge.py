@@ -38,7 +38,7 @@ from bench_ends import look
 from hosting import Hosting, until
 
 from shim.bridge.link import HostConnection
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.process.install import ENTRY
 
 LINES = 10_000
@@ -104,11 +104,11 @@ class Place(Hosting):
         child.chmod(0o700)
         super().__init__(folder, SHIM_BIN=str(child))
 
-    def works(self, calls: int, rate: int = 0, size: int = 100) -> Registered:
+    def works(self, calls: int, rate: int = 0, size: int = 100) -> SessionRecord:
         """A session whose first turn is so many calls."""
         return self.start(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
 
-    def done(self, one: Registered) -> None:
+    def done(self, one: SessionRecord) -> None:
         """Wait for the end of its turn."""
         deadline = time.monotonic() + PATIENCE
         while self.now(one).facts["state"] != "done":
@@ -116,7 +116,7 @@ class Place(Hosting):
             time.sleep(0.05)
 
     @contextmanager
-    def watchers(self, one: Registered, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+    def watchers(self, one: SessionRecord, count: int) -> Iterator["subprocess.Popen[bytes]"]:
         """A process with so many connections."""
         command = [
             sys.executable,
@@ -406,7 +406,7 @@ def start(table: Table, rounds: int) -> None:
             table.row(name, f"{spread(values[1:], '.0f')} ms", "<= 150 ms" if goal else "", met)
 
 
-def hosts_of(here: Place) -> list[Registered]:
+def hosts_of(here: Place) -> list[SessionRecord]:
     """Those that live."""
     from shim.bridge import registry
 
@@ -444,7 +444,7 @@ def left(table: Table, count: int) -> None:
         table.row("a session", measured, "the same", same and grown <= 2)
 
 
-def _attach(here: Place, one: Registered, number: int) -> None:
+def _attach(here: Place, one: SessionRecord, number: int) -> None:
     with here.link(one, role="drive" if number % 2 else "watch") as link:
         if number % 3:
             until_synced(link)

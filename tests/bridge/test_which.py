@@ -5,13 +5,13 @@ import os
 import pytest
 
 from shim.bridge import registry
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.which import UNLISTED, which, which_by_id
 from shim.core.errors import FrontendError
 
 
 def session(short, name=None):
-    return Registered(f"{short}-0000-4000-8000-000000000000", "/nowhere", True, {"name": name})
+    return SessionRecord(f"{short}-0000-4000-8000-000000000000", "/nowhere", True, {"name": name})
 
 
 KNOWN = [

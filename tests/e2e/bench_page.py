@@ -33,7 +33,7 @@ from bench_bridge import Place, call_of, lines_of, place  # noqa: E402
 from hosting import until  # noqa: E402
 from page_driving import Page, Served  # noqa: E402
 
-from shim.bridge.registry import Registered  # noqa: E402
+from shim.bridge.registry import SessionRecord  # noqa: E402
 
 CALLS, RATE = 100, 50  # lines, and how many of them a second
 GOAL_MS = 10.0
@@ -116,7 +116,7 @@ def long(page: Page, here: Place, table: Table, rounds: int) -> None:
     table.row("bare: read by a client", f"{spread(bare)} s")
 
 
-def read(page: Page, one: Registered) -> float:
+def read(page: Page, one: SessionRecord) -> float:
     """Seconds until a client has read the stream to where it is in sync."""
     began = time.perf_counter()
     link = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)

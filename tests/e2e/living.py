@@ -15,7 +15,7 @@ from place import TURN_SECONDS, Line, Place, wait_until
 
 from shim.bridge import registry
 from shim.bridge.link import connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.core.bridge.frames import WATCH
 
 BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
@@ -28,7 +28,7 @@ class Living:
     place: Place
     uuid: str
 
-    def now(self) -> Registered:
+    def now(self) -> SessionRecord:
         found = registry.look_up(self.uuid, self.place.environment)
         assert found is not None
         return found

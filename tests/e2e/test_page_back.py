@@ -20,7 +20,7 @@ from hosting import Hosting
 from page_driving import ENTER, Page, Served
 
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 
 pytestmark = pytest.mark.e2e
 full = pytest.mark.full  # of each kind one or two are tried always
@@ -87,7 +87,7 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
     served.kill()
 
 
-def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> Registered:
+def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> SessionRecord:
     """A session that the page shows."""
     one = hosting.start(prompt)
     page.browser.run("location.hash = arguments[0]", f"s/{one.id}")
@@ -180,7 +180,7 @@ def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     none_lost(page)
 
 
-def begun_last(hosting: Hosting) -> Registered:
+def begun_last(hosting: Hosting) -> SessionRecord:
     """The only session."""
     from shim.bridge import registry
 
@@ -212,7 +212,7 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     none_lost(page)
 
 
-def all_was_seen(page: Page, hosting: Hosting, one: Registered) -> bool:
+def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
     now = hosting.now(one)
     os.kill(now.facts["pid"], signal.SIGSTOP)

@@ -12,7 +12,7 @@ from typing import Any
 
 from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import Wanted, reap, start
 from shim.bridge.stop import stop
 
@@ -36,24 +36,26 @@ class Hosting:
         here = {"HOME": str(path), "SHIM_STATE": str(state), "SHIM_VENDOR": "demo"}
         self.environment = {**kept, **here, **variables}
 
-    def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> Registered:
+    def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> SessionRecord:
         """Begin a host; `wanted` are fields of `Wanted`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
         return start(
             Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session
         )
 
-    def link(self, one: Registered, **hello: Any) -> HostConnection:
+    def link(self, one: SessionRecord, **hello: Any) -> HostConnection:
         """A connection to it."""
         return connect_to_session_blocking(one.session, self.environment, **hello)
 
-    def now(self, one: Registered) -> Registered:
+    def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of it now."""
         found = registry.look_up(one.session, self.environment)
         assert found is not None
         return found
 
-    def wait_until(self, one: Registered, happened: Callable[[Registered], bool]) -> Registered:
+    def wait_until(
+        self, one: SessionRecord, happened: Callable[[SessionRecord], bool]
+    ) -> SessionRecord:
         """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
         while not happened(now := self.now(one)):
@@ -61,14 +63,14 @@ class Hosting:
             time.sleep(0.01)
         return now
 
-    def ended(self, one: Registered) -> Registered:
+    def ended(self, one: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
         now = self.wait_until(one, lambda now: not now.alive)
         reap()
         return now
 
     @contextmanager
-    def halted(self, one: Registered) -> Iterator[int]:
+    def halted(self, one: SessionRecord) -> Iterator[int]:
         """The process of its host, which stands still meanwhile: it hears nobody, and writes none
         of its files.
         """

@@ -10,7 +10,7 @@ from hosting import PATIENCE
 
 from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 
@@ -36,16 +36,16 @@ class HostingBox:
         """The drop-in, to its end."""
         return self.box.claude(*arguments, **{**self.environment, **environment})
 
-    def sessions(self) -> list[Registered]:
+    def sessions(self) -> list[SessionRecord]:
         return registry.sessions(self.variables)
 
-    def now(self, one: Registered) -> Registered:
+    def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of a session now."""
         found = registry.look_up(one.session, self.variables)
         assert found is not None
         return found
 
-    def children(self, one: Registered) -> list[int]:
+    def children(self, one: SessionRecord) -> list[int]:
         """The processes that a host has started, and that live."""
         pid = self.now(one).facts["pid"]
         return [
@@ -56,7 +56,9 @@ class HostingBox:
         """The next frame of a kind."""
         return next(frame for frame in link.read_frames(PATIENCE) if frame["kind"] == kind)
 
-    def wait_until(self, one: Registered, happened: Callable[[Registered], bool]) -> Registered:
+    def wait_until(
+        self, one: SessionRecord, happened: Callable[[SessionRecord], bool]
+    ) -> SessionRecord:
         """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
         while not happened(now := self.now(one)):
@@ -64,15 +66,15 @@ class HostingBox:
             time.sleep(0.01)
         return now
 
-    def idle(self, one: Registered) -> Registered:
+    def idle(self, one: SessionRecord) -> SessionRecord:
         """Wait until no turn of a session runs."""
         return self.wait_until(one, lambda now: now.facts["status"] == "idle")
 
-    def undriven(self, one: Registered) -> Registered:
+    def undriven(self, one: SessionRecord) -> SessionRecord:
         """Wait until the frontend that drove a session has left it."""
         return self.wait_until(one, lambda now: now.facts["driver"] is None)
 
-    def in_mode(self, one: Registered, mode: str) -> None:
+    def in_mode(self, one: SessionRecord, mode: str) -> None:
         """Wait until a session is in a permission mode."""
         deadline, now = time.monotonic() + PATIENCE, None
         while now != mode:
@@ -82,7 +84,7 @@ class HostingBox:
             ) as link:
                 now = link.welcome["mode"]
 
-    def ended(self, one: Registered) -> Registered:
+    def ended(self, one: SessionRecord) -> SessionRecord:
         """Wait until a host has gone."""
         return self.wait_until(one, lambda now: not now.alive)
 

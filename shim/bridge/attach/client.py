@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shim.bridge import registry
 from shim.bridge.attach.own_process import servers
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import LivingError, Wanted, going_on_from, start
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
@@ -89,7 +89,7 @@ def check_apart(session: str, dialect: str) -> None:
         raise _unjoined(living, dialect)
 
 
-def _unjoined(living: Registered, dialect: str) -> FrontendError:
+def _unjoined(living: SessionRecord, dialect: str) -> FrontendError:
     return FrontendError(
         FLAT.format(id=living.id, dialect=dialect), hint=f"`claude stop {living.id}` first"
     )
@@ -116,7 +116,7 @@ class Attached:
         alone: Callable[[Invocation], Start],
         *,
         session: str,
-        living: Registered | None = None,
+        living: SessionRecord | None = None,
     ) -> None:
         self._invocation = invocation
         self._settings = settings
@@ -196,7 +196,7 @@ class Attached:
         self._started = self._alone(self._invocation)
         return self._started.run(signals)
 
-    def _begin(self) -> Registered:
+    def _begin(self) -> SessionRecord:
         """A host of our own, or the living one of who was quicker. ShimError where no conversation
         can begin at all.
         """

@@ -16,7 +16,7 @@ from shim.bridge.attach.narrower import narrower_now
 from shim.bridge.attach.own_process import servers
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import GOING_SECONDS, begun_with
 from shim.conversation.invocation import prompts, terminator
 from shim.conversation.session_facts import state_events
@@ -59,7 +59,7 @@ class Joining:
     """
 
     def __init__(
-        self, one: Registered, invocation: Invocation, settings: Settings, *, own: bool
+        self, one: SessionRecord, invocation: Invocation, settings: Settings, *, own: bool
     ) -> None:
         self._one = one
         self._invocation = invocation

@@ -16,7 +16,7 @@ import anyio
 from shim.bridge import registry, start
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import HostConnection, connect_to_session
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.core.adapter.vendor import Vendor
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
@@ -218,7 +218,7 @@ class LocalHosts:
         ) as link:
             yield _LivingFeed(link)
 
-    def _one(self, session: str) -> Registered:
+    def _one(self, session: str) -> SessionRecord:
         one = registry.glance(session, self._environment)
         if one is None:
             raise FrontendError(f"there is no session {session}")
@@ -243,7 +243,7 @@ class _LivingFeed:
 class _KeptFeed:
     """What an ended session said, as its host would say it."""
 
-    def __init__(self, one: Registered, after: Cursor | None, log: RecordingLog) -> None:
+    def __init__(self, one: SessionRecord, after: Cursor | None, log: RecordingLog) -> None:
         self._one = one
         self._after = after.number if after is not None and _has(log, after) else 0
         self._gap = after is not None and not _has(log, after)
@@ -273,7 +273,7 @@ class _KeptFeed:
         raise FrontendError("the session has ended")
 
 
-def _facts(one: Registered) -> dict[str, Any]:
+def _facts(one: SessionRecord) -> dict[str, Any]:
     return {**one.facts, "id": one.id, "session": one.session, "alive": one.alive}
 
 
@@ -292,7 +292,7 @@ def _has(log: RecordingLog, cursor: Cursor) -> bool:
     )
 
 
-def _log(one: Registered) -> RecordingLog:
+def _log(one: SessionRecord) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
         return RecordingLog(one.log, int(one.facts["generation"]))

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.bridge import registry
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.commands.claude.answers import Answer, disabled, refused
 
 NO_TERMINAL = (
@@ -77,7 +77,9 @@ def agents(words: Sequence[str]) -> Answer:
     )
 
 
-def listed(found: Sequence[Registered], *, everything: bool, below: str | None) -> list[Registered]:
+def listed(
+    found: Sequence[SessionRecord], *, everything: bool, below: str | None
+) -> list[SessionRecord]:
     """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
     them.
     """
@@ -93,7 +95,7 @@ def listed(found: Sequence[Registered], *, everything: bool, below: str | None) 
     ]
 
 
-def report(one: Registered) -> dict[str, Any]:
+def report(one: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     facts = one.facts
     life = (

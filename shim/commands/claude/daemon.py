@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from shim.bridge import registry
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop
 from shim.commands.claude.answers import Answer, refused
 from shim.core.reading.account import counted, printable
@@ -64,7 +64,7 @@ def daemon(words: Sequence[str]) -> Answer:
     return refused(f"unknown subcommand: {action[:60]}\n\n{USAGE}".rstrip())
 
 
-def _living() -> list[Registered]:
+def _living() -> list[SessionRecord]:
     return [one for one in registry.sessions(os.environ) if one.alive]
 
 

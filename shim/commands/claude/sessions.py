@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from shim.bridge import registry
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop as end
 from shim.bridge.stop import untaken
 from shim.bridge.which import UNLISTED, which, which_by_id
@@ -90,14 +90,14 @@ def _respawn(words: Sequence[str]) -> Answer:
     return Answer("".join(restarted), int(len(restarted) < len(living)))
 
 
-def _restarted(one: Registered) -> Answer:
+def _restarted(one: SessionRecord) -> Answer:
     from shim.bridge.start import respawn
 
     respawn(one, os.environ)
     return Answer(f"restarted {one.id}\n")
 
 
-def _unsure(one: Registered) -> Answer:
+def _unsure(one: SessionRecord) -> Answer:
     return refused(UNSURE.format(id=one.id, pid=one.facts.get("pid") or "PID"))
 
 

@@ -11,7 +11,7 @@ from shim import __version__
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
 from shim.commands.sessions.serve import NEEDED
 from shim.conversation.decide import Start
@@ -189,7 +189,7 @@ def _some(names: list[str]) -> str:
     )
 
 
-def _answers(one: Registered, environment: Mapping[str, str]) -> bool:
+def _answers(one: SessionRecord, environment: Mapping[str, str]) -> bool:
     try:
         with connect_to_session_blocking(
             one.session, environment, role=WATCH, timeout_s=WELCOME_SECONDS, replay=False

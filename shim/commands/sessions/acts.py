@@ -19,7 +19,7 @@ from shim.bridge.link import (
     connect_to_session_blocking,
     exchange_frames,
 )
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import LivingError, respawn
 from shim.bridge.stop import stop, untaken
 from shim.bridge.which import which
@@ -193,7 +193,7 @@ def stop_sessions(
         )
 
 
-def _up(one: Registered) -> None:
+def _up(one: SessionRecord) -> None:
     """Wait until the host of a session that was woken is up. FrontendError with its own reason
     where it cannot be.
     """
@@ -208,7 +208,7 @@ def _up(one: Registered) -> None:
         ) from None
 
 
-def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None:
+def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> None:
     """FrontendError for what the host refused, or did not answer."""
     for came in heard:
         if came["kind"] == "refused":
@@ -221,14 +221,14 @@ def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None
 # -- questions -------------------------------------------------------------------------------------
 
 
-def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
+def open_questions(one: SessionRecord) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where
     nobody says so.
     """
     return {question: came["request"] for question, came in _asked(one, ANSWER_TIMEOUT_S)}
 
 
-def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _asked(one: SessionRecord, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with connect_to_session_blocking(
         one.session, os.environ, role=WATCH, timeout_s=seconds, replay=False
     ) as link:
@@ -242,7 +242,7 @@ def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, 
                 return
 
 
-def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: str = "") -> str:
+def _question(one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named: str = "") -> str:
     """The id of the one question that is meant."""
     if named and not asked:
         return named
@@ -262,7 +262,7 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
     raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
 
 
-def _describe_last_answer(session: Registered) -> str:
+def _describe_last_answer(session: SessionRecord) -> str:
     """Return how and by which client the last question was settled, or "" if there was none."""
     with connect_to_session_blocking(
         session.session, os.environ, role=WATCH, replay=False, partial=False
@@ -294,7 +294,7 @@ def _input(text: str) -> dict[str, Any]:
     return found
 
 
-def _report(one: Registered) -> dict[str, Any]:
+def _report(one: SessionRecord) -> dict[str, Any]:
     """A session for a program. `questions` is null where its host does not say."""
     facts = one.facts
     questions: list[dict[str, Any]] | None = []

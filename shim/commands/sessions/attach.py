@@ -10,7 +10,7 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import can_respawn
 from shim.bridge.which import which
 from shim.commands.sessions.logs import casts_of
@@ -65,7 +65,7 @@ def watch_session(
         _show_log(one, thinking=thinking, full=full)
 
 
-def _print_frames(one: Registered) -> None:
+def _print_frames(one: SessionRecord) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
     pipe = pipe_of(open_console())
     link = connect_to_session_blocking(
@@ -85,7 +85,7 @@ def _print_frames(one: Registered) -> None:
             )
 
 
-def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
+def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full)
     command = (

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.bridge.registry import Registered, is_damaged, unanswered
+from shim.bridge.registry import SessionRecord, is_damaged, unanswered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
@@ -39,7 +39,7 @@ def none(*, everything: bool, below: str | None = None) -> str:
     return f"no session {which} in the background{where}: `claude --bg PROMPT` begins one\n"
 
 
-def drawn(found: Sequence[Registered]) -> str:
+def drawn(found: Sequence[SessionRecord]) -> str:
     """The table; on a terminal it has colours and the terminal's width."""
     terminal = os.isatty(1)
     width = get_terminal_size().columns if terminal else PIPE_COLUMNS

@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.reading.account import printable
 from shim.story.terminal.show import show
@@ -38,7 +38,7 @@ class LastLines(StringIO):
         return "".join(f"{line}\n" for line in self._lines) + self._open
 
 
-def casts_of(one: Registered) -> list[str]:
+def casts_of(one: SessionRecord) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
         return [
@@ -50,7 +50,7 @@ def casts_of(one: Registered) -> list[str]:
         return []
 
 
-def recent(one: Registered) -> str:
+def recent(one: SessionRecord) -> str:
     """The last lines of a session as text, with colours on a terminal."""
     kept, terminal = LastLines(), os.isatty(1)
     console = Console(
@@ -64,7 +64,7 @@ def recent(one: Registered) -> str:
     return said or _explain_empty_log(one)
 
 
-def _explain_empty_log(session: Registered) -> str:
+def _explain_empty_log(session: SessionRecord) -> str:
     """Return why a session has no lines: the reason for its failure, if it has failed."""
     detail = session.facts.get("detail")
     if session.alive or session.facts.get("state") != "failed" or not detail:

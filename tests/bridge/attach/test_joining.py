@@ -6,7 +6,7 @@ import pytest
 
 from shim.bridge.attach import joining
 from shim.bridge.link import HostGoneError
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.parse import parse
 from shim.io.signals import Signals, StoppedError
 from shim.state.config import Settings
@@ -21,6 +21,6 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     monkeypatch.setattr(joining, "connect_to_session", gone)
     monkeypatch.setattr(joining.registry, "alive", lambda session, environment: True)
     monkeypatch.setattr(joining, "GOING_SECONDS", 0.5)
-    one = Registered("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
+    one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StoppedError):
         joining.Joining(one, parse([]), Settings(), own=False).run(signals, None, None)

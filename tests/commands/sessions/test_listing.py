@@ -3,13 +3,13 @@
 import pytest
 from showing import unstyled
 
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.commands.sessions import listing
 
 WAITS = "approve Bash: **make test** of src/**/*.py and docs/**/*.md"
 FACTS = {"state": "blocked", "vendor": "qwen", "cwd": "/repo/of/somebody", "needs": WAITS,
          "name": "make the tests of the whole project pass and then the documentation"}  # fmt: skip
-ONE = Registered("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FACTS)
+ONE = SessionRecord("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FACTS)
 
 
 @pytest.fixture

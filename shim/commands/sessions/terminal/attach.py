@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_to_session_blocking
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 from shim.bridge.start import LivingError, respawn
 from shim.commands.sessions.terminal.seat import PATIENCE_SECONDS, End, Seat
 from shim.commands.sessions.terminal.talk import Talk
@@ -26,7 +26,7 @@ EXITED = "Session {id} has exited — run {back} to resume it."  # background pa
 WENT = ("stopped", "ended", "idle")
 
 
-def attach(one: Registered, environment: Mapping[str, str], again: str = "claude attach") -> int:
+def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "claude attach") -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
 
     `again` is what comes back to it. A session whose host has ended is woken (B33).
@@ -45,7 +45,7 @@ def attach(one: Registered, environment: Mapping[str, str], again: str = "claude
     return _served(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
 
 
-def _check_stdin(session: Registered, command: str) -> None:
+def _check_stdin(session: SessionRecord, command: str) -> None:
     """Raise FrontendError if stdin is closed: another file would get its descriptor."""
     try:
         os.fstat(0)
@@ -57,7 +57,11 @@ def _check_stdin(session: Registered, command: str) -> None:
 
 
 def watch(
-    one: Registered, environment: Mapping[str, str], *, thinking: bool = False, full: bool = False
+    one: SessionRecord,
+    environment: Mapping[str, str],
+    *,
+    thinking: bool = False,
+    full: bool = False,
 ) -> int:
     """Draw all of a living session, as `shim show --follow` draws a recording, until it ends or
     Ctrl-C comes.
@@ -68,7 +72,7 @@ def watch(
 
 
 def _served(
-    one: Registered,
+    one: SessionRecord,
     environment: Mapping[str, str],
     seat: Seat,
     client: str,
@@ -84,7 +88,7 @@ def _served(
 
 
 def _to_its_end(
-    one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str
+    one: SessionRecord, environment: Mapping[str, str], seat: Seat, client: str, role: str
 ) -> tuple[End, bool]:
     """Serve over as many connections as it takes. Returns how it ended, and whether the session's
     host lives.
@@ -111,7 +115,7 @@ def _to_its_end(
         time.sleep(AGAIN_SECONDS)
 
 
-def _say_end(one: Registered, seat: Seat, end: End, again: str, *, living: bool) -> int:
+def _say_end(one: SessionRecord, seat: Seat, end: End, again: str, *, living: bool) -> int:
     view, talk = seat.view, seat.talk
     back = f"`{again} {one.id}`"
     if end == "left":

@@ -9,7 +9,7 @@ from box import PATIENCE, SHIM, Box
 from hosting import Hosting
 from terminal import on_terminal
 
-from shim.bridge.registry import Registered
+from shim.bridge.registry import SessionRecord
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def hosts(tmp_path) -> Iterator[Hosting]:
 
 
 @pytest.fixture
-def session(hosts: Hosting, box: Box) -> Callable[..., Registered]:
+def session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
     """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
 
-    def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> Registered:
+    def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> SessionRecord:
         child = box.fake(["hear", '"initialize"'], *steps, ["hear", "never"])
         hosts.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
         return hosts.start(prompt, **wanted)
@@ -39,7 +39,7 @@ def attached(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
     """Attach a `Terminal` of its own to a session."""
 
     def attach(
-        one: Registered, *words: str, columns: int = 100, **environment: str
+        one: SessionRecord, *words: str, columns: int = 100, **environment: str
     ) -> AbstractContextManager[Any]:
         command = [*SHIM, *(words or ("claude", "attach")), one.id]
         env = hosts.environment | environment
