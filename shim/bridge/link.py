@@ -364,7 +364,7 @@ def _open_connection(
     """A connection, in whose context the host is greeted; what goes wrong with that is said with
     its reason.
     """
-    one = registry.look_up(session, environment)
+    one = registry.find_session(session, environment)
     pid = None if one is None else one.facts["pid"]
     try:
         socket_ = sockets.connect(registry.folder_of(session, environment))
@@ -398,7 +398,7 @@ def _add_failure_reason(
     """The same error, with what the facts say of a host that could not begin, or that still lives."""
     if not isinstance(error, HostGoneError):
         return error
-    one = registry.look_up(session, environment)
+    one = registry.find_session(session, environment)
     # one that said its end is about to go
     if one is not None and one.alive and not registry.over(one.facts):
         return HostGoneError(session, error.reason, is_running=True)

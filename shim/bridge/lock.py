@@ -17,9 +17,9 @@ from shim.core.errors import FrontendError
 
 LOCK_FILE = "lock"
 NO_LOCK_ERRNOS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-TAKE_SECONDS = 0.5  # for those to finish who only look
-LOOK_SECONDS = 0.005
-TRIES = 10  # to lock a file that is removed and made anew meanwhile
+ACQUIRE_TIMEOUT_S = 0.5  # for those to finish who only look
+POLL_INTERVAL_S = 0.005
+ACQUIRE_ATTEMPTS = 10  # to lock a file that is removed and made anew meanwhile
 
 
 class NoLocksError(FrontendError):
@@ -32,25 +32,25 @@ class NoLocksError(FrontendError):
         )
 
 
-def take(folder: str) -> int | None:
+def acquire_host_lock(folder: str) -> int | None:
     """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
 
     Raise NoLocksError if the filesystem has no file locks, and OSError if the folder cannot be
     written.
     """
-    deadline = time.monotonic() + TAKE_SECONDS
-    for _ in range(TRIES):
+    deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
+    for _ in range(ACQUIRE_ATTEMPTS):
         descriptor = os.open(
             os.path.join(folder, LOCK_FILE),
             os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
             0o600,
         )
         try:
-            while not _lock(descriptor, fcntl.LOCK_EX):
+            while not _try_flock(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     os.close(descriptor)
                     return None
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_INTERVAL_S)
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError) and error.errno in NO_LOCK_ERRNOS:
@@ -59,14 +59,14 @@ def take(folder: str) -> int | None:
         if sockets.answers(folder):
             os.close(descriptor)
             return None
-        if _in_place(descriptor, folder):
+        if _is_current_file(descriptor, folder):
             return descriptor
         os.close(descriptor)
     return None
 
 
 @contextmanager
-def dead(folder: str) -> Iterator[bool]:
+def probe_host_lock(folder: str) -> Iterator[bool]:
     """Whether no host lives; while the context lasts, none begins. OSError if the filesystem has no
     file locks.
     """
@@ -78,13 +78,13 @@ def dead(folder: str) -> Iterator[bool]:
         yield not sockets.answers(folder)
         return
     try:
-        shared = _lock(descriptor, fcntl.LOCK_SH)
+        shared = _try_flock(descriptor, fcntl.LOCK_SH)
         yield shared and not sockets.answers(folder)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, how: int) -> bool:
+def _try_flock(descriptor: int, how: int) -> bool:
     """Return whether the lock was free. OSError if the filesystem has no file locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ def _lock(descriptor: int, how: int) -> bool:
     return True
 
 
-def _in_place(descriptor: int, folder: str) -> bool:
+def _is_current_file(descriptor: int, folder: str) -> bool:
     """Whether the file is still the one of that name: who removes a session removes it under this
     lock.
     """

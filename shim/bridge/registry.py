@@ -161,7 +161,7 @@ def glance(session: str, environment: Mapping[str, str]) -> SessionRecord | None
     facts = read_facts(folder)
     if facts is not None and over(facts):
         return SessionRecord(session, folder, False, facts)
-    return look_up(session, environment)
+    return find_session(session, environment)
 
 
 def over(facts: Mapping[str, Any]) -> bool:
@@ -169,7 +169,7 @@ def over(facts: Mapping[str, Any]) -> bool:
     return facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid"))
 
 
-def look_up(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
+def find_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
     canonical, top = parse_uuid(session), bridge_directory(environment)
     if canonical is None or foreign(top):
@@ -179,7 +179,7 @@ def look_up(session: str, environment: Mapping[str, str]) -> SessionRecord | Non
     if facts is None:
         return _find_damaged(canonical, folder)
     try:
-        with lock.dead(folder) as dead:
+        with lock.probe_host_lock(folder) as dead:
             if dead:
                 facts = _tidied(folder, read_facts(folder) or facts)
     except OSError:
@@ -196,7 +196,7 @@ def _find_damaged(session: str, folder: str) -> SessionRecord | None:
     """
     facts = restore_facts(folder)
     try:
-        with lock.dead(folder) as dead:
+        with lock.probe_host_lock(folder) as dead:
             return (
                 SessionRecord(session, folder, False, facts) if dead and facts is not None else None
             )
@@ -243,14 +243,14 @@ def find(word: str, environment: Mapping[str, str]) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
     word = word.lower()
     if parse_uuid(word) is not None:
-        one = look_up(word, environment)
+        one = find_session(word, environment)
         return [] if one is None else [one]
     return [one for one in sessions(environment) if word and one.session.startswith(word)]
 
 
-def alive(session: str, environment: Mapping[str, str]) -> bool:
+def is_session_running(session: str, environment: Mapping[str, str]) -> bool:
     """Whether a session has a living host."""
-    one = look_up(session, environment)
+    one = find_session(session, environment)
     return one is not None and one.alive
 
 
@@ -329,7 +329,7 @@ def remove(one: SessionRecord) -> bool:
     Raise NoLocksError if the filesystem has no file locks.
     """
     try:
-        held = lock.take(one.folder)
+        held = lock.acquire_host_lock(one.folder)
     except OSError:
         return not os.path.lexists(one.folder)
     if held is None:

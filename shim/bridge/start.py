@@ -280,11 +280,11 @@ def _lock(folder: str) -> int | None:
     """The lock for a host of ours; None while another one lives. One that has said its end is
     waited for: it is listed as ended, and is gone in a moment."""
     deadline = time.monotonic() + GOING_SECONDS
-    while (held := lock.take(folder)) is None and time.monotonic() < deadline:
+    while (held := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
         facts = registry.read_facts(folder)
         if facts is None or not registry.over(facts):
             break
-        time.sleep(lock.LOOK_SECONDS)
+        time.sleep(lock.POLL_INTERVAL_S)
     return held
 
 

@@ -33,7 +33,7 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     """What is said of the messages that a session which was ended had not taken; "" where there
     were none.
     """
-    now = registry.look_up(one.session, environment)
+    now = registry.find_session(one.session, environment)
     return registry.unanswered(now.facts) if now is not None and one.alive else ""
 
 
@@ -49,7 +49,7 @@ def _signalled(
     deadline, told = time.monotonic() + seconds, set[int]()
     left = list(wanted)
     while left:
-        looked = (registry.look_up(one.session, environment) for one in left)
+        looked = (registry.find_session(one.session, environment) for one in left)
         left = [one for one in looked if one is not None and one.alive]
         for one in left:
             pid = one.facts.get("pid")  # a host that is not up yet has said none
@@ -80,7 +80,7 @@ def _tell(
         return False
     try:
         # The process that we hold now had this number while the host still lived: it is the host.
-        again = registry.look_up(one.session, environment)
+        again = registry.find_session(one.session, environment)
         if again is None or not again.alive or again.facts.get("pid") != pid:
             return False
         with suppress(OSError):

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from shim.bridge.registry import SessionRecord, look_up, sessions
+from shim.bridge.registry import SessionRecord, find_session, sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 
@@ -77,7 +77,7 @@ def _all(known: Known) -> Sequence[SessionRecord]:
 def _by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:
     whole = parse_uuid(word)
     if whole:
-        one = next((one for one in known if one.session == whole), None) or look_up(
+        one = next((one for one in known if one.session == whole), None) or find_session(
             whole, os.environ
         )
         # however many are kept, and whether it is among those that are listed

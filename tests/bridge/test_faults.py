@@ -373,7 +373,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
     hosts.wait_until(one, lambda now: now.facts["driver"] is None)
     heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
-    with lock.dead(one.folder) as dead:
+    with lock.probe_host_lock(one.folder) as dead:
         assert dead
 
 

@@ -84,7 +84,7 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     registry.write_facts(
         folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
     )
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     with os.fdopen(held), pytest.raises(HostGoneError, match="there is no qwen") as gone:
         connect_to_session_blocking(SESSION, hosts.environment)
     assert "respawn" in gone.value.hint

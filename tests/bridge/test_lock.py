@@ -18,30 +18,30 @@ def folder(tmp_path):
 
 
 def dead(folder):
-    with lock.dead(folder) as found:
+    with lock.probe_host_lock(folder) as found:
         return found
 
 
 def test_a_lock_is_held_by_one(folder, monkeypatch):
-    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     assert dead(folder)
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     assert held is not None
-    assert lock.take(folder) is None and not dead(folder)
+    assert lock.acquire_host_lock(folder) is None and not dead(folder)
     os.close(held)
     assert dead(folder)
 
 
 def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
-    monkeypatch.setattr(lock, "TAKE_SECONDS", PATIENCE)
-    os.close(lock.take(folder))
-    with lock.dead(folder) as first, lock.dead(folder) as second:
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", PATIENCE)
+    os.close(lock.acquire_host_lock(folder))
+    with lock.probe_host_lock(folder) as first, lock.probe_host_lock(folder) as second:
         assert first and second
-    looking = lock.dead(folder)
+    looking = lock.probe_host_lock(folder)
     assert looking.__enter__()
     timer = threading.Timer(0.1, lambda: looking.__exit__(None, None, None))
     timer.start()
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     timer.join()
     assert held is not None
     os.close(held)
@@ -56,7 +56,7 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     assert held is not None and os.path.samestat(
         os.fstat(held), os.stat(os.path.join(folder, lock.LOCK_FILE))
     )
@@ -71,7 +71,7 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", refuse)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(lock.NoLocksError) as refused:
-        lock.take(folder)
+        lock.acquire_host_lock(folder)
     assert os.path.dirname(folder) in str(refused.value) and os.strerror(number) in str(
         refused.value
     )
@@ -84,8 +84,8 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
 def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
     """The file of its lock may have been deleted."""
     with sockets.listen(folder):
-        assert not dead(folder) and lock.take(folder) is None
-    held = lock.take(folder)
+        assert not dead(folder) and lock.acquire_host_lock(folder) is None
+    held = lock.acquire_host_lock(folder)
     assert held is not None
     os.close(held)
 
@@ -96,7 +96,7 @@ def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match="Input/output"):
-        lock.take(folder)
+        lock.acquire_host_lock(folder)
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
@@ -104,12 +104,12 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
     target.touch()
     os.symlink(target, os.path.join(folder, lock.LOCK_FILE))
     with pytest.raises(OSError):
-        lock.take(folder)
+        lock.acquire_host_lock(folder)
 
 
 def test_who_has_to_wait_gives_up_in_time(folder, monkeypatch):
-    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
-    held = lock.take(folder)
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
+    held = lock.acquire_host_lock(folder)
     begun = time.monotonic()
-    assert lock.take(folder) is None and time.monotonic() - begun >= 0.05
+    assert lock.acquire_host_lock(folder) is None and time.monotonic() - begun >= 0.05
     os.close(held)

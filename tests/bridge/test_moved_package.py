@@ -121,7 +121,7 @@ class Installation:
         return session
 
     def registered(self, session):
-        return registry.look_up(session, self.hosts.environment)
+        return registry.find_session(session, self.hosts.environment)
 
     def until(self, session, happened):
         deadline = time.monotonic() + PATIENCE

@@ -50,7 +50,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         folder = keep(environment, state=state)
         with sockets.listen(folder):
             pass
-        one = registry.look_up(SESSION, environment)
+        one = registry.find_session(SESSION, environment)
         assert one is not None and not one.alive
         assert (one.facts["state"], one.facts["status"], one.facts["pid"]) == (told, None, None)
         assert not os.path.lexists(os.path.join(folder, sockets.NAME))
@@ -59,9 +59,9 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
 
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
     folder = keep(environment, pid=2**22 + 1)
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     with sockets.listen(folder):
-        one = registry.look_up(SESSION, environment)
+        one = registry.find_session(SESSION, environment)
         assert one is not None and one.alive and one.facts["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.NAME))
     os.close(held)
@@ -69,7 +69,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
 
 def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
     keep(environment, pid=os.getpid())
-    one = registry.look_up(SESSION, environment)
+    one = registry.find_session(SESSION, environment)
     assert one is not None and not one.alive and one.facts["state"] == "failed"
 
 
@@ -78,14 +78,16 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
     for text in (b"", b"[]", b"{", b'{"pid":"x","state":7,"created":null}', b"\xff"):
         with open(os.path.join(folder, registry.FACTS), "wb") as file:
             file.write(text)
-        one = registry.look_up(SESSION, environment)
+        one = registry.find_session(SESSION, environment)
         assert (one.facts["state"], one.facts["pid"], one.alive) == ("failed", None, False)
 
 
 def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
     """A user interface asks for the list each second, and a month of sessions is in it."""
     looked = []
-    monkeypatch.setattr(lock, "dead", lambda folder: looked.append(folder) or nullcontext(True))
+    monkeypatch.setattr(
+        lock, "probe_host_lock", lambda folder: looked.append(folder) or nullcontext(True)
+    )
     over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, over, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
@@ -109,7 +111,7 @@ def test_an_id_never_becomes_a_path(environment):
     for word in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
         with pytest.raises(ValueError, match="no UUID"):
             registry.folder_of(word, environment)
-        assert registry.look_up(word, environment) is None
+        assert registry.find_session(word, environment) is None
 
 
 def test_only_what_ended_long_ago_is_tidied_away(environment):
@@ -120,24 +122,26 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
         os.makedirs(os.path.join(folder, "log"))
         if session != fresh:
             os.utime(os.path.join(folder, registry.FACTS), (long_ago, long_ago))
-    held = lock.take(registry.folder_of(living, environment))
+    held = lock.acquire_host_lock(registry.folder_of(living, environment))
     assert registry.tidy(environment, days=30) == 1
     assert sorted(one.session for one in registry.sessions(environment)) == [fresh, living]
     os.close(held)
 
 
 def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
-    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     folder = keep(environment)
-    held = lock.take(folder)
-    assert not registry.remove(registry.look_up(SESSION, environment))
+    held = lock.acquire_host_lock(folder)
+    assert not registry.remove(registry.find_session(SESSION, environment))
     os.close(held)
-    assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.exists(folder)
+    assert registry.remove(registry.find_session(SESSION, environment)) and not os.path.exists(
+        folder
+    )
 
 
 def test_who_comes_too_late_to_remove_a_session_finds_it_removed(environment):
     keep(environment)
-    one = registry.look_up(SESSION, environment)
+    one = registry.find_session(SESSION, environment)
     assert registry.remove(one) and registry.remove(one)
 
 
@@ -153,7 +157,9 @@ def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatc
             open(os.path.join(path, lock.LOCK_FILE), "w").close()
 
     monkeypatch.setattr(registry.shutil, "rmtree", late)
-    assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.lexists(folder)
+    assert registry.remove(registry.find_session(SESSION, environment)) and not os.path.lexists(
+        folder
+    )
 
 
 def many(environment, count, **facts):
@@ -175,7 +181,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     names = many(environment, 12)
     living = registry.folder_of(names[0], environment)
     registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
-    held = lock.take(living)
+    held = lock.acquire_host_lock(living)
     with sockets.listen(living):
         os.utime(living, (1, 1))
         found = registry.sessions(environment)
@@ -189,7 +195,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
 def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
     monkeypatch.setattr(registry, "ENDED", 3)
     names = many(environment, 12)
-    held = lock.take(living := registry.folder_of(names[0], environment))
+    held = lock.acquire_host_lock(living := registry.folder_of(names[0], environment))
     registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
     with sockets.listen(living):
         assert registry.tidy(environment, days=30) == 8
@@ -216,7 +222,9 @@ def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capf
     keep(environment)
     os.chmod(registry.bridge_directory(environment), mode)
     assert (
-        bool(registry.sessions(environment)) == bool(registry.look_up(SESSION, environment)) == seen
+        bool(registry.sessions(environment))
+        == bool(registry.find_session(SESSION, environment))
+        == seen
     )
     assert capfd.readouterr().err.count("is not your own folder") == (not seen)
 
@@ -289,8 +297,10 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
 def test_a_session_that_is_just_starting_is_not_damaged(environment):
     folder = registry.make_folder(SESSION, environment)
     assert registry.sessions(environment) == []
-    held = lock.take(folder)
+    held = lock.acquire_host_lock(folder)
     registry.write_start(folder, {"cwd": "/repo"})
-    assert registry.sessions(environment) == [] and registry.look_up(SESSION, environment) is None
+    assert (
+        registry.sessions(environment) == [] and registry.find_session(SESSION, environment) is None
+    )
     os.close(held)
     assert [registry.is_damaged(one.facts) for one in registry.sessions(environment)] == [True]

@@ -40,15 +40,15 @@ def test_without_a_prompt_it_waits_for_one(hosts):
 
 
 def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
-    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.2)
-    take, together, outcomes = lock.take, threading.Barrier(8, timeout=PATIENCE), []
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.2)
+    take, together, outcomes = lock.acquire_host_lock, threading.Barrier(8, timeout=PATIENCE), []
 
     def take_together(folder):
         held = take(folder)
         together.wait()
         return held
 
-    monkeypatch.setattr(lock, "take", take_together)
+    monkeypatch.setattr(lock, "acquire_host_lock", take_together)
 
     def begin():
         try:
@@ -65,7 +65,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
         outcomes.count(SESSION) == 1
         and sum("claude attach 0123abcd" in one for one in outcomes) == 7
     )
-    with hosts.link(registry.look_up(SESSION, hosts.environment)) as link:
+    with hosts.link(registry.find_session(SESSION, hosts.environment)) as link:
         assert link.welcome["generation"] == 1
 
 
@@ -189,10 +189,10 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     hosts, monkeypatch
 ):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
-    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     one = hosts.start(session=SESSION)
     exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
-    held = lock.take(hosts.ended(one).folder)
+    held = lock.acquire_host_lock(hosts.ended(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
     assert not registry.glance(SESSION, hosts.environment).alive

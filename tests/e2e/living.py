@@ -29,7 +29,7 @@ class Living:
     uuid: str
 
     def now(self) -> SessionRecord:
-        found = registry.look_up(self.uuid, self.place.environment)
+        found = registry.find_session(self.uuid, self.place.environment)
         assert found is not None
         return found
 

@@ -49,7 +49,7 @@ class Hosting:
 
     def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of it now."""
-        found = registry.look_up(one.session, self.environment)
+        found = registry.find_session(one.session, self.environment)
         assert found is not None
         return found
 

@@ -41,7 +41,7 @@ class HostingBox:
 
     def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of a session now."""
-        found = registry.look_up(one.session, self.variables)
+        found = registry.find_session(one.session, self.variables)
         assert found is not None
         return found
 

@@ -57,7 +57,7 @@ def client_of(
     if not invocation.session.fork_session:
         named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
         session = parse_uuid(named or "") or ""
-    living = registry.look_up(session, environment) if session else None
+    living = registry.find_session(session, environment) if session else None
     if living is not None and living.alive:
         if dialect.flat:
             raise _unjoined(living, dialect.name)
@@ -84,7 +84,7 @@ def check_apart(session: str, dialect: str) -> None:
     """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
     join.
     """
-    living = registry.look_up(session, os.environ)
+    living = registry.find_session(session, os.environ)
     if living is not None and living.alive:
         raise _unjoined(living, dialect)
 
@@ -207,7 +207,7 @@ class Attached:
             named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
             forked = parse_uuid(named or "") or ""
         if (
-            known := registry.look_up(forked or self._session, environment)
+            known := registry.find_session(forked or self._session, environment)
             if forked or self._session
             else None
         ):
@@ -226,7 +226,7 @@ class Attached:
         try:
             return start(wanted, environment, session)
         except LivingError:
-            found = registry.look_up(session, environment)
+            found = registry.find_session(session, environment)
             if found is None:
                 raise
             self._session, self._living = session, found

@@ -99,7 +99,7 @@ class Joining:
         vendor's.
         """
         one, end = self._one, time.monotonic() + GOING_SECONDS
-        while registry.alive(one.session, os.environ):
+        while registry.is_session_running(one.session, os.environ):
             if signals.pending:
                 raise StoppedError(signals.pending[0])
             if time.monotonic() > end:

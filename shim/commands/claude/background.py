@@ -110,7 +110,7 @@ def _before(invocation: Invocation) -> Before:
     canonical = parse_uuid(session.resume)
     if canonical is None:
         return _copied(invocation, session.resume, "" if session.fork_session else COPIED)
-    known = registry.look_up(canonical, os.environ)
+    known = registry.find_session(canonical, os.environ)
     if known is None and not session.fork_session:
         return Before(invocation, session=canonical)
     if (
@@ -140,7 +140,7 @@ def _before(invocation: Invocation) -> Before:
 def _copied(invocation: Invocation, original: str, note: str) -> Before:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
     canonical = parse_uuid(original)
-    known = registry.look_up(canonical, os.environ) if canonical else None
+    known = registry.find_session(canonical, os.environ) if canonical else None
     if known is not None:
         invocation = going_on_from(known, working_directory(), invocation, copy=True)
     return Before(invocation, copied=original, note=note)
@@ -153,7 +153,7 @@ def _hosted(before: Before) -> Invocation:
     resumed = before.copied or before.session
     if before.session and store.look_up(before.session, os.environ) is None:
         # it ended before its first turn did
-        resumed = "" if registry.look_up(before.session, os.environ) else resumed
+        resumed = "" if registry.find_session(before.session, os.environ) else resumed
     return before.invocation.with_flags(
         input_format="stream-json",
         output_format="stream-json",

@@ -79,7 +79,7 @@ def _print_frames(one: SessionRecord) -> None:
             if said["kind"] == "bye":
                 return
         if link.is_closed:
-            alive = registry.alive(one.session, os.environ)
+            alive = registry.is_session_running(one.session, os.environ)
             raise HostGoneError(
                 one.session, "its host closed the connection without a word", is_running=alive
             )

@@ -348,7 +348,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
         (one,) = living.sessions()
         done = living.claude("-p", "two", "--resume", one.session, *STREAM)
         text = living.claude("-p", "two", "--resume", one.session)
-        copy = registry.alive(one.session, living.variables)
+        copy = registry.is_session_running(one.session, living.variables)
     assert done.status == 1 and done.stderr.startswith(
         f"Error: That session is running in the background ({one.id}). "
     )

@@ -372,7 +372,7 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
         assert real.post(f"{path}/stop").status == 200
         assert until(stream, "bye")
     living.ended(session)
-    held = lock.take(session.folder)
+    held = lock.acquire_host_lock(session.folder)
     try:
         with real.stream(f"{path}/events") as stream:
             assert until(stream, "bye")

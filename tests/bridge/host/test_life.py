@@ -301,7 +301,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
                 with open(path, "wb") as file:
                     file.write(left)
             deadline = time.monotonic() + PATIENCE
-            while (now := registry.look_up(one.session, hosts.environment)) is None:
+            while (now := registry.find_session(one.session, hosts.environment)) is None:
                 assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
                 time.sleep(0.01)
             assert now.alive and now.facts["pid"]

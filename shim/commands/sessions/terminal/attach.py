@@ -109,7 +109,7 @@ def _to_its_end(
                 raise
             end = "lost"
         tries = tries + 1 if view.cursor == before else 0
-        living = registry.alive(one.session, environment)
+        living = registry.is_session_running(one.session, environment)
         if end != "lost" or tries >= AGAIN or not living:
             return end, living
         time.sleep(AGAIN_SECONDS)
