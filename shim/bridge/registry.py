@@ -37,7 +37,13 @@ from shim.state.files import (
     write_all,
 )
 
-FACTS, START, SETTINGS, FLAGS, LOG = "host.json", "start.json", "settings.json", "flags.json", "log"
+FACTS, START, SETTINGS, FLAGS, LOG_FOLDER = (
+    "host.json",
+    "start.json",
+    "settings.json",
+    "flags.json",
+    "log",
+)
 STDERR = "stderr.log"
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
 ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
@@ -69,7 +75,7 @@ class SessionRecord(NamedTuple):
     @property
     def log(self) -> str:
         """The folder of its log."""
-        return os.path.join(self.folder, LOG)
+        return os.path.join(self.folder, LOG_FOLDER)
 
     @property
     def stderr(self) -> str:
@@ -117,13 +123,15 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
+def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
     on the way.
     """
     living, others = _names(environment)
     found = [
-        one for name in living + others[:ENDED] if (one := glance(name, environment)) is not None
+        one
+        for name in living + others[:ENDED]
+        if (one := peek_session(name, environment)) is not None
     ]
     return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
 
@@ -151,7 +159,7 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     return living, [name for _, name in sorted(others, reverse=True)]
 
 
-def glance(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
+def peek_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """As `look_up`, but a life that has said its own end is believed: a month of them is listed in
     a moment.
 
@@ -208,7 +216,9 @@ def restore_facts(folder: str) -> dict[str, Any] | None:
     """Return facts from the other files of a session, in place of damaged facts. None if there was
     no session.
     """
-    files = [name for name in (FACTS, START, LOG) if os.path.lexists(os.path.join(folder, name))]
+    files = [
+        name for name in (FACTS, START, LOG_FOLDER) if os.path.lexists(os.path.join(folder, name))
+    ]
     if not files:
         return None
     start = read_start(folder) or {}
@@ -239,13 +249,13 @@ def is_damaged(facts: Mapping[str, Any]) -> bool:
     )
 
 
-def find(word: str, environment: Mapping[str, str]) -> list[SessionRecord]:
+def list_sessions_by_id(word: str, environment: Mapping[str, str]) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
     word = word.lower()
     if parse_uuid(word) is not None:
         one = find_session(word, environment)
         return [] if one is None else [one]
-    return [one for one in sessions(environment) if word and one.session.startswith(word)]
+    return [one for one in list_sessions(environment) if word and one.session.startswith(word)]
 
 
 def is_session_running(session: str, environment: Mapping[str, str]) -> bool:
@@ -300,7 +310,7 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
     """
     ended, removed = list[tuple[float, SessionRecord]](), 0
     for name in (name for names in _names(environment) for name in names):
-        one = glance(name, environment)
+        one = peek_session(name, environment)
         if one is not None and not one.alive:
             with suppress(OSError):
                 ended.append((_last_change(one.folder), one))

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from shim.bridge.registry import SessionRecord, find_session, sessions
+from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 
@@ -71,7 +71,7 @@ def name_of(one: SessionRecord) -> str:
 
 
 def _all(known: Known) -> Sequence[SessionRecord]:
-    return sessions(os.environ) if known is None else known
+    return list_sessions(os.environ) if known is None else known
 
 
 def _by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:

@@ -225,7 +225,7 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         respawn(now, hosts.environment)
     with pytest.raises(FrontendError, match="No space left on device"):
         hosts.start("another")
-    assert [each.session for each in registry.sessions(hosts.environment)] == [one.session]
+    assert [each.session for each in registry.list_sessions(hosts.environment)] == [one.session]
     filler.unlink()
     assert hosts.now(one).facts["state"] == "failed" and registry.remove(hosts.now(one))
 
@@ -242,7 +242,7 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert hosts.now(one).alive
     killed = kill(hosts, one)
-    assert [each.session for each in registry.sessions(hosts.environment)] == [
+    assert [each.session for each in registry.list_sessions(hosts.environment)] == [
         one.session
     ] and held.gone()
     assert killed.facts["pid"] is None and killed.facts["state"] not in registry.UNDER_WAY

@@ -178,7 +178,8 @@ class Installation:
 
 def _log(folder):
     return b"\n".join(
-        entry.line for entry in RecordingLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000)
+        entry.line
+        for entry in RecordingLog(os.path.join(folder, registry.LOG_FOLDER), 1).read(0, 10_000)
     )
 
 

@@ -32,12 +32,14 @@ def keep(environment, session=SESSION, **facts):
 def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
     keep(environment)
     keep(environment, OTHER, created=9)
-    assert [one.session for one in registry.sessions(environment)] == [OTHER, SESSION]
+    assert [one.session for one in registry.list_sessions(environment)] == [OTHER, SESSION]
     for word, found in (
         (SESSION, [SESSION]), (SESSION.upper(), [SESSION]), ("0123a", [SESSION]), ("0123", [OTHER, SESSION]),
         ("9", []), ("", []), ("../0123abcd", []), (OTHER.replace("2", "3"), []),
     ):  # fmt: skip
-        assert [one.session for one in registry.find(word, environment)] == found, word
+        assert [one.session for one in registry.list_sessions_by_id(word, environment)] == found, (
+            word
+        )
 
 
 def test_a_dead_host_that_was_at_work_has_failed(environment):
@@ -91,7 +93,7 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, over, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
-    assert {one.session: one.facts["state"] for one in registry.sessions(environment)} == {
+    assert {one.session: one.facts["state"] for one in registry.list_sessions(environment)} == {
         over: "done",
         dead: "failed",
     }
@@ -104,7 +106,7 @@ def test_what_is_no_session_is_passed_over(environment):
     os.mkdir(os.path.join(top, "web"))
     os.mkdir(os.path.join(top, OTHER))
     open(os.path.join(top, SESSION + ".tmp"), "w").close()
-    assert [one.session for one in registry.sessions(environment)] == [SESSION]
+    assert [one.session for one in registry.list_sessions(environment)] == [SESSION]
 
 
 def test_an_id_never_becomes_a_path(environment):
@@ -124,7 +126,7 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
             os.utime(os.path.join(folder, registry.FACTS), (long_ago, long_ago))
     held = lock.acquire_host_lock(registry.folder_of(living, environment))
     assert registry.tidy(environment, days=30) == 1
-    assert sorted(one.session for one in registry.sessions(environment)) == [fresh, living]
+    assert sorted(one.session for one in registry.list_sessions(environment)) == [fresh, living]
     os.close(held)
 
 
@@ -184,7 +186,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     held = lock.acquire_host_lock(living)
     with sockets.listen(living):
         os.utime(living, (1, 1))
-        found = registry.sessions(environment)
+        found = registry.list_sessions(environment)
         assert [(one.session, one.alive) for one in found] == [
             *((name, False) for name in names[:-4:-1]),
             (names[0], True),
@@ -222,7 +224,7 @@ def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capf
     keep(environment)
     os.chmod(registry.bridge_directory(environment), mode)
     assert (
-        bool(registry.sessions(environment))
+        bool(registry.list_sessions(environment))
         == bool(registry.find_session(SESSION, environment))
         == seen
     )
@@ -259,8 +261,10 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
         folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
     )
     damage(folder, how)
-    (one,) = registry.sessions(environment)
-    assert [each.session for each in registry.find(SESSION[:8], environment)] == [SESSION]
+    (one,) = registry.list_sessions(environment)
+    assert [each.session for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
+        SESSION
+    ]
     assert registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.alive
     told = (
         one.id,
@@ -284,23 +288,24 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
         for session in (SESSION, OTHER)
     }
     for session, folder in folders.items():
-        os.makedirs(os.path.join(folder, registry.LOG))
+        os.makedirs(os.path.join(folder, registry.LOG_FOLDER))
         damage(folder, how)
         days = 31 if session == SESSION else 29
         for path in (os.path.join(folder, registry.FACTS), folder):
             if os.path.exists(path):
                 os.utime(path, (time.time() - days * 86400,) * 2)
     assert registry.tidy(environment, days=30) == 1
-    assert [one.session for one in registry.sessions(environment)] == [OTHER]
+    assert [one.session for one in registry.list_sessions(environment)] == [OTHER]
 
 
 def test_a_session_that_is_just_starting_is_not_damaged(environment):
     folder = registry.make_folder(SESSION, environment)
-    assert registry.sessions(environment) == []
+    assert registry.list_sessions(environment) == []
     held = lock.acquire_host_lock(folder)
     registry.write_start(folder, {"cwd": "/repo"})
     assert (
-        registry.sessions(environment) == [] and registry.find_session(SESSION, environment) is None
+        registry.list_sessions(environment) == []
+        and registry.find_session(SESSION, environment) is None
     )
     os.close(held)
-    assert [registry.is_damaged(one.facts) for one in registry.sessions(environment)] == [True]
+    assert [registry.is_damaged(one.facts) for one in registry.list_sessions(environment)] == [True]

@@ -129,7 +129,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)
-    assert not registry.glance(one.session, hosts.environment).alive, (
+    assert not registry.peek_session(one.session, hosts.environment).alive, (
         "who is told may begin it again"
     )
     now = hosts.ended(one)
@@ -142,7 +142,7 @@ def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
     with pytest.raises(FrontendError, match=r"its folder .*gone is gone") as refused:
         hosts.start("hi", cwd=str(hosts.cwd / "gone"))
     assert "make that folder again" in refused.value.hint
-    assert registry.sessions(hosts.environment) == []
+    assert registry.list_sessions(hosts.environment) == []
 
 
 def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
         registry.bridge_directory(hosts.environment) in str(refused.value)
         and "SHIM_STATE" in refused.value.hint
     )
-    assert registry.sessions(hosts.environment) == []
+    assert registry.list_sessions(hosts.environment) == []
     assert os.listdir(registry.bridge_directory(hosts.environment)) == []
 
 
@@ -195,7 +195,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     held = lock.acquire_host_lock(hosts.ended(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
-    assert not registry.glance(SESSION, hosts.environment).alive
+    assert not registry.peek_session(SESSION, hosts.environment).alive
     assert respawn(one, hosts.environment).facts["generation"] == 2
     going.join()
 
@@ -243,8 +243,8 @@ def test_starts_at_once_are_as_many_sessions(hosts):
         for _ in range(count)
     ]
     said = {process.communicate()[0].decode().strip() for process in started}
-    assert len(said) == count == len(registry.sessions(hosts.environment))
-    for one in registry.sessions(hosts.environment):
+    assert len(said) == count == len(registry.list_sessions(hosts.environment))
+    for one in registry.list_sessions(hosts.environment):
         assert one.alive
         with hosts.link(one) as link:
             until(link, "synced")
@@ -359,6 +359,6 @@ def test_names_that_are_not_utf8_are_refused(hosts, words):
     os.makedirs(folder, exist_ok=True)
     with pytest.raises(FrontendError, match=r"caf. is not UTF-8"):
         hosts.start("hi", cwd=folder, arguments=words)
-    assert registry.sessions(hosts.environment) == []
+    assert registry.list_sessions(hosts.environment) == []
     os.mkdir(f"{hosts.cwd}/caf\u00e9")
     assert hosts.start("hi", cwd=f"{hosts.cwd}/caf\u00e9").alive

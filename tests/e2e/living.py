@@ -66,7 +66,7 @@ class Living:
 def begun(place: Place, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
     (identity,) = BEGUN.findall(_run(place, "--bg", prompt))
-    (found,) = registry.find(identity, place.environment)
+    (found,) = registry.list_sessions_by_id(identity, place.environment)
     session = Living(place, found.session)
     session.idle()
     try:
@@ -77,7 +77,9 @@ def begun(place: Place, prompt: str) -> Iterator[Living]:
 
 def living(place: Place) -> list[Living]:
     """The sessions of a place that live now."""
-    return [Living(place, one.session) for one in registry.sessions(place.environment) if one.alive]
+    return [
+        Living(place, one.session) for one in registry.list_sessions(place.environment) if one.alive
+    ]
 
 
 def _run(place: Place, *arguments: str) -> str:

@@ -184,7 +184,7 @@ def begun_last(hosting: Hosting) -> SessionRecord:
     """The only session."""
     from shim.bridge import registry
 
-    (one,) = registry.sessions(hosting.environment)
+    (one,) = registry.list_sessions(hosting.environment)
     return one
 
 

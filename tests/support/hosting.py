@@ -85,7 +85,7 @@ class Hosting:
 
     def close(self) -> None:
         """End all that live, also those that are not up yet."""
-        deadline, left = time.monotonic() + PATIENCE, registry.sessions(self.environment)
+        deadline, left = time.monotonic() + PATIENCE, registry.list_sessions(self.environment)
         while left := stop(left, self.environment):
             assert time.monotonic() < deadline, left
         reap()

@@ -37,7 +37,7 @@ class HostingBox:
         return self.box.claude(*arguments, **{**self.environment, **environment})
 
     def sessions(self) -> list[SessionRecord]:
-        return registry.sessions(self.variables)
+        return registry.list_sessions(self.variables)
 
     def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of a session now."""

@@ -114,11 +114,11 @@ class LocalHosts:
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
         start.reap()
-        return [_facts(one) for one in registry.sessions(self._environment)]
+        return [_facts(one) for one in registry.list_sessions(self._environment)]
 
     def find(self, word: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
-        return [_facts(one) for one in registry.find(word, self._environment)]
+        return [_facts(one) for one in registry.list_sessions_by_id(word, self._environment)]
 
     def installed(self) -> list[str]:
         """The vendors whose program is on this machine, as a session that is begun here would find
@@ -219,7 +219,7 @@ class LocalHosts:
             yield _LivingFeed(link)
 
     def _one(self, session: str) -> SessionRecord:
-        one = registry.glance(session, self._environment)
+        one = registry.peek_session(session, self._environment)
         if one is None:
             raise FrontendError(f"there is no session {session}")
         return one

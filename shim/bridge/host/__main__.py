@@ -138,7 +138,7 @@ def _goes_on(folder: str, session: str, facts: Facts) -> bool:
         return True
     if facts.known["vendor"] != "claude":
         return False
-    log = RecordingLog(os.path.join(folder, registry.LOG), facts.known["generation"])
+    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), facts.known["generation"])
     return log.first > 1 or any(_begins_turn(entry.line) for entry in log.read(0, HEAD_LINES))
 
 

@@ -112,7 +112,7 @@ class Life:
         self._used = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordingLog(
-            os.path.join(folder, registry.LOG),
+            os.path.join(folder, registry.LOG_FOLDER),
             generation,
             {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
         )

@@ -64,7 +64,7 @@ def agents(words: Sequence[str]) -> Answer:
     if off := disabled("claude agents --json" if "--json" in given else "claude agents"):
         return off
     found = listed(
-        registry.sessions(os.environ), everything="--all" in given, below=given.get("--cwd")
+        registry.list_sessions(os.environ), everything="--all" in given, below=given.get("--cwd")
     )
     if "--json" in given:
         return Answer(

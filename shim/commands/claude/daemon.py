@@ -65,7 +65,7 @@ def daemon(words: Sequence[str]) -> Answer:
 
 
 def _living() -> list[SessionRecord]:
-    return [one for one in registry.sessions(os.environ) if one.alive]
+    return [one for one in registry.list_sessions(os.environ) if one.alive]
 
 
 def _status() -> Answer:
@@ -95,7 +95,7 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
 
 def _logs() -> Answer:
     said = []
-    for one in registry.sessions(os.environ):
+    for one in registry.list_sessions(os.environ):
         text = _end_of(one.stderr)
         said += [f"[{one.id}] {line}\n" for line in printable(text).splitlines()]
     return Answer(

@@ -124,7 +124,7 @@ def with_whole_id(invocation: Invocation) -> Invocation:
         return invocation
     from shim.bridge import registry
 
-    found = registry.find(word, os.environ)
+    found = registry.list_sessions_by_id(word, os.environ)
     return invocation.with_flags(resume=found[0].session) if len(found) == 1 else invocation
 
 

@@ -71,7 +71,7 @@ def _remove(words: Sequence[str]) -> Answer:
 
 
 def _respawn(words: Sequence[str]) -> Answer:
-    known = registry.sessions(os.environ)
+    known = registry.list_sessions(os.environ)
     if words[0] != EVERY:
         one = which_by_id(words[0], known=known)
         return _unsure(one) if end([one], os.environ) else _restarted(one)

@@ -157,7 +157,7 @@ def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
     """The sessions that live on their own: how many, those whose host died, and hosts that do not
     answer.
     """
-    known = registry.sessions(environment)
+    known = registry.list_sessions(environment)
     if not known:
         return [Finding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")]
     living = [one for one in known if one.alive]

@@ -53,7 +53,7 @@ def list_sessions(
 
     Example: shim bridge list --json
     """
-    found = [one for one in registry.sessions(os.environ) if one.alive or everything]
+    found = [one for one in registry.list_sessions(os.environ) if one.alive or everything]
     if as_json:
         print_json([_report(one) for one in found])
     else:
@@ -176,7 +176,7 @@ def stop_sessions(
 
     Example: shim bridge stop 1f0c
     """
-    known = registry.sessions(os.environ)
+    known = registry.list_sessions(os.environ)
     wanted = list(
         {one.session: one for one in (which(word, known=known) for word in sessions)}.values()
     )

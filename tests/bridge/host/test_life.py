@@ -344,7 +344,7 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
     gate.open()
     now = hosts.wait_until(one, lambda now: now.facts["state"] == "done")
     assert now.facts["status"] == "idle" and now.facts["detail"] == "Hello."
-    assert registry.find(one.id, hosts.environment)[0].facts["vendor"] == "qwen"
+    assert registry.list_sessions_by_id(one.id, hosts.environment)[0].facts["vendor"] == "qwen"
 
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):

@@ -20,7 +20,7 @@ def begun(desk, *words, stdin=b"", **variables):
     assert done.status == 0, done.stderr
     found = FIRST.match(done.stdout.decode())
     assert found
-    (one,) = registry.find(found[1], desk.environment)
+    (one,) = registry.list_sessions_by_id(found[1], desk.environment)
     return one, done
 
 
@@ -117,7 +117,7 @@ def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, words, vari
     done = desk.claude("--bg", "hi", *words, **variables)
     assert (done.status, done.stdout) == (1, b"")
     assert why in done.stderr
-    assert registry.sessions(desk.environment) == []
+    assert registry.list_sessions(desk.environment) == []
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(desk):
@@ -317,4 +317,4 @@ def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk
 def test_it_can_be_explained_and_begins_nothing_then(desk):
     done = desk.claude("--bg", "hi", "--shim-explain")
     assert done.status == 0 and b"demo" in done.stdout
-    assert registry.sessions(desk.environment) == []
+    assert registry.list_sessions(desk.environment) == []

@@ -840,9 +840,9 @@ def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
     monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))
     try:
         assert check_ours(monkeypatch, "demo", "") == UNSEEN_IN_DEMO
-        assert registry.sessions(os.environ), "they lived in hosts"
+        assert registry.list_sessions(os.environ), "they lived in hosts"
     finally:
-        assert stop(registry.sessions(os.environ), os.environ) == []
+        assert stop(registry.list_sessions(os.environ), os.environ) == []
 
 
 @pytest.mark.full
