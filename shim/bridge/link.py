@@ -400,7 +400,7 @@ def _add_failure_reason(
         return error
     one = registry.find_session(session, environment)
     # one that said its end is about to go
-    if one is not None and one.alive and not registry.over(one.facts):
+    if one is not None and one.is_running and not registry.over(one.facts):
         return HostGoneError(session, error.reason, is_running=True)
     if one is None or one.facts["state"] != "failed":
         return error

@@ -64,7 +64,7 @@ class SessionRecord(NamedTuple):
 
     session: str
     folder: str
-    alive: bool
+    is_running: bool
     facts: Mapping[str, Any]
 
     @property
@@ -261,7 +261,7 @@ def list_sessions_by_id(word: str, environment: Mapping[str, str]) -> list[Sessi
 def is_session_running(session: str, environment: Mapping[str, str]) -> bool:
     """Whether a session has a living host."""
     one = find_session(session, environment)
-    return one is not None and one.alive
+    return one is not None and one.is_running
 
 
 def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
     ended, removed = list[tuple[float, SessionRecord]](), 0
     for name in (name for names in _names(environment) for name in names):
         one = peek_session(name, environment)
-        if one is not None and not one.alive:
+        if one is not None and not one.is_running:
             with suppress(OSError):
                 ended.append((_last_change(one.folder), one))
     oldest = time.time() - days * DAY_SECONDS

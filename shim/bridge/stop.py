@@ -34,7 +34,7 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     were none.
     """
     now = registry.find_session(one.session, environment)
-    return registry.unanswered(now.facts) if now is not None and one.alive else ""
+    return registry.unanswered(now.facts) if now is not None and one.is_running else ""
 
 
 def _signalled(
@@ -50,7 +50,7 @@ def _signalled(
     left = list(wanted)
     while left:
         looked = (registry.find_session(one.session, environment) for one in left)
-        left = [one for one in looked if one is not None and one.alive]
+        left = [one for one in looked if one is not None and one.is_running]
         for one in left:
             pid = one.facts.get("pid")  # a host that is not up yet has said none
             if (
@@ -81,7 +81,7 @@ def _tell(
     try:
         # The process that we hold now had this number while the host still lived: it is the host.
         again = registry.find_session(one.session, environment)
-        if again is None or not again.alive or again.facts.get("pid") != pid:
+        if again is None or not again.is_running or again.facts.get("pid") != pid:
             return False
         with suppress(OSError):
             signal.pidfd_send_signal(process, number)

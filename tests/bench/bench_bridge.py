@@ -410,7 +410,7 @@ def hosts_of(here: Place) -> list[SessionRecord]:
     """Those that live."""
     from shim.bridge import registry
 
-    return [one for one in registry.list_sessions(here.environment) if one.alive]
+    return [one for one in registry.list_sessions(here.environment) if one.is_running]
 
 
 def left(table: Table, count: int) -> None:

@@ -240,7 +240,7 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
     with hosts.link(one) as link:
         until_result(link)
         monkeypatch.setattr(fcntl, "flock", refuse)
-        assert hosts.now(one).alive
+        assert hosts.now(one).is_running
     killed = kill(hosts, one)
     assert [each.session for each in registry.list_sessions(hosts.environment)] == [
         one.session

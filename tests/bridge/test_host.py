@@ -17,7 +17,7 @@ def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
     assert next(line["type"] for line in lines if line["type"] in ("user", "assistant")) == "user"
     assert lines[-1]["session_id"] == one.session
     now = hosts.now(one)
-    assert now.alive and now.facts["pid"] and now.facts["generation"] == 1
+    assert now.is_running and now.facts["pid"] and now.facts["generation"] == 1
 
 
 def test_who_comes_back_hears_the_same_bytes_again(hosts):

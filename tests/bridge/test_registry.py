@@ -53,7 +53,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         with sockets.listen(folder):
             pass
         one = registry.find_session(SESSION, environment)
-        assert one is not None and not one.alive
+        assert one is not None and not one.is_running
         assert (one.facts["state"], one.facts["status"], one.facts["pid"]) == (told, None, None)
         assert not os.path.lexists(os.path.join(folder, sockets.NAME))
         assert registry.read_facts(folder) == one.facts
@@ -64,7 +64,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
     held = lock.acquire_host_lock(folder)
     with sockets.listen(folder):
         one = registry.find_session(SESSION, environment)
-        assert one is not None and one.alive and one.facts["state"] == "working"
+        assert one is not None and one.is_running and one.facts["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.NAME))
     os.close(held)
 
@@ -72,7 +72,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
 def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
     keep(environment, pid=os.getpid())
     one = registry.find_session(SESSION, environment)
-    assert one is not None and not one.alive and one.facts["state"] == "failed"
+    assert one is not None and not one.is_running and one.facts["state"] == "failed"
 
 
 def test_facts_of_any_kind_are_read_without_a_fault(environment):
@@ -81,7 +81,7 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
         with open(os.path.join(folder, registry.FACTS), "wb") as file:
             file.write(text)
         one = registry.find_session(SESSION, environment)
-        assert (one.facts["state"], one.facts["pid"], one.alive) == ("failed", None, False)
+        assert (one.facts["state"], one.facts["pid"], one.is_running) == ("failed", None, False)
 
 
 def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
@@ -187,7 +187,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     with sockets.listen(living):
         os.utime(living, (1, 1))
         found = registry.list_sessions(environment)
-        assert [(one.session, one.alive) for one in found] == [
+        assert [(one.session, one.is_running) for one in found] == [
             *((name, False) for name in names[:-4:-1]),
             (names[0], True),
         ]
@@ -265,7 +265,9 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
     assert [each.session for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
         SESSION
     ]
-    assert registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.alive
+    assert (
+        registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.is_running
+    )
     told = (
         one.id,
         one.facts["state"],

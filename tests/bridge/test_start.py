@@ -26,11 +26,11 @@ OTHER = "0123abcd-0000-4000-8000-000000000002"
 def test_a_session_is_registered_before_its_host_is_up(hosts):
     one = hosts.start("make it so")
     assert (
-        one.alive
+        one.is_running
         and (one.facts["state"], one.facts["status"]) == ("working", "busy")
         and one.facts["pid"]
     )
-    assert hosts.now(one).alive and one.facts["name"] == "make it so"
+    assert hosts.now(one).is_running and one.facts["name"] == "make it so"
     assert (one.id, len(one.session)) == (one.session[:8], 36)
 
 
@@ -129,7 +129,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)
-    assert not registry.peek_session(one.session, hosts.environment).alive, (
+    assert not registry.peek_session(one.session, hosts.environment).is_running, (
         "who is told may begin it again"
     )
     now = hosts.ended(one)
@@ -195,7 +195,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     held = lock.acquire_host_lock(hosts.ended(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
-    assert not registry.peek_session(SESSION, hosts.environment).alive
+    assert not registry.peek_session(SESSION, hosts.environment).is_running
     assert respawn(one, hosts.environment).facts["generation"] == 2
     going.join()
 
@@ -245,7 +245,7 @@ def test_starts_at_once_are_as_many_sessions(hosts):
     said = {process.communicate()[0].decode().strip() for process in started}
     assert len(said) == count == len(registry.list_sessions(hosts.environment))
     for one in registry.list_sessions(hosts.environment):
-        assert one.alive
+        assert one.is_running
         with hosts.link(one) as link:
             until(link, "synced")
 
@@ -309,7 +309,7 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
             FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
         ):
             hosts.start("x" * 2000, session)
-    assert registry.read_start(one.folder) == before and not hosts.now(ended).alive
+    assert registry.read_start(one.folder) == before and not hosts.now(ended).is_running
     assert not os.path.exists(registry.folder_of(SESSION, hosts.environment))
 
 
@@ -347,9 +347,9 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
         FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
     ) as refused:
         respawn(ended, hosts.environment)
-    assert "put it back" in refused.value.hint and not hosts.now(one).alive
+    assert "put it back" in refused.value.hint and not hosts.now(one).is_running
     file.write_text('{"mcpServers": {}}')
-    assert respawn(ended, hosts.environment).alive
+    assert respawn(ended, hosts.environment).is_running
 
 
 @pytest.mark.parametrize("words", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
@@ -361,4 +361,4 @@ def test_names_that_are_not_utf8_are_refused(hosts, words):
         hosts.start("hi", cwd=folder, arguments=words)
     assert registry.list_sessions(hosts.environment) == []
     os.mkdir(f"{hosts.cwd}/caf\u00e9")
-    assert hosts.start("hi", cwd=f"{hosts.cwd}/caf\u00e9").alive
+    assert hosts.start("hi", cwd=f"{hosts.cwd}/caf\u00e9").is_running

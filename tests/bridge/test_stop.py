@@ -40,4 +40,4 @@ def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
     hosts.wait_until(one, lambda now: now.facts["pid"])
     monkeypatch.delattr(os, "pidfd_open")
     assert stop.stop([one], hosts.environment) == []
-    assert not hosts.now(one).alive
+    assert not hosts.now(one).is_running

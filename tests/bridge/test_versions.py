@@ -89,7 +89,7 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         timeout=PATIENCE,
     )
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
-    assert other.now(one).alive
+    assert other.now(one).is_running
     with other.link(one, partial=False, replay=False) as link:
         new = link.welcome["protocol"] != PROTOCOL
         assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new

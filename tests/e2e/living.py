@@ -35,7 +35,7 @@ class Living:
 
     @property
     def alive(self) -> bool:
-        return self.now().alive
+        return self.now().is_running
 
     def children(self) -> list[int]:
         """The vendor's processes: what its host has started."""
@@ -78,7 +78,9 @@ def begun(place: Place, prompt: str) -> Iterator[Living]:
 def living(place: Place) -> list[Living]:
     """The sessions of a place that live now."""
     return [
-        Living(place, one.session) for one in registry.list_sessions(place.environment) if one.alive
+        Living(place, one.session)
+        for one in registry.list_sessions(place.environment)
+        if one.is_running
     ]
 
 

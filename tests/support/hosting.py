@@ -65,7 +65,7 @@ class Hosting:
 
     def ended(self, one: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
-        now = self.wait_until(one, lambda now: not now.alive)
+        now = self.wait_until(one, lambda now: not now.is_running)
         reap()
         return now
 

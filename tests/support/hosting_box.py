@@ -86,7 +86,7 @@ class HostingBox:
 
     def ended(self, one: SessionRecord) -> SessionRecord:
         """Wait until a host has gone."""
-        return self.wait_until(one, lambda now: not now.alive)
+        return self.wait_until(one, lambda now: not now.is_running)
 
     def close(self) -> None:
         """End every host, also those that are not up yet."""

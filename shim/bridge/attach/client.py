@@ -58,7 +58,7 @@ def client_of(
         named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
         session = parse_uuid(named or "") or ""
     living = registry.find_session(session, environment) if session else None
-    if living is not None and living.alive:
+    if living is not None and living.is_running:
         if dialect.flat:
             raise _unjoined(living, dialect.name)
         vendor = invocation.own.shim_vendor
@@ -85,7 +85,7 @@ def check_apart(session: str, dialect: str) -> None:
     join.
     """
     living = registry.find_session(session, os.environ)
-    if living is not None and living.alive:
+    if living is not None and living.is_running:
         raise _unjoined(living, dialect)
 
 

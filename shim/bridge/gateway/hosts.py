@@ -208,7 +208,7 @@ class LocalHosts:
     ) -> AsyncIterator[Feed]:
         """A connection to a session."""
         one = await anyio.to_thread.run_sync(self._one, session)
-        if not one.alive:
+        if not one.is_running:
             yield _KeptFeed(one, after, await anyio.to_thread.run_sync(_log, one))
             return
         role = DRIVE if drive else WATCH
@@ -274,7 +274,7 @@ class _KeptFeed:
 
 
 def _facts(one: SessionRecord) -> dict[str, Any]:
-    return {**one.facts, "id": one.id, "session": one.session, "alive": one.alive}
+    return {**one.facts, "id": one.id, "session": one.session, "alive": one.is_running}
 
 
 def _has(log: RecordingLog, cursor: Cursor) -> bool:

@@ -99,16 +99,18 @@ def report(one: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     facts = one.facts
     life = (
-        {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")} if one.alive else {}
+        {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")}
+        if one.is_running
+        else {}
     )
     told = {
-        "pid": facts.get("pid") if one.alive else None,
+        "pid": facts.get("pid") if one.is_running else None,
         "id": one.id,
         "cwd": facts["cwd"],
         "kind": "background",
-        "startedAt": facts["started"] if one.alive else facts["created"],
+        "startedAt": facts["started"] if one.is_running else facts["created"],
         "sessionId": one.session,
-        "name": facts.get("name") or (one.id if one.alive else None),
+        "name": facts.get("name") or (one.id if one.is_running else None),
         **life,
         "state": facts["state"],
     }

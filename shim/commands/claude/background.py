@@ -115,7 +115,7 @@ def _before(invocation: Invocation) -> Before:
         return Before(invocation, session=canonical)
     if (
         known
-        and known.alive
+        and known.is_running
         and store.look_up(canonical, os.environ) is None
         and known.facts["vendor"] not in FLAT_ADAPTERS
     ):
@@ -126,7 +126,7 @@ def _before(invocation: Invocation) -> Before:
         )
     if session.fork_session or known is None:
         return _copied(invocation, canonical, "")
-    if known.alive:
+    if known.is_running:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
     woken = going_on_from(known, here, rooted(invocation, here, cwd))

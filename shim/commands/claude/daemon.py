@@ -65,7 +65,7 @@ def daemon(words: Sequence[str]) -> Answer:
 
 
 def _living() -> list[SessionRecord]:
-    return [one for one in registry.list_sessions(os.environ) if one.alive]
+    return [one for one in registry.list_sessions(os.environ) if one.is_running]
 
 
 def _status() -> Answer:

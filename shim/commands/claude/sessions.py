@@ -75,7 +75,7 @@ def _respawn(words: Sequence[str]) -> Answer:
     if words[0] != EVERY:
         one = which_by_id(words[0], known=known)
         return _unsure(one) if end([one], os.environ) else _restarted(one)
-    living = [one for one in known if one.alive]
+    living = [one for one in known if one.is_running]
     if not living:
         return Answer("no running sessions to restart\n")
     stubborn, restarted = {one.session for one in end(living, os.environ)}, list[str]()

@@ -160,7 +160,7 @@ def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
     known = registry.list_sessions(environment)
     if not known:
         return [Finding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")]
-    living = [one for one in known if one.alive]
+    living = [one for one in known if one.is_running]
     found = [
         Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")
     ]

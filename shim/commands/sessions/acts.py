@@ -53,7 +53,7 @@ def list_sessions(
 
     Example: shim bridge list --json
     """
-    found = [one for one in registry.list_sessions(os.environ) if one.alive or everything]
+    found = [one for one in registry.list_sessions(os.environ) if one.is_running or everything]
     if as_json:
         print_json([_report(one) for one in found])
     else:
@@ -75,7 +75,7 @@ def say_message(
     one, message = which(session), {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
-    if not one.alive:
+    if not one.is_running:
         # somebody else was quicker, and is told the message like any host
         with suppress(LivingError):
             respawn(one, os.environ, message)
@@ -138,7 +138,7 @@ def answer_question(
         )
     changed = _input(given) if given else None
     one = which(session)
-    if not one.alive:
+    if not one.is_running:
         raise FrontendError(
             f"session {one.id} has ended, and asks nothing",
             hint="`shim bridge list` shows who asks",
@@ -298,7 +298,7 @@ def _report(one: SessionRecord) -> dict[str, Any]:
     """A session for a program. `questions` is null where its host does not say."""
     facts = one.facts
     questions: list[dict[str, Any]] | None = []
-    if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
+    if one.is_running and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
             asked = _asked(one, LOOK_SECONDS)
             questions = [
@@ -324,7 +324,7 @@ def _report(one: SessionRecord) -> dict[str, Any]:
     return {
         "id": one.id,
         "session": one.session,
-        "alive": one.alive,
+        "alive": one.is_running,
         **known,
         **told,
         "questions": questions,

@@ -59,7 +59,7 @@ def watch_session(
     one = which(session)
     if as_json:
         _print_frames(one)
-    elif one.alive:
+    elif one.is_running:
         raise typer.Exit(watch(one, os.environ, thinking=thinking, full=full))
     else:
         _show_log(one, thinking=thinking, full=full)

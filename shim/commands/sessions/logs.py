@@ -57,7 +57,7 @@ def recent(one: SessionRecord) -> str:
         file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False
     )
     paths = casts_of(one)
-    problems = _drawn(paths, console, alive=one.alive)
+    problems = _drawn(paths, console, alive=one.is_running)
     said = kept.text() + "".join(f"{problem}\n" for problem in problems)
     if kept.dropped:
         said = f"… {kept.dropped} lines before these: `shim show {one.log}`\n" + said
@@ -67,7 +67,7 @@ def recent(one: SessionRecord) -> str:
 def _explain_empty_log(session: SessionRecord) -> str:
     """Return why a session has no lines: the reason for its failure, if it has failed."""
     detail = session.facts.get("detail")
-    if session.alive or session.facts.get("state") != "failed" or not detail:
+    if session.is_running or session.facts.get("state") != "failed" or not detail:
         return NOTHING
     return f"the session failed before its first line: {printable(str(detail))}\n"
 

@@ -82,7 +82,7 @@ def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_sta
     assert (done.status, done.stderr) == (0, "")
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
     assert done.result["result"] == "First." and done.init["session_id"] == one.session
-    assert one.alive
+    assert one.is_running
 
 
 def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(living, tmp_path):
@@ -117,7 +117,9 @@ def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
     assert (
-        living.now(one).alive and living.children(one) and set(living.children(one)) <= set(before)
+        living.now(one).is_running
+        and living.children(one)
+        and set(living.children(one)) <= set(before)
     )
 
 
@@ -215,7 +217,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(living):
         running.signal(signal.SIGKILL)
         running.status()
     (one,) = living.sessions()
-    assert one.alive
+    assert one.is_running
     assert living.claude("-p", "two", "--resume", one.session).stdout == b"Second.\n"
 
 
@@ -494,7 +496,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(liv
         running.signal(signal.SIGTERM)
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
-    assert living.idle(one).alive
+    assert living.idle(one).is_running
 
 
 def test_the_bridge_is_switched_on_in_the_settings_too(living):
@@ -502,7 +504,7 @@ def test_the_bridge_is_switched_on_in_the_settings_too(living):
     with talk(living) as running:
         running.say(user("one"))
         running.hang_up()
-    assert [one.alive for one in living.sessions()] == [True]
+    assert [one.is_running for one in living.sessions()] == [True]
 
 
 def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
@@ -525,7 +527,7 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
     said = living.box.shim(
         *start, "--resume", one.session, "--prompt", "two", environment=living.variables
     )
-    assert b"has no way to join" in said.stdout and living.now(one).alive
+    assert b"has no way to join" in said.stdout and living.now(one).is_running
 
 
 # A host that answers who asks for another mode, and has not said the line about it yet.
@@ -631,7 +633,7 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
         words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True
     )
     assert done.returncode == status and shown in done.stdout, done
-    assert living.now(one).alive, "the session of who was quicker was ended"
+    assert living.now(one).is_running, "the session of who was quicker was ended"
 
 
 def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(living):
@@ -673,7 +675,7 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result
     )
-    assert not living.now(one).alive
+    assert not living.now(one).is_running
 
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])

@@ -278,7 +278,9 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(r
     living.idle(session)
     before = end(real, living, path, session)
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
-    assert living.now(session) == before and before.facts["state"] == "done" and not before.alive
+    assert (
+        living.now(session) == before and before.facts["state"] == "done" and not before.is_running
+    )
 
 
 def end(web, living, path, session):
@@ -453,7 +455,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
                             break
             process.kill()
     (session,) = living.sessions()
-    assert session.alive
+    assert session.is_running
     with connect_to_session_blocking(
         session.session, living.variables, role="watch", partial=False
     ) as link:

@@ -196,7 +196,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
     )
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
-    assert now.alive and gone.value.reason == life.IDLE
+    assert now.is_running and gone.value.reason == life.IDLE
 
 
 @pytest.mark.anyio
@@ -304,7 +304,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
             while (now := registry.find_session(one.session, hosts.environment)) is None:
                 assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
                 time.sleep(0.01)
-            assert now.alive and now.facts["pid"]
+            assert now.is_running and now.facts["pid"]
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):

@@ -35,7 +35,7 @@ def test_it_says_the_id_and_what_to_type(desk):
         f"  claude logs {one.id}      show recent output\n"
         f"  claude stop {one.id}      stop this session\n"
     )
-    assert one.alive and one.session.startswith(one.id)
+    assert one.is_running and one.session.startswith(one.id)
     assert one.facts["name"] == "write it" and one.facts["cwd"] == str(desk.cwd)
 
 

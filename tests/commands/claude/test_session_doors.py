@@ -117,7 +117,7 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, one, data
     assert b"Hello." in desk.claude("logs", one.id).stdout
     assert desk.claude("stop", one.id).status == 0
     assert desk.claude("respawn", one.id).stdout == f"restarted {one.id}\n".encode()
-    again = desk.wait_until(one, lambda now: now.alive)
+    again = desk.wait_until(one, lambda now: now.is_running)
     assert again.facts["generation"] == 2 and not registry.is_damaged(again.facts)
     desk.claude("stop", one.id)
     damage(one, data)
@@ -208,7 +208,7 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
     for _ in range(2):
         done = desk.claude("stop", one.id[:4])
         assert (done.status, done.stdout.decode(), done.stderr) == (0, f"stopped {one.id}\n", "")
-    assert not desk.now(one).alive and os.path.isdir(f"{one.folder}/log")
+    assert not desk.now(one).is_running and os.path.isdir(f"{one.folder}/log")
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
@@ -216,7 +216,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
         Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
     assert desk.claude("kill", begun.id).stdout.decode() == f"stopped {begun.id}\n"
-    assert not desk.now(begun).alive
+    assert not desk.now(begun).is_running
 
 
 def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     with desk.halted(one):
         assert stop.stop([desk.now(one)], desk.environment) == []
     now = desk.now(one)
-    assert (now.alive, now.facts["state"]) == (False, "stopped")
+    assert (now.is_running, now.facts["state"]) == (False, "stopped")
 
 
 def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
@@ -255,7 +255,7 @@ def test_respawn_begins_the_next_life(desk, one):
     """B28"""
     done = desk.claude("respawn", one.id)
     assert (done.status, done.stdout.decode(), done.stderr) == (0, f"restarted {one.id}\n", "")
-    again = desk.wait_until(one, lambda now: now.alive and now.facts["pid"])
+    again = desk.wait_until(one, lambda now: now.is_running and now.facts["pid"])
     assert again.facts["generation"] == 2 and again.facts["pid"] != one.facts["pid"]
     assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.id}\n"
     assert desk.now(one).facts["generation"] == 3
@@ -325,10 +325,10 @@ def test_daemon_stop_ends_all_sessions_only_with_any(desk, one):
         "no background service is installed, but 1 background session"
     )
     kept = desk.claude("daemon", "stop", "--any", "--keep-workers")
-    assert kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(one).alive
+    assert kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(one).is_running
     ended = desk.claude("daemon", "stop", "--any")
     assert (ended.status, ended.stdout) == (0, b"stopped (ended 1 background session)\n")
-    assert not desk.now(one).alive
+    assert not desk.now(one).is_running
     assert desk.claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
 
 

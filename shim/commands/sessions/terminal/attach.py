@@ -34,7 +34,7 @@ def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "cla
     _check_stdin(one, again)
     console = open_console()
     keyed = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
-    if not one.alive:
+    if not one.is_running:
         tell(f"Waking session {one.id}…\n")
         try:
             one = respawn(one, environment)

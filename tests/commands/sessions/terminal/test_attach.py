@@ -56,7 +56,7 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(session, attach
         terminal.type(CTRL_D)
         terminal.until(f"the session goes on: claude attach {one.id}")
         assert terminal.end() == 0 and terminal.clean
-    assert hosts.now(one).alive
+    assert hosts.now(one).is_running
 
 
 def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, hosts):
@@ -248,7 +248,7 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(session, at
         terminal.until("■ interrupted")
         terminal.type("second\r")
         terminal.until("World.")
-        assert hosts.now(one).alive
+        assert hosts.now(one).is_running
 
 
 def test_ctrl_c_twice_leaves_and_the_session_goes_on(session, attached, hosts):
@@ -257,7 +257,7 @@ def test_ctrl_c_twice_leaves_and_the_session_goes_on(session, attached, hosts):
         terminal.until("I look.")
         terminal.type(CTRL_C + CTRL_C)
         assert terminal.end() == 0 and terminal.clean
-    assert hosts.now(one).alive
+    assert hosts.now(one).is_running
 
 
 def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, attached, hosts):
@@ -320,7 +320,7 @@ def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
         terminal.until("✓ done")
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.end() == status and terminal.clean
-    assert hosts.now(one).alive
+    assert hosts.now(one).is_running
 
 
 def test_a_window_that_becomes_narrower_is_drawn_anew(session, attached, hosts):

@@ -165,7 +165,7 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
     done(hosts, one)
     ended = shim("claude", "attach", one.id)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
-    assert hosts.now(one).alive
+    assert hosts.now(one).is_running
 
 
 def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path):
@@ -281,7 +281,7 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "a person" in rest  # the sums, as a recording has them
-    assert hosts.now(one).alive
+    assert hosts.now(one).is_running
 
 
 def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, started):
@@ -306,7 +306,7 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
     assert f"session {one.id} has ended: `claude attach {one.id}` goes on with it" in ended.stdout
     frames = shim("bridge", "watch", one.id, "--json")
     assert frames.returncode == 1 and f"{one.session} does not live on its own\n" in frames.stderr
-    assert not hosts.now(one).alive
+    assert not hosts.now(one).is_running
 
 
 def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, hosts, shim):
