@@ -365,7 +365,7 @@ def _open_connection(
     its reason.
     """
     one = registry.find_session(session, environment)
-    pid = None if one is None else one.facts["pid"]
+    pid = None if one is None else one.metadata["pid"]
     try:
         socket_ = sockets.connect(registry.folder_of(session, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
@@ -400,11 +400,11 @@ def _add_failure_reason(
         return error
     one = registry.find_session(session, environment)
     # one that said its end is about to go
-    if one is not None and one.is_running and not registry.over(one.facts):
+    if one is not None and one.is_running and not registry.over(one.metadata):
         return HostGoneError(session, error.reason, is_running=True)
-    if one is None or one.facts["state"] != "failed":
+    if one is None or one.metadata["state"] != "failed":
         return error
-    return HostGoneError(session, one.facts.get("detail") or error.reason)
+    return HostGoneError(session, one.metadata.get("detail") or error.reason)
 
 
 def _encode_frame(said: Mapping[str, Any]) -> bytes:

@@ -65,7 +65,7 @@ class SessionRecord(NamedTuple):
     session: str
     folder: str
     is_running: bool
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     @property
     def id(self) -> str:
@@ -133,7 +133,7 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
         for name in living + others[:ENDED]
         if (one := peek_session(name, environment)) is not None
     ]
-    return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
+    return sorted(found, key=lambda one: (one.metadata["created"], one.session), reverse=True)
 
 
 def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -228,7 +228,7 @@ def going_on_from(
     begun = begun_with(one)
     if not copy:
         check_files(one, begun, asked)
-    begun = rooted(begun, str(one.facts["cwd"]), folder)
+    begun = rooted(begun, str(one.metadata["cwd"]), folder)
     said = begun.configuration.settings
     if said and (copy or asked.configuration.settings not in (None, said)) and not _gone(said):
         begun, asked = _with_settings_read(begun), _with_settings_read(asked)
@@ -254,7 +254,7 @@ def check_files(one: SessionRecord, begun: Invocation, asked: Invocation | None 
         said = begun.flag(field)
         names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
         for name in filter(None, names):
-            path = os.path.join(str(one.facts["cwd"]), name)
+            path = os.path.join(str(one.metadata["cwd"]), name)
             if _gone(name, path):
                 raise FrontendError(
                     f"the session {one.session} was begun with {flag_name(field)}, whose file {path} is gone",

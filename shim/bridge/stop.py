@@ -34,7 +34,7 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     were none.
     """
     now = registry.find_session(one.session, environment)
-    return registry.unanswered(now.facts) if now is not None and one.is_running else ""
+    return registry.unanswered(now.metadata) if now is not None and one.is_running else ""
 
 
 def _signalled(
@@ -52,7 +52,7 @@ def _signalled(
         looked = (registry.find_session(one.session, environment) for one in left)
         left = [one for one in looked if one is not None and one.is_running]
         for one in left:
-            pid = one.facts.get("pid")  # a host that is not up yet has said none
+            pid = one.metadata.get("pid")  # a host that is not up yet has said none
             if (
                 isinstance(pid, int)
                 and pid > 1
@@ -81,7 +81,7 @@ def _tell(
     try:
         # The process that we hold now had this number while the host still lived: it is the host.
         again = registry.find_session(one.session, environment)
-        if again is None or not again.is_running or again.facts.get("pid") != pid:
+        if again is None or not again.is_running or again.metadata.get("pid") != pid:
             return False
         with suppress(OSError):
             signal.pidfd_send_signal(process, number)
@@ -93,6 +93,6 @@ def _tell(
 def _stopped(one: SessionRecord) -> None:
     """A killed host could not say how it ended: it was stopped, unless its work was over before."""
     facts = registry.read_facts(one.folder)
-    if facts is not None and one.facts["state"] in UNDER_WAY:
+    if facts is not None and one.metadata["state"] in UNDER_WAY:
         with suppress(OSError):
             registry.write_facts(one.folder, {**facts, "state": "stopped", "detail": "stopped"})

@@ -67,7 +67,7 @@ def which(word: str, *, known: Known = None, alone: bool = True) -> SessionRecor
 
 def name_of(one: SessionRecord) -> str:
     """What lists show of a session, "" where it has no name."""
-    return str(one.facts.get("name") or "")
+    return str(one.metadata.get("name") or "")
 
 
 def _all(known: Known) -> Sequence[SessionRecord]:

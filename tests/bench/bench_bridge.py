@@ -111,7 +111,7 @@ class Place(Hosting):
     def done(self, one: SessionRecord) -> None:
         """Wait for the end of its turn."""
         deadline = time.monotonic() + PATIENCE
-        while self.now(one).facts["state"] != "done":
+        while self.now(one).metadata["state"] != "done":
             assert time.monotonic() < deadline, self.now(one)
             time.sleep(0.05)
 
@@ -186,7 +186,7 @@ def sync(table: Table, rounds: int) -> None:
             one = here.works(LINES // 2, size=size)
             here.done(one)
             taken, costs, bare, written = list[float](), list[float](), list[float](), 0
-            pid = here.now(one).facts["pid"]
+            pid = here.now(one).metadata["pid"]
             for _ in range(rounds):
                 began, used = time.perf_counter(), cpu(pid) + time.process_time()
                 with here.link(one, role="watch", client="bench") as link:
@@ -275,7 +275,7 @@ def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
             here.link(one, partial=False) as link,
         ):
             until(link, "synced")
-            pid = here.now(one).facts["pid"]
+            pid = here.now(one).metadata["pid"]
             used, began = cpu(pid), 0.0
             plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
             link.send_frame_blocking(
@@ -320,7 +320,9 @@ def stopped(table: Table, rounds: int) -> None:
         with place() as here:
             one = here.start()
             with here.watchers(one, count) if count else _nothing() as process:
-                pid = until(here.link(one, partial=False), "synced") and here.now(one).facts["pid"]
+                pid = (
+                    until(here.link(one, partial=False), "synced") and here.now(one).metadata["pid"]
+                )
                 if process is not None:
                     process.send_signal(signal.SIGSTOP)
                 with here.link(one, partial=False) as link:
@@ -361,7 +363,7 @@ def sessions(table: Table, count: int) -> None:
         for one in hosts:
             here.done(one)
         seconds = time.perf_counter() - began
-        found = [memory(here.now(one).facts["pid"]) for one in hosts]
+        found = [memory(here.now(one).metadata["pid"]) for one in hosts]
         shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
         measured = f"{spread(shares, '.1f')} MB, {spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
         table.row("a session", measured, "<= 40 MB", max(wholes) <= 40)
@@ -419,7 +421,7 @@ def left(table: Table, count: int) -> None:
     with place() as here:
         one = here.works(50)
         here.done(one)
-        pid = here.now(one).facts["pid"]
+        pid = here.now(one).metadata["pid"]
         for number in range(20):
             _attach(here, one, number)
         early, files = look(pid), _files(here)

@@ -77,7 +77,7 @@ def living(box):
 
 
 def kill(hosts, one):
-    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     return hosts.ended(one)
 
@@ -94,8 +94,10 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
         log = kept(one)
         assert said.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
         finished = any(b'"type":"result"' in line for line in log.values())
-        assert now.facts["state"] in (("done", "failed") if finished else ("failed",)), now.facts
-        assert (now.facts["status"], now.facts["pid"]) == (None, None)
+        assert now.metadata["state"] in (("done", "failed") if finished else ("failed",)), (
+            now.metadata
+        )
+        assert (now.metadata["status"], now.metadata["pid"]) == (None, None)
         assert not os.path.lexists(os.path.join(one.folder, sockets.NAME))
         assert held.never_or_gone(), "a process of the vendor's is left"
 
@@ -109,7 +111,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     with hosts.link(one, partial=False) as link:
         until(link, "line", number=20)
     killed = kill(hosts, one)
-    assert killed.facts["state"] == "failed"
+    assert killed.metadata["state"] == "failed"
     last = max(kept(one))
     child = box.fake(
         ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
@@ -133,7 +135,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
         until_result(link)
         size = sum(entry.stat().st_size for entry in os.scandir(os.path.join(one.folder, "log")))
         resource.prlimit(
-            hosts.now(one).facts["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000)
+            hosts.now(one).metadata["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000)
         )
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
@@ -143,7 +145,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
         seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
     )
     now = hosts.ended(one)
-    assert now.facts["state"] == "failed" and "File too large" in now.facts["detail"]
+    assert now.metadata["state"] == "failed" and "File too large" in now.metadata["detail"]
     log = kept(one)
     assert {
         came["number"]: came["raw"] for came in seen if came["kind"] == "line"
@@ -168,7 +170,7 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
             seen = list(link.read_frames(PATIENCE))
         assert "No space left on device" in seen[-1]["reason"]
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        assert hosts.ended(one).facts["state"] == "failed" and held.gone()
+        assert hosts.ended(one).metadata["state"] == "failed" and held.gone()
         assert said.items() <= kept(one).items()
         for entry in os.scandir(os.path.join(one.folder, "log")):
             os.unlink(entry)
@@ -212,22 +214,24 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     one, held = chatty(5)
     with hosts.link(one, partial=False) as link:
         until_result(link)
-        hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
+        hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
         filler = fill(small_disk)
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
         assert "No space left on device" in list(link.read_frames(PATIENCE))[-1]["reason"]
     now = hosts.ended(one)
-    assert (now.facts["state"], now.facts["unanswered"]) == ("failed", 1) and held.gone()
-    assert "No space left on device" in now.facts["detail"] and now.facts["cwd"] == str(hosts.cwd)
+    assert (now.metadata["state"], now.metadata["unanswered"]) == ("failed", 1) and held.gone()
+    assert "No space left on device" in now.metadata["detail"] and now.metadata["cwd"] == str(
+        hosts.cwd
+    )
     with pytest.raises(FrontendError, match="No space left on device"):
         respawn(now, hosts.environment)
     with pytest.raises(FrontendError, match="No space left on device"):
         hosts.start("another")
     assert [each.session for each in registry.list_sessions(hosts.environment)] == [one.session]
     filler.unlink()
-    assert hosts.now(one).facts["state"] == "failed" and registry.remove(hosts.now(one))
+    assert hosts.now(one).metadata["state"] == "failed" and registry.remove(hosts.now(one))
 
 
 def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
@@ -245,7 +249,7 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
     assert [each.session for each in registry.list_sessions(hosts.environment)] == [
         one.session
     ] and held.gone()
-    assert killed.facts["pid"] is None and killed.facts["state"] not in registry.UNDER_WAY
+    assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.UNDER_WAY
     with pytest.raises(NoLocksError):
         respawn(killed, hosts.environment)
     with pytest.raises(NoLocksError):
@@ -288,13 +292,15 @@ def _up_to_result(link):
 
 def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     one, _ = chatty(5)
-    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     descriptor = os.pidfd_open(pid)
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
     assert os.path.lexists(os.path.join(one.folder, sockets.NAME))
-    registry.write_facts(one.folder, {**one.facts, "pid": os.getpid()})  # the number has come back
+    registry.write_facts(
+        one.folder, {**one.metadata, "pid": os.getpid()}
+    )  # the number has come back
     again = hosts.start(session=one.session, resumes=True)
     with hosts.link(again) as link:
         assert link.welcome["generation"] == 2
@@ -339,7 +345,7 @@ def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(host
         watcher = subprocess.Popen(words, env=hosts.environment, stdout=subprocess.PIPE, text=True)
         assert watcher.stdout.readline() == "here\n"
         os.kill(watcher.pid, signal.SIGSTOP)
-        pid = hosts.now(one).facts["pid"]
+        pid = hosts.now(one).metadata["pid"]
         before = _resident(pid)
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
@@ -370,9 +376,9 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
         for link in links:
             link.close()
     assert told == list(range(1, len(told) + 1)) and len(told) > 1000
-    hosts.wait_until(one, lambda now: now.facts["driver"] is None)
+    hosts.wait_until(one, lambda now: now.metadata["driver"] is None)
     heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
-    assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
+    assert heard[-1]["kind"] == "bye" and hosts.ended(one).metadata["state"] == "done"
     with lock.probe_host_lock(one.folder) as dead:
         assert dead
 
@@ -421,4 +427,4 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
 
 
 def _descriptors(one):
-    return len(os.listdir(f"/proc/{one.facts['pid']}/fd"))
+    return len(os.listdir(f"/proc/{one.metadata['pid']}/fd"))

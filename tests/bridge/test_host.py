@@ -17,7 +17,7 @@ def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
     assert next(line["type"] for line in lines if line["type"] in ("user", "assistant")) == "user"
     assert lines[-1]["session_id"] == one.session
     now = hosts.now(one)
-    assert now.is_running and now.facts["pid"] and now.facts["generation"] == 1
+    assert now.is_running and now.metadata["pid"] and now.metadata["generation"] == 1
 
 
 def test_who_comes_back_hears_the_same_bytes_again(hosts):
@@ -35,20 +35,20 @@ def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     now = hosts.ended(one)
-    assert now.facts["state"] == "stopped" and now.facts["pid"] is None
+    assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
 
 
 def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, hosts):
     hosts.environment["SHIM_BIN"] = box.fake(["hang"])
     one = hosts.start("hi")
-    pid = hosts.wait_until(one, lambda now: now.facts["status"] == "busy").facts["pid"]
+    pid = hosts.wait_until(one, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGTERM)
-    assert hosts.ended(one).facts["state"] == "stopped"
+    assert hosts.ended(one).metadata["state"] == "stopped"
 
 
 def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
     old = hosts.start("hi")
-    hosts.wait_until(old, lambda now: now.facts["pid"])
+    hosts.wait_until(old, lambda now: now.metadata["pid"])
     exchange_frames(old.session, [{"kind": "end"}], hosts.environment)
     hosts.ended(old)
     long_ago = time.time() - 31 * 86400

@@ -61,8 +61,8 @@ async def told(one, environment):
 
 async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stopped, hosts):
     for error in await told(stopped, hosts.environment):
-        assert f"does not answer (pid {stopped.facts['pid']})" in str(error)
-        assert f"kill -CONT {stopped.facts['pid']}" in error.hint and "respawn" not in error.hint
+        assert f"does not answer (pid {stopped.metadata['pid']})" in str(error)
+        assert f"kill -CONT {stopped.metadata['pid']}" in error.hint and "respawn" not in error.hint
 
 
 async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):

@@ -117,7 +117,7 @@ class Installation:
         """Start a session that has answered its first message and has not asked yet. Return its id."""
         body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
         session = self.ask("POST", "/sessions", body)["session"]
-        self.hosts.wait_until(self.registered(session), lambda now: now.facts["state"] == "done")
+        self.hosts.wait_until(self.registered(session), lambda now: now.metadata["state"] == "done")
         return session
 
     def registered(self, session):
@@ -235,7 +235,7 @@ def test_sessions_and_server_continue_without_their_package(installation, how, s
 def _play_without_imports(installation):
     before = [installation.dump(installation.server.pid)]
     session = installation.begin()
-    pids = [installation.server.pid, installation.registered(session).facts["pid"]]
+    pids = [installation.server.pid, installation.registered(session).metadata["pid"]]
     before.append(installation.dump(pids[1]))
     installation.play(session)
     installation.ask("POST", f"/sessions/{session}/interrupt")

@@ -54,9 +54,13 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
             pass
         one = registry.find_session(SESSION, environment)
         assert one is not None and not one.is_running
-        assert (one.facts["state"], one.facts["status"], one.facts["pid"]) == (told, None, None)
+        assert (one.metadata["state"], one.metadata["status"], one.metadata["pid"]) == (
+            told,
+            None,
+            None,
+        )
         assert not os.path.lexists(os.path.join(folder, sockets.NAME))
-        assert registry.read_facts(folder) == one.facts
+        assert registry.read_facts(folder) == one.metadata
 
 
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
@@ -64,7 +68,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
     held = lock.acquire_host_lock(folder)
     with sockets.listen(folder):
         one = registry.find_session(SESSION, environment)
-        assert one is not None and one.is_running and one.facts["state"] == "working"
+        assert one is not None and one.is_running and one.metadata["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.NAME))
     os.close(held)
 
@@ -72,7 +76,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
 def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
     keep(environment, pid=os.getpid())
     one = registry.find_session(SESSION, environment)
-    assert one is not None and not one.is_running and one.facts["state"] == "failed"
+    assert one is not None and not one.is_running and one.metadata["state"] == "failed"
 
 
 def test_facts_of_any_kind_are_read_without_a_fault(environment):
@@ -81,7 +85,11 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
         with open(os.path.join(folder, registry.FACTS), "wb") as file:
             file.write(text)
         one = registry.find_session(SESSION, environment)
-        assert (one.facts["state"], one.facts["pid"], one.is_running) == ("failed", None, False)
+        assert (one.metadata["state"], one.metadata["pid"], one.is_running) == (
+            "failed",
+            None,
+            False,
+        )
 
 
 def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
@@ -93,7 +101,7 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, over, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
-    assert {one.session: one.facts["state"] for one in registry.list_sessions(environment)} == {
+    assert {one.session: one.metadata["state"] for one in registry.list_sessions(environment)} == {
         over: "done",
         dead: "failed",
     }
@@ -266,19 +274,21 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
         SESSION
     ]
     assert (
-        registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.is_running
+        registry.is_damaged(one.metadata)
+        and "host.json" in one.metadata["detail"]
+        and not one.is_running
     )
     told = (
         one.id,
-        one.facts["state"],
-        one.facts["cwd"],
-        one.facts["vendor"],
-        one.facts["name"],
-        one.facts["pid"],
+        one.metadata["state"],
+        one.metadata["cwd"],
+        one.metadata["vendor"],
+        one.metadata["name"],
+        one.metadata["pid"],
     )
     assert (
         told == (SESSION[:8], "failed", "/repo", "qwen", None, None)
-        and one.facts["generation"] == 3
+        and one.metadata["generation"] == 3
     )
     assert registry.remove(one) and not os.path.exists(folder)
 
@@ -310,4 +320,6 @@ def test_a_session_that_is_just_starting_is_not_damaged(environment):
         and registry.find_session(SESSION, environment) is None
     )
     os.close(held)
-    assert [registry.is_damaged(one.facts) for one in registry.list_sessions(environment)] == [True]
+    assert [registry.is_damaged(one.metadata) for one in registry.list_sessions(environment)] == [
+        True
+    ]

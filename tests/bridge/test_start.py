@@ -27,16 +27,16 @@ def test_a_session_is_registered_before_its_host_is_up(hosts):
     one = hosts.start("make it so")
     assert (
         one.is_running
-        and (one.facts["state"], one.facts["status"]) == ("working", "busy")
-        and one.facts["pid"]
+        and (one.metadata["state"], one.metadata["status"]) == ("working", "busy")
+        and one.metadata["pid"]
     )
-    assert hosts.now(one).is_running and one.facts["name"] == "make it so"
+    assert hosts.now(one).is_running and one.metadata["name"] == "make it so"
     assert (one.id, len(one.session)) == (one.session[:8], 36)
 
 
 def test_without_a_prompt_it_waits_for_one(hosts):
     one = hosts.start()
-    assert (one.facts["state"], one.facts["needs"]) == ("blocked", "send a prompt to start")
+    assert (one.metadata["state"], one.metadata["needs"]) == ("blocked", "send a prompt to start")
 
 
 def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
             "its end is held"
         )
     os.close(reading)
-    pid = hosts.now(one).facts["pid"]
+    pid = hosts.now(one).metadata["pid"]
     with open(f"/proc/{pid}/cmdline") as file:
         assert "shim.bridge.host" in file.read()
     assert os.getsid(pid) == pid
@@ -105,7 +105,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     again = respawn(ended, hosts.environment, {"role": "user", "content": "and now?"})
-    assert again.facts["generation"] == 2 and again.session == one.session
+    assert again.metadata["generation"] == 2 and again.session == one.session
     with hosts.link(again, partial=False) as link:
         assert link.welcome["number"] >= len(first)
         both = until_result(link) + until_result(link)
@@ -133,7 +133,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
         "who is told may begin it again"
     )
     now = hosts.ended(one)
-    assert now.facts["state"] == "failed" and "qwen" in now.facts["detail"]
+    assert now.metadata["state"] == "failed" and "qwen" in now.metadata["detail"]
     with open(os.path.join(one.folder, "stderr.log")) as file:
         assert "qwen" in file.read()
 
@@ -149,7 +149,7 @@ def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
     monkeypatch.setattr(start.os.path, "isdir", lambda path: True)
     monkeypatch.setattr(start.os, "access", lambda path, how: True)
     now = hosts.ended(hosts.start("hi", cwd=str(hosts.cwd / "gone")))
-    assert now.facts["state"] == "failed" and "gone" in now.facts["detail"]
+    assert now.metadata["state"] == "failed" and "gone" in now.metadata["detail"]
 
 
 def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
@@ -196,7 +196,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
     assert not registry.peek_session(SESSION, hosts.environment).is_running
-    assert respawn(one, hosts.environment).facts["generation"] == 2
+    assert respawn(one, hosts.environment).metadata["generation"] == 2
     going.join()
 
 
@@ -222,7 +222,7 @@ def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
     finally:
         signal.signal(signal.SIGHUP, before)
     with hosts.link(one) as link:
-        os.kill(hosts.now(one).facts["pid"], signal.SIGHUP)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGHUP)
         until(link, "bye")
     hosts.ended(one)
 
@@ -293,7 +293,7 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     one = hosts.start(arguments=["--model", "demo-2"], name="mine")
     kept = registry.read_start(one.folder)
     assert Wanted(**{key: kept[key] for key in Wanted._fields}).arguments == ["--model", "demo-2"]
-    assert hosts.now(one).facts["name"] == "mine"
+    assert hosts.now(one).metadata["name"] == "mine"
     assert os.stat(os.path.join(one.folder, registry.START)).st_mode & 0o777 == 0o600
     assert registry.STDERR in os.listdir(one.folder)
 
@@ -332,7 +332,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
 def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
     monkeypatch.setattr(registry, "write_start", lambda folder, wanted: None)
     now = hosts.ended(hosts.start("hi"))
-    assert now.facts["state"] == "failed" and "is not known any more" in now.facts["detail"]
+    assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 
 
 @pytest.mark.parametrize("flag", ["--settings", "--mcp-config", "--system-prompt-file"])

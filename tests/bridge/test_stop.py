@@ -23,7 +23,7 @@ def bystander():
 def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander, monkeypatch):
     """The host dies behind our look at it, and another process gets its number before we hold that."""
     one = hosts.start()
-    one = hosts.wait_until(one, lambda now: now.facts["pid"])
+    one = hosts.wait_until(one, lambda now: now.metadata["pid"])
     opened = os.pidfd_open
 
     def late(pid):
@@ -37,7 +37,7 @@ def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander
 
 def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
     one = hosts.start()
-    hosts.wait_until(one, lambda now: now.facts["pid"])
+    hosts.wait_until(one, lambda now: now.metadata["pid"])
     monkeypatch.delattr(os, "pidfd_open")
     assert stop.stop([one], hosts.environment) == []
     assert not hosts.now(one).is_running

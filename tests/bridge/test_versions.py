@@ -66,7 +66,7 @@ def other(request, hosts, tmp_path):
 def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version(other):
     one = other.start("hi")
     other.wait_until(
-        one, lambda now: now.facts["status"] == "idle" and now.facts["state"] == "done"
+        one, lambda now: now.metadata["status"] == "idle" and now.metadata["state"] == "done"
     )
     words = [
         sys.executable,

@@ -39,14 +39,14 @@ class Living:
 
     def children(self) -> list[int]:
         """The vendor's processes: what its host has started."""
-        pid = self.now().facts["pid"]
+        pid = self.now().metadata["pid"]
         return sorted(
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         )
 
     def idle(self) -> None:
         """Waits for the end of its turn."""
-        assert wait_until(lambda: self.now().facts["status"] == "idle", TURN_SECONDS), self.now()
+        assert wait_until(lambda: self.now().metadata["status"] == "idle", TURN_SECONDS), self.now()
 
     @contextmanager
     def watched(self) -> Iterator[Iterator[Line]]:

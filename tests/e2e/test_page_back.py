@@ -171,7 +171,9 @@ def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     page.shows("Reconnecting", "#line")
     page.write("typed meanwhile")
     gate.open()
-    hosting.wait_until(hosting.now(begun_last(hosting)), lambda now: now.facts["status"] == "idle")
+    hosting.wait_until(
+        hosting.now(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
+    )
     assert not browser.all("#steps .result")
     browser.offline(False)
     idle(page)
@@ -201,7 +203,7 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     browser.press(ENTER)
     page.shows("Your message is still here", "#failed")
     gate.open()
-    hosting.wait_until(one, lambda now: now.facts["status"] == "idle")
+    hosting.wait_until(one, lambda now: now.metadata["status"] == "idle")
     page.web.start()
     idle(page)
     browser.wait(lambda: not browser.find("#line").is_displayed())
@@ -215,11 +217,11 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
 def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
     now = hosting.now(one)
-    os.kill(now.facts["pid"], signal.SIGSTOP)
-    last = RecordingLog(os.path.join(one.folder, "log"), now.facts["generation"]).last
-    if page.browser.run("return shown.stream.last") == f"{now.facts['generation']}-{last}":
+    os.kill(now.metadata["pid"], signal.SIGSTOP)
+    last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last
+    if page.browser.run("return shown.stream.last") == f"{now.metadata['generation']}-{last}":
         return True
-    os.kill(now.facts["pid"], signal.SIGCONT)
+    os.kill(now.metadata["pid"], signal.SIGCONT)
     return False
 
 
@@ -236,7 +238,7 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     else:  # its last line makes a step, so the server has nothing to say to who comes back: 204, and no stream
         said(page, "die when all was seen")
         browser.wait(lambda: browser.all("#chip.works") and all_was_seen(page, hosting, one))
-    os.kill(hosting.now(one).facts["pid"], signal.SIGKILL)
+    os.kill(hosting.now(one).metadata["pid"], signal.SIGKILL)
     page.shows("Failed", "#chip")
     assert browser.find("#over").is_displayed()
     assert told(page)[: len(before)] == before
@@ -261,7 +263,7 @@ MOST_REQUESTS = 3
 def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
     one = begun(page, hosting)
     idle(page)
-    os.kill(hosting.now(one).facts["pid"], signal.SIGTERM)
+    os.kill(hosting.now(one).metadata["pid"], signal.SIGTERM)
     hosting.ended(one)
     browser.driver.refresh()
     browser.wait(

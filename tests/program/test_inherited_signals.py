@@ -150,8 +150,10 @@ def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
 def test_a_background_session_below_such_a_parent(background, parent):
     done = run(background.box, "--bg", "hi", parent=parent, **background.environment)
     assert (done.returncode, done.stderr) == (0, "")
-    one = background.wait_until(background.sessions()[0], lambda now: now.facts["state"] == "done")
-    os.kill(one.facts["pid"], signal.SIGTERM)
+    one = background.wait_until(
+        background.sessions()[0], lambda now: now.metadata["state"] == "done"
+    )
+    os.kill(one.metadata["pid"], signal.SIGTERM)
     background.ended(one)
 
 

@@ -74,7 +74,7 @@ class Hosting:
         """The process of its host, which stands still meanwhile: it hears nobody, and writes none
         of its files.
         """
-        pid: int = self.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+        pid: int = self.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:
             self.wait_until(one, lambda now: _stands_still(pid))

@@ -47,7 +47,7 @@ class HostingBox:
 
     def children(self, one: SessionRecord) -> list[int]:
         """The processes that a host has started, and that live."""
-        pid = self.now(one).facts["pid"]
+        pid = self.now(one).metadata["pid"]
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         ]
@@ -68,11 +68,11 @@ class HostingBox:
 
     def idle(self, one: SessionRecord) -> SessionRecord:
         """Wait until no turn of a session runs."""
-        return self.wait_until(one, lambda now: now.facts["status"] == "idle")
+        return self.wait_until(one, lambda now: now.metadata["status"] == "idle")
 
     def undriven(self, one: SessionRecord) -> SessionRecord:
         """Wait until the frontend that drove a session has left it."""
-        return self.wait_until(one, lambda now: now.facts["driver"] is None)
+        return self.wait_until(one, lambda now: now.metadata["driver"] is None)
 
     def in_mode(self, one: SessionRecord, mode: str) -> None:
         """Wait until a session is in a permission mode."""

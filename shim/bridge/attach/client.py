@@ -62,9 +62,9 @@ def client_of(
         if dialect.flat:
             raise _unjoined(living, dialect.name)
         vendor = invocation.own.shim_vendor
-        if vendor and living.facts["vendor"] not in ("", vendor):
+        if vendor and living.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
-                f"this session belongs to {living.facts['vendor']}; {vendor} cannot resume it",
+                f"this session belongs to {living.metadata['vendor']}; {vendor} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
         return Attached(
@@ -148,7 +148,7 @@ class Attached:
         it.
         """
         if self._living is not None:
-            return str(self._living.facts["vendor"]), ()
+            return str(self._living.metadata["vendor"]), ()
         try:
             begun = Start(self._invocation, self._installed, self._arguments, launches=DryLauncher)
         except ShimError:  # it is not even known who was meant

@@ -104,7 +104,7 @@ class Joining:
                 raise StoppedError(signals.pending[0])
             if time.monotonic() > end:
                 raise MachineError(
-                    f"the session {one.session} has a host that does not answer (pid {one.facts['pid']})",
+                    f"the session {one.session} has a host that does not answer (pid {one.metadata['pid']})",
                     hint=f"`claude stop {one.id}` ends it",
                 )
             time.sleep(LOOK_SECONDS)
@@ -135,9 +135,9 @@ class Joining:
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
         if read is None:  # a host of another version, or one without room for a file
-            read = permissions(begun_with(one), os.environ, str(one.facts["cwd"]))
+            read = permissions(begun_with(one), os.environ, str(one.metadata["cwd"]))
         less = narrower_now(
-            self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ
+            self._invocation, begun_with(one), read, str(one.metadata["cwd"]), mode, os.environ
         )
         if less.refused:
             raise FrontendError(

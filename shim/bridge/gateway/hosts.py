@@ -250,7 +250,7 @@ class _KeptFeed:
         self._log = log
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        facts, last = self._one.facts, self._log.last
+        facts, last = self._one.metadata, self._log.last
         state = {key: facts.get(key) for key in KEPT_STATE}
         told = {
             key: facts.get(key)
@@ -274,7 +274,7 @@ class _KeptFeed:
 
 
 def _facts(one: SessionRecord) -> dict[str, Any]:
-    return {**one.facts, "id": one.id, "session": one.session, "alive": one.is_running}
+    return {**one.metadata, "id": one.id, "session": one.session, "alive": one.is_running}
 
 
 def _has(log: RecordingLog, cursor: Cursor) -> bool:
@@ -295,6 +295,6 @@ def _has(log: RecordingLog, cursor: Cursor) -> bool:
 def _log(one: SessionRecord) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return RecordingLog(one.log, int(one.facts["generation"]))
+        return RecordingLog(one.log, int(one.metadata["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

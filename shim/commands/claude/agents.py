@@ -97,7 +97,7 @@ def listed(
 
 def report(one: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
-    facts = one.facts
+    facts = one.metadata
     life = (
         {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")}
         if one.is_running

@@ -117,7 +117,7 @@ def _before(invocation: Invocation) -> Before:
         known
         and known.is_running
         and store.look_up(canonical, os.environ) is None
-        and known.facts["vendor"] not in FLAT_ADAPTERS
+        and known.metadata["vendor"] not in FLAT_ADAPTERS
     ):
         hint = f"`claude attach {known.id}` opens it"
         raise FrontendError(
@@ -128,7 +128,7 @@ def _before(invocation: Invocation) -> Before:
         return _copied(invocation, canonical, "")
     if known.is_running:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
-    saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
+    saved, here, cwd = begun_with(known), working_directory(), str(known.metadata["cwd"])
     woken = going_on_from(known, here, rooted(invocation, here, cwd))
     options = ", ".join(
         word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")

@@ -98,7 +98,7 @@ def _restarted(one: SessionRecord) -> Answer:
 
 
 def _unsure(one: SessionRecord) -> Answer:
-    return refused(UNSURE.format(id=one.id, pid=one.facts.get("pid") or "PID"))
+    return refused(UNSURE.format(id=one.id, pid=one.metadata.get("pid") or "PID"))
 
 
 _DOORS: dict[str, Callable[[Sequence[str]], Answer]] = {

@@ -149,7 +149,7 @@ def answer_question(
     decision = build_answer_body(
         behavior,
         request,
-        one.facts["cwd"],
+        one.metadata["cwd"],
         message=message,
         replacement_input=changed,
         always=always,
@@ -186,7 +186,7 @@ def stop_sessions(
             lost = untaken(one, os.environ)
             say(f"stopped {one.id}" + (f"; {lost}" if lost else ""))
     if left:
-        pids = " ".join(str(one.facts.get("pid")) for one in left)
+        pids = " ".join(str(one.metadata.get("pid")) for one in left)
         raise MachineError(
             f"{', '.join(one.id for one in left)} could not be ended",
             hint=f"`kill -9 {pids}` ends them",
@@ -215,7 +215,7 @@ def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> N
             driver = f" ({printable(came['driver'])} drives it)" if came.get("driver") else ""
             raise FrontendError(f"session {one.id}: {printable(came['text'])}{driver}", hint=way)
     if not any(came["kind"] in ("accepted", "settled") for came in heard):
-        raise NoAnswerError(one.session, one.facts["pid"])
+        raise NoAnswerError(one.session, one.metadata["pid"])
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def _input(text: str) -> dict[str, Any]:
 
 def _report(one: SessionRecord) -> dict[str, Any]:
     """A session for a program. `questions` is null where its host does not say."""
-    facts = one.facts
+    facts = one.metadata
     questions: list[dict[str, Any]] | None = []
     if one.is_running and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:

@@ -53,7 +53,7 @@ def drawn(found: Sequence[SessionRecord]) -> str:
     if width >= FOLDER_COLUMNS:
         table.add_column("FOLDER", overflow="fold")
     for one in found:
-        facts, state = one.facts, one.facts["state"]
+        facts, state = one.metadata, one.metadata["state"]
         living = "" if one.is_running else " (ended)"
         waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
         if is_damaged(facts):
@@ -71,7 +71,7 @@ def drawn(found: Sequence[SessionRecord]) -> str:
     Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(
         table
     )
-    if any(one.is_running and one.facts.get("waitingFor") for one in found):
+    if any(one.is_running and one.metadata.get("waitingFor") for one in found):
         kept.write(f"\n{WHOLE}\n")
     return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"
 

@@ -66,8 +66,8 @@ def recent(one: SessionRecord) -> str:
 
 def _explain_empty_log(session: SessionRecord) -> str:
     """Return why a session has no lines: the reason for its failure, if it has failed."""
-    detail = session.facts.get("detail")
-    if session.is_running or session.facts.get("state") != "failed" or not detail:
+    detail = session.metadata.get("detail")
+    if session.is_running or session.metadata.get("state") != "failed" or not detail:
         return NOTHING
     return f"the session failed before its first line: {printable(str(detail))}\n"
 

@@ -152,7 +152,7 @@ def test_one_message_through_the_bridge_ends_its_session(living):
     done = living.claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
     (one,) = living.sessions()
-    assert living.ended(one).facts["state"] in ("stopped", "done")
+    assert living.ended(one).metadata["state"] in ("stopped", "done")
 
 
 def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(living):
@@ -275,7 +275,7 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
         running.say(user("one"))
         running.read_until(b"Begun.")
         (one,) = living.sessions()
-        os.kill(one.facts["pid"], signal.SIGKILL)
+        os.kill(one.metadata["pid"], signal.SIGKILL)
         done = running.finish()
     assert done.status == 1 and done.result["is_error"]
     assert (
@@ -404,7 +404,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
         line["type"] == "control_request" for line in done.lines
     )
     assert done.result.get("result") == "Ok.", done.result
-    assert living.now(one).facts["pid"] == one.facts["pid"]
+    assert living.now(one).metadata["pid"] == one.metadata["pid"]
 
 
 def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(living):
@@ -476,7 +476,7 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
         done = running.finish()
     assert done.status == 143 and done.cause == "signal"
     (one,) = living.sessions()
-    assert living.ended(one).facts["state"] == "stopped"
+    assert living.ended(one).metadata["state"] == "stopped"
 
 
 def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(living):

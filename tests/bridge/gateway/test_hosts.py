@@ -279,7 +279,9 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(r
     before = end(real, living, path, session)
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
     assert (
-        living.now(session) == before and before.facts["state"] == "done" and not before.is_running
+        living.now(session) == before
+        and before.metadata["state"] == "done"
+        and not before.is_running
     )
 
 
@@ -386,7 +388,7 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
     path = begin(real, box)
     with real.stream(f"{path}/events") as stream:
         before = until(stream, "question")
-        os.kill(living.sessions()[0].facts["pid"], signal.SIGKILL)
+        os.kill(living.sessions()[0].metadata["pid"], signal.SIGKILL)
         list(stream)
     living.ended(living.sessions()[0])
     assert real.get(path).json["state"] == "failed"

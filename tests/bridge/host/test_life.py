@@ -73,8 +73,11 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
             question["request"]["tool_name"] == "Bash"
             and question["request"]["input"]["command"] == "touch x"
         )
-        now = hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
-        assert (now.facts["state"], now.facts["waitingFor"]) == ("blocked", "permission prompt")
+        now = hosts.wait_until(one, lambda now: now.metadata["status"] == "waiting")
+        assert (now.metadata["state"], now.metadata["waitingFor"]) == (
+            "blocked",
+            "permission prompt",
+        )
         first.send_frame_blocking(
             {"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW}
         )
@@ -89,7 +92,9 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
         '"behavior": "allow"' in box.record()["stdin"]
         or '"behavior":"allow"' in box.record()["stdin"]
     )
-    hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", "idle"))
+    hosts.wait_until(
+        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
+    )
 
 
 def test_without_a_wish_to_be_asked_nobody_is(box, hosts, talking):
@@ -108,11 +113,15 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(box, hosts, talk
     held.wait_for("vendor")
     with hosts.link(one) as link:
         question = until(link, "question")
-        os.kill(hosts.now(one).facts["pid"], number)
+        os.kill(hosts.now(one).metadata["pid"], number)
         assert until(link, "settled")["question"] == question["question"]
         until(link, "bye")
     now = hosts.ended(one)
-    assert (now.facts["state"], now.facts["status"], now.facts["pid"]) == ("stopped", None, None)
+    assert (now.metadata["state"], now.metadata["status"], now.metadata["pid"]) == (
+        "stopped",
+        None,
+        None,
+    )
     assert held.gone() and not os.path.lexists(os.path.join(one.folder, sockets.NAME))
 
 
@@ -122,7 +131,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
         until(link, "question")
     heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
-    assert hosts.ended(one).facts["state"] == "stopped"
+    assert hosts.ended(one).metadata["state"] == "stopped"
 
 
 def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, talking):
@@ -136,7 +145,7 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
             came, going = link.read_available_frames()
             heard += came
     assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
-    assert hosts.ended(one).facts["state"] == "done"
+    assert hosts.ended(one).metadata["state"] == "done"
 
 
 TOLD_AGAIN = """
@@ -160,7 +169,7 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
         link.send_frame_blocking({"kind": "end", "id": "1"})
         until(link, "bye", reason="stopped")
     now = hosts.ended(one)
-    assert now.facts["state"] == "stopped" and registry.read_facts(one.folder) == now.facts
+    assert now.metadata["state"] == "stopped" and registry.read_facts(one.folder) == now.metadata
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
@@ -170,8 +179,8 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts,
         until(link, "question")
         os.kill(held.wait_for("vendor"), signal.SIGKILL)
         assert until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
-    now = hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
-    assert now.facts["state"] == "failed" and "was ended by SIGKILL" in now.facts["detail"]
+    now = hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
+    assert now.metadata["state"] == "failed" and "was ended by SIGKILL" in now.metadata["detail"]
 
 
 def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
@@ -184,7 +193,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
         # a client is connected
         assert "bye" not in [came["kind"] for came in link.read_frames(LOOKS_SECONDS)]
     now = hosts.ended(one)
-    assert now.facts["state"] == "done"
+    assert now.metadata["state"] == "done"
 
 
 def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, talking):
@@ -192,7 +201,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(
-        one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", None)
+        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
@@ -304,7 +313,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
             while (now := registry.find_session(one.session, hosts.environment)) is None:
                 assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
                 time.sleep(0.01)
-            assert now.is_running and now.facts["pid"]
+            assert now.is_running and now.metadata["pid"]
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):
@@ -312,9 +321,9 @@ def test_nothing_of_a_client_that_has_gone_is_left(hosts):
     with hosts.link(one) as link:
         until(link, "synced")
     gone = hosts.wait_until(
-        one, lambda now: now.facts["pid"] is not None and now.facts["driver"] is None
+        one, lambda now: now.metadata["pid"] is not None and now.metadata["driver"] is None
     )
-    descriptors = f"/proc/{gone.facts['pid']}/fd"
+    descriptors = f"/proc/{gone.metadata['pid']}/fd"
     before = len(os.listdir(descriptors))
     for _ in range(30):
         with hosts.link(one) as link:
@@ -339,12 +348,12 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
     gate = box.gate()
     one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
     hosts.wait_until(
-        one, lambda now: (now.facts["state"], now.facts["status"]) == ("working", "busy")
+        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("working", "busy")
     )
     gate.open()
-    now = hosts.wait_until(one, lambda now: now.facts["state"] == "done")
-    assert now.facts["status"] == "idle" and now.facts["detail"] == "Hello."
-    assert registry.list_sessions_by_id(one.id, hosts.environment)[0].facts["vendor"] == "qwen"
+    now = hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
+    assert now.metadata["status"] == "idle" and now.metadata["detail"] == "Hello."
+    assert registry.list_sessions_by_id(one.id, hosts.environment)[0].metadata["vendor"] == "qwen"
 
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
@@ -406,7 +415,7 @@ def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
     os.rename(folder, folder + "-away")
     open(folder, "w").close()
     again = respawn(hosts.now(one), hosts.environment)
-    assert "log" in hosts.ended(again).facts["detail"]
+    assert "log" in hosts.ended(again).metadata["detail"]
 
 
 ORIGINAL = "0123abcd-0000-4000-8000-000000000002"

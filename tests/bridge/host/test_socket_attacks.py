@@ -138,7 +138,7 @@ def _let_in(one):
 def test_ten_thousand_connections_leave_nothing(hosts):
     """Four hundred of them, unless in `make full`."""
     one = hosts.start()
-    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     with hosts.link(one) as stays:
         until(stays, "synced")
         before = len(os.listdir(f"/proc/{pid}/fd"))
@@ -207,7 +207,7 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
                 link.sendall(frame % number)
         except (TimeoutError, OSError):
             pass
-        pid = hosts.now(one).facts["pid"]
+        pid = hosts.now(one).metadata["pid"]
         with open(f"/proc/{pid}/statm") as file:
             assert int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") < 150 * 1024 * 1024
         assert until(stays, "synced")

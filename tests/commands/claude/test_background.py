@@ -36,14 +36,14 @@ def test_it_says_the_id_and_what_to_type(desk):
         f"  claude stop {one.id}      stop this session\n"
     )
     assert one.is_running and one.session.startswith(one.id)
-    assert one.facts["name"] == "write it" and one.facts["cwd"] == str(desk.cwd)
+    assert one.metadata["name"] == "write it" and one.metadata["cwd"] == str(desk.cwd)
 
 
 def test_a_name_is_said_and_kept(desk):
     """B2"""
     one, done = begun(desk, "write it", "--name", "my job")
     assert done.stdout.decode().startswith(f"backgrounded · {one.id} · my job\n")
-    assert one.facts["name"] == "my job"
+    assert one.metadata["name"] == "my job"
 
 
 @pytest.mark.parametrize("words", [(), ("",)])
@@ -53,7 +53,7 @@ def test_without_a_prompt_it_waits_for_one(desk, words):
     assert done.stdout.decode().startswith(
         f"backgrounded · {one.id} (idle — send a prompt to start)\n"
     )
-    assert one.facts["needs"] == "send a prompt to start"
+    assert one.metadata["needs"] == "send a prompt to start"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_without_a_prompt_it_waits_for_one(desk, words):
 def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, name):
     """B8"""
     one, _ = begun(desk, *words, stdin=stdin)
-    assert one.facts["name"] == name
+    assert one.metadata["name"] == name
 
 
 def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
@@ -132,10 +132,10 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
 @pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
 def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     one, _ = begun(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
-    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
     assert desk.claude("stop", one.id).status == 0
     again, done = begun(desk, "go on", "--resume", one.session if whole else one.id)
-    assert again.session == one.session and again.facts["generation"] == 2
+    assert again.session == one.session and again.metadata["generation"] == 2
     assert (
         done.stderr
         == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
@@ -151,7 +151,7 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
 def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
     (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
     one, _ = begun(desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)")
-    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
     assert desk.claude("stop", one.id).status == 0
     words = [
         "claude",
@@ -182,7 +182,7 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     file = desk.cwd / "s.json"
     file.write_text("{}")
     one, _ = begun(desk, "hi", "--settings", "s.json")
-    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
     assert desk.claude("stop", one.id).status == 0
     file.rename(desk.cwd / "t.json")
     refused = desk.claude("--bg", "go on", "--resume", one.session)
@@ -192,7 +192,9 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
         and "put it back" in refused.stderr
     )
     assert (
-        begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].facts["generation"]
+        begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].metadata[
+            "generation"
+        ]
         == 2
     )
 

@@ -23,7 +23,7 @@ def one(desk):
     begun = desk.start("hi", name="my job")
     with desk.link(begun) as link:
         until_result(link)
-    return desk.wait_until(begun, lambda now: now.facts["pid"])
+    return desk.wait_until(begun, lambda now: now.metadata["pid"])
 
 
 def agents(desk, *words):
@@ -57,22 +57,24 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
         "state",
     ]
     assert list(listed) == [key for key in wanted if key in listed]
-    known = {"pid": one.facts["pid"], "id": one.id, "cwd": str(desk.cwd), "kind": "background"}
+    known = {"pid": one.metadata["pid"], "id": one.id, "cwd": str(desk.cwd), "kind": "background"}
     assert known.items() <= listed.items()
     assert listed["sessionId"] == one.session and listed["name"] == "my job"
-    assert listed["startedAt"] == one.facts["started"]
+    assert listed["startedAt"] == one.metadata["started"]
     assert desk.claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
 
 
 def test_an_ended_session_is_listed_with_all(desk, one):
     """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
     desk.claude("respawn", one.id)
-    assert agents(desk)[0]["startedAt"] == desk.now(one).facts["started"] > one.facts["created"]
+    assert (
+        agents(desk)[0]["startedAt"] == desk.now(one).metadata["started"] > one.metadata["created"]
+    )
     desk.claude("stop", one.id)
     assert agents(desk) == []
     (listed,) = agents(desk, "--all")
     assert "pid" not in listed and "status" not in listed
-    assert listed["startedAt"] == one.facts["created"]
+    assert listed["startedAt"] == one.metadata["created"]
 
 
 @pytest.mark.parametrize("prompt", ["hi", None])
@@ -118,7 +120,7 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, one, data
     assert desk.claude("stop", one.id).status == 0
     assert desk.claude("respawn", one.id).stdout == f"restarted {one.id}\n".encode()
     again = desk.wait_until(one, lambda now: now.is_running)
-    assert again.facts["generation"] == 2 and not registry.is_damaged(again.facts)
+    assert again.metadata["generation"] == 2 and not registry.is_damaged(again.metadata)
     desk.claude("stop", one.id)
     damage(one, data)
     assert desk.claude("rm", one.id).stdout == f"removed {one.id}\n".encode()
@@ -147,7 +149,7 @@ def test_a_killed_host_is_listed_as_failed(desk, one):
     """B17, and never as working."""
     desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
     begun = desk.start("hi")
-    pid = desk.wait_until(begun, lambda now: now.facts["status"] == "busy").facts["pid"]
+    pid = desk.wait_until(begun, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(begun)
     (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.id]
@@ -228,16 +230,16 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     with desk.halted(one):
         assert stop.stop([desk.now(one)], desk.environment) == []
     now = desk.now(one)
-    assert (now.is_running, now.facts["state"]) == (False, "stopped")
+    assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
 
 def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
     """The facts of a living host name a process that is not it: nobody is told anything for them."""
     from shim.bridge import stop
 
-    os.kill(one.facts["pid"], signal.SIGKILL)
+    os.kill(one.metadata["pid"], signal.SIGKILL)
     desk.ended(one)
-    registry.write_facts(one.folder, {**one.facts, "pid": os.getpid(), "state": "working"})
+    registry.write_facts(one.folder, {**one.metadata, "pid": os.getpid(), "state": "working"})
     assert stop.stop([one], desk.environment) == []
 
 
@@ -255,10 +257,10 @@ def test_respawn_begins_the_next_life(desk, one):
     """B28"""
     done = desk.claude("respawn", one.id)
     assert (done.status, done.stdout.decode(), done.stderr) == (0, f"restarted {one.id}\n", "")
-    again = desk.wait_until(one, lambda now: now.is_running and now.facts["pid"])
-    assert again.facts["generation"] == 2 and again.facts["pid"] != one.facts["pid"]
+    again = desk.wait_until(one, lambda now: now.is_running and now.metadata["pid"])
+    assert again.metadata["generation"] == 2 and again.metadata["pid"] != one.metadata["pid"]
     assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.id}\n"
-    assert desk.now(one).facts["generation"] == 3
+    assert desk.now(one).metadata["generation"] == 3
 
 
 def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):

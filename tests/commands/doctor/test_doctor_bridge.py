@@ -22,10 +22,10 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_SECONDS", PATIENCE)
     ended, died, living = desk.start(), desk.start(), desk.start()
     desk.claude("stop", ended.id)
-    pid = desk.wait_until(died, lambda now: now.facts["pid"]).facts["pid"]
+    pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(died)
-    desk.wait_until(living, lambda now: now.facts["pid"])
+    desk.wait_until(living, lambda now: now.metadata["pid"])
     told = look_at_bridge(desk.environment)
     assert [one.level for one in told] == [OK, WARNING]
     assert told[0].text == "sessions on their own: 1 alive, 2 ended"
@@ -38,7 +38,7 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
     monkeypatch.setattr(machine, "WELCOME_SECONDS", 0.2)
     one = desk.start()
     with desk.halted(one):
-        registry.write_facts(one.folder, {**desk.now(one).facts, "version": "0.0.1"})
+        registry.write_facts(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
         told = look_at_bridge(desk.environment)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
         (WARNING, one.id),

@@ -30,7 +30,7 @@ def asking(desk):
     )
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.fake(*plan)}
     one = desk.start("go", vendor="qwen", name="asker")
-    return desk.wait_until(one, lambda now: now.facts["waitingFor"])
+    return desk.wait_until(one, lambda now: now.metadata["waitingFor"])
 
 
 def told(desk):
@@ -86,8 +86,8 @@ def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, asking):
         assert until(watcher, "settled")["how"] == "allow"
         assert until_result(watcher)[-1]["result"] == "After."
     assert told(desk)["behavior"] == "allow"
-    now = desk.wait_until(asking, lambda now: now.facts["state"] != "working")
-    assert (now.facts["state"], now.facts["status"]) == ("done", "idle")
+    now = desk.wait_until(asking, lambda now: now.metadata["state"] != "working")
+    assert (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
 
 
 def test_a_denial_says_why(desk, asking):
@@ -174,7 +174,7 @@ def test_an_answer_without_a_question_names_the_client_that_was_first(desk, aski
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     one = desk.start()
-    desk.wait_until(one, lambda now: now.facts["pid"])
+    desk.wait_until(one, lambda now: now.metadata["pid"])
     done = desk.shim("bridge", "answer", one.id, "allow")
     assert done.status == 1 and f"session {one.id} asks nothing" in done.stderr
     unknown = desk.shim("bridge", "answer", one.id, "nonsense", "allow")
@@ -255,7 +255,7 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
             line for line in until_result(link) + until_result(link) if line["type"] == "result"
         ]
     assert [line["result"] for line in said] == ["Hello.", "Hello."]
-    assert desk.now(one).facts["generation"] == 2
+    assert desk.now(one).metadata["generation"] == 2
 
 
 def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):

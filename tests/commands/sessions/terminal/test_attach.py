@@ -217,7 +217,7 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(session, attach
         terminal.until("> yey")
         terminal.type("\x7f\x7f\x7f")
         terminal.until(KEYS)
-        assert hosts.now(one).facts["waitingFor"] == "permission prompt"
+        assert hosts.now(one).metadata["waitingFor"] == "permission prompt"
 
 
 def test_one_drives_and_another_takes_over(session, attached, hosts):
@@ -264,15 +264,15 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, atta
     one = session(["hear", "go"], TURN)
     with attached(one) as terminal:
         terminal.until("✓ done")
-        os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
         terminal.until(f"Session {one.id} has exited — run `claude attach {one.id}` to resume it.")
         assert terminal.end() == 0 and terminal.clean
 
 
 def test_a_session_that_has_ended_is_woken(session, attached, hosts):
     one = session(["hear", "go"], TURN)
-    hosts.wait_until(one, lambda now: now.facts["state"] == "done")
-    os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+    hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
+    os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
     with attached(one, "bridge", "attach") as terminal:
         terminal.until(f"Waking session {one.id}…")
@@ -281,14 +281,14 @@ def test_a_session_that_has_ended_is_woken(session, attached, hosts):
         terminal.until("Hello.")
         terminal.type(CTRL_D)
         terminal.until(f"the session goes on: shim bridge attach {one.id}")
-    assert hosts.now(one).facts["generation"] == 2
+    assert hosts.now(one).metadata["generation"] == 2
 
 
 def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
     one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
     with attached(one) as terminal:
         terminal.until("I look.")
-        os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
         terminal.until(f"the host of session {one.id} was killed: what was said up to here is kept")
         assert terminal.end() == 1 and terminal.clean
 
@@ -308,7 +308,7 @@ def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
         terminal.until("I look.")
         terminal.type(CTRL_C)
         terminal.until("■ interrupted")
-    assert hosts.now(one).facts["generation"] == 1
+    assert hosts.now(one).metadata["generation"] == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
@@ -361,7 +361,7 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, ho
         terminal.until("I look.")
         terminal.process.send_signal(signal.SIGSTOP)
         gate.open()
-        hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+        hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until("The end.")
         terminal.until("✓ done")

@@ -82,11 +82,11 @@ def read_to(process, text):
 
 
 def done(hosts, one):
-    return hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+    return hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
 
 
 def waiting(hosts, one):
-    return hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
+    return hosts.wait_until(one, lambda now: now.metadata["status"] == "waiting")
 
 
 def next_question(hosts, one, before):
@@ -217,11 +217,11 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
     )
     with started(one.session, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
-        os.kill(hosts.now(one).facts["pid"], signal.SIGSTOP)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGSTOP)
         try:
             _, complaint = process.communicate("second\n", timeout=PATIENCE)
         finally:
-            os.kill(hosts.now(one).facts["pid"], signal.SIGCONT)
+            os.kill(hosts.now(one).metadata["pid"], signal.SIGCONT)
     assert process.returncode == 1 and f"the host of session {one.id} did not answer" in complaint
 
 
@@ -237,7 +237,7 @@ def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "interrupting" in rest
-    hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
+    hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
 
 
 def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
@@ -265,7 +265,7 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
         process.stdin.write("y\n")
         process.stdin.flush()
         read_to(process, "? may it run Bash touch x")
-        assert hosts.now(one).facts["status"] == "waiting"
+        assert hosts.now(one).metadata["status"] == "waiting"
         with hosts.link(one, client="the page") as page:
             question = until(page, "question")
             # a shorter session has no sums
@@ -291,7 +291,7 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, starte
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
         assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
-        os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
         rest, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(rest.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
@@ -299,7 +299,7 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, starte
 def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
-    os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+    os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
     ended = shim("bridge", "watch", one.id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
@@ -312,7 +312,7 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
 def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, hosts, shim):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
-    os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+    os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
     hosts.ended(one)
     shown = shim("bridge", "watch", one.id).stdout
     assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
@@ -325,7 +325,7 @@ def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to
     waiting(hosts, one)
     with started("bridge", "watch", one.id) as process:
         read_to(process, "? may it run Bash touch x")
-        os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+        os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
         shown, said = process.communicate(timeout=PATIENCE)
     assert "Bash touch x · unanswered" in shown and "was killed" in said
 
