@@ -68,7 +68,7 @@ class SessionRecord(NamedTuple):
     metadata: Mapping[str, Any]
 
     @property
-    def id(self) -> str:
+    def short_id(self) -> str:
         """The short id."""
         return short_id(self.session)
 

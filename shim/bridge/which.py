@@ -82,16 +82,17 @@ def _by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:
         )
         # however many are kept, and whether it is among those that are listed
         return [one] if one else []
-    return [one for one in known if word and one.id.startswith(word)]
+    return [one for one in known if word and one.short_id.startswith(word)]
 
 
 def _several(found: Sequence[SessionRecord], word: str) -> str:
-    return f"'{word[:WORD_CHARACTERS]}' matches more than one session: {', '.join(sorted(one.id for one in found))}"
+    return f"'{word[:WORD_CHARACTERS]}' matches more than one session: {', '.join(sorted(one.short_id for one in found))}"
 
 
 def _named(found: Sequence[SessionRecord], word: str) -> str:
     listed = [
-        f"  {one.id}  {name_of(one)}" for one in sorted(found, key=lambda one: one.id)[:LISTED]
+        f"  {one.short_id}  {name_of(one)}"
+        for one in sorted(found, key=lambda one: one.short_id)[:LISTED]
     ]
     more = [f"  … and {len(found) - LISTED} more"] if len(found) > LISTED else []
     head = f"{len(found)} sessions match '{word[:WORD_CHARACTERS]}':"

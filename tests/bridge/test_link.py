@@ -73,7 +73,7 @@ async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):
         )
         for error in await told(hosts.now(one), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
-            assert "respawn" not in error.hint and f"claude stop {one.id}" in error.hint
+            assert "respawn" not in error.hint and f"claude stop {one.short_id}" in error.hint
 
 
 def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts):

@@ -279,7 +279,7 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
         and not one.is_running
     )
     told = (
-        one.id,
+        one.short_id,
         one.metadata["state"],
         one.metadata["cwd"],
         one.metadata["vendor"],

@@ -31,7 +31,7 @@ def test_a_session_is_registered_before_its_host_is_up(hosts):
         and one.metadata["pid"]
     )
     assert hosts.now(one).is_running and one.metadata["name"] == "make it so"
-    assert (one.id, len(one.session)) == (one.session[:8], 36)
+    assert (one.short_id, len(one.session)) == (one.session[:8], 36)
 
 
 def test_without_a_prompt_it_waits_for_one(hosts):

@@ -29,7 +29,7 @@ def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(word
 
 @pytest.mark.parametrize("word", ["write it", "WRITE", "again"])
 def test_a_name_means_a_session_where_names_count(word):
-    assert which(word, known=KNOWN).id == ("1daa75d6" if word == "again" else "9c582708")
+    assert which(word, known=KNOWN).short_id == ("1daa75d6" if word == "again" else "9c582708")
     with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
         which_by_id(word, known=KNOWN)
 

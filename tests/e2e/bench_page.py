@@ -64,7 +64,7 @@ def line(page: Page, here: Place, table: Table) -> None:
     """Part `line`."""
     table.head(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     one = here.start()
-    page.browser.run("location.hash = arguments[0]", f"s/{one.id}")
+    page.browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
     page.browser.wait(lambda: page.browser.run("return shown.synced"))
     page.browser.run(WATCH)
     with here.link(one, partial=False) as link:
@@ -109,7 +109,7 @@ def long(page: Page, here: Place, table: Table, rounds: int) -> None:
     for _ in range(rounds):
         page.browser.run("location.hash = ''")
         page.browser.wait(lambda: page.view() == "none")
-        milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.id)
+        milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
         drawn.append(milliseconds / 1000)
         bare.append(read(page, one))
     table.row("drawn by the page", f"{spread(drawn)} s; {size:,} elements")
@@ -121,7 +121,9 @@ def read(page: Page, one: SessionRecord) -> float:
     began = time.perf_counter()
     link = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
     token = page.web.tokens.current().watch
-    link.request("GET", f"/sessions/{one.id}/steps", headers={"Authorization": f"Bearer {token}"})
+    link.request(
+        "GET", f"/sessions/{one.short_id}/steps", headers={"Authorization": f"Bearer {token}"}
+    )
     answer = link.getresponse()
     while b"synced" not in answer.readline():
         pass

@@ -90,7 +90,7 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
 def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> SessionRecord:
     """A session that the page shows."""
     one = hosting.start(prompt)
-    page.browser.run("location.hash = arguments[0]", f"s/{one.id}")
+    page.browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
     page.browser.wait(lambda: page.browser.run("return shown.synced"))
     return one
 
@@ -281,7 +281,7 @@ def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     try:
-        browser.visit(f"{page.base}#s/{one.id}")
+        browser.visit(f"{page.base}#s/{one.short_id}")
         browser.wait(lambda: browser.run("return shown.synced"))
         said(page, "from the second page")
         idle(page, 2)
@@ -330,7 +330,7 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
     try:
         page.come_in(size=DESKTOP)
         one = here.works(400, rate=100)
-        browser.run("location.hash = arguments[0]", f"s/{one.id}")
+        browser.run("location.hash = arguments[0]", f"s/{one.short_id}")
         for number in range(6):
             before = browser.run("return shown.order ? shown.order.length : 0")
             browser.wait(

@@ -91,7 +91,8 @@ def check_apart(session: str, dialect: str) -> None:
 
 def _unjoined(living: SessionRecord, dialect: str) -> FrontendError:
     return FrontendError(
-        FLAT.format(id=living.id, dialect=dialect), hint=f"`claude stop {living.id}` first"
+        FLAT.format(id=living.short_id, dialect=dialect),
+        hint=f"`claude stop {living.short_id}` first",
     )
 
 

@@ -105,7 +105,7 @@ class Joining:
             if time.monotonic() > end:
                 raise MachineError(
                     f"the session {one.session} has a host that does not answer (pid {one.metadata['pid']})",
-                    hint=f"`claude stop {one.id}` ends it",
+                    hint=f"`claude stop {one.short_id}` ends it",
                 )
             time.sleep(LOOK_SECONDS)
 
@@ -120,7 +120,7 @@ class Joining:
         frontend.framed(link.welcome)
         if frontend.busy and (frontend.others_drive or not asked):
             why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
-            raise BusyError(BUSY.format(id=self._one.id) + why)
+            raise BusyError(BUSY.format(id=self._one.short_id) + why)
         if not self._own:
             await self._narrow(link, frontend)
         output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
@@ -141,17 +141,18 @@ class Joining:
         )
         if less.refused:
             raise FrontendError(
-                NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id)
+                NARROWER.format(id=one.short_id, what=less.refused[0]),
+                hint=INSTEAD.format(id=one.short_id),
             )
         if less.unheeded:
-            tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
+            tell(UNHEEDED.format(id=one.short_id, flags=", ".join(less.unheeded)))
         patient = link.wait_for_answer
 
         async def narrow(what: str, **frame: object) -> None:
             if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
                 raise FrontendError(
-                    NARROWER.format(id=one.id, what=f"{what}: {why}"),
-                    hint=INSTEAD.format(id=one.id),
+                    NARROWER.format(id=one.short_id, what=f"{what}: {why}"),
+                    hint=INSTEAD.format(id=one.short_id),
                 )
 
         if less.mode:
@@ -168,7 +169,7 @@ class Joining:
                 _ask(link, frontend, {"subtype": "set_model", "model": less.model})
             )
         ):
-            tell(f"--model has no effect on the session {one.id}: {error}\n")
+            tell(f"--model has no effect on the session {one.short_id}: {error}\n")
 
     def _wants(self) -> Wants:
         streams = self._invocation.streams

@@ -256,7 +256,7 @@ class _KeptFeed:
             key: facts.get(key)
             for key in ("session", "vendor", "name", "cwd", "generation", "version")
         }
-        yield {"kind": "welcome", **told, "id": self._one.id, "number": last, "state": state, "driver": None,
+        yield {"kind": "welcome", **told, "id": self._one.short_id, "number": last, "state": state, "driver": None,
                "questions": []}  # fmt: skip
         if self._gap:
             yield {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
@@ -274,7 +274,7 @@ class _KeptFeed:
 
 
 def _facts(one: SessionRecord) -> dict[str, Any]:
-    return {**one.metadata, "id": one.id, "session": one.session, "alive": one.is_running}
+    return {**one.metadata, "id": one.short_id, "session": one.session, "alive": one.is_running}
 
 
 def _has(log: RecordingLog, cursor: Cursor) -> bool:

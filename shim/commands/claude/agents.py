@@ -105,12 +105,12 @@ def report(one: SessionRecord) -> dict[str, Any]:
     )
     told = {
         "pid": facts.get("pid") if one.is_running else None,
-        "id": one.id,
+        "id": one.short_id,
         "cwd": facts["cwd"],
         "kind": "background",
         "startedAt": facts["started"] if one.is_running else facts["created"],
         "sessionId": one.session,
-        "name": facts.get("name") or (one.id if one.is_running else None),
+        "name": facts.get("name") or (one.short_id if one.is_running else None),
         **life,
         "state": facts["state"],
     }

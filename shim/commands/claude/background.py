@@ -95,8 +95,8 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         beginning=tuple(beginning_words(invocation)),
     )
     begun = start(wanted, os.environ, before.session)
-    tell(before.note.replace("{id}", begun.id))
-    return Answer(_told(begun.id, invocation.session.name or "", idle=not prompt))
+    tell(before.note.replace("{id}", begun.short_id))
+    return Answer(_told(begun.short_id, invocation.session.name or "", idle=not prompt))
 
 
 def _before(invocation: Invocation) -> Before:
@@ -119,15 +119,15 @@ def _before(invocation: Invocation) -> Before:
         and store.look_up(canonical, os.environ) is None
         and known.metadata["vendor"] not in FLAT_ADAPTERS
     ):
-        hint = f"`claude attach {known.id}` opens it"
+        hint = f"`claude attach {known.short_id}` opens it"
         raise FrontendError(
-            f"session {known.id} has not ended its first turn: there is nothing to copy yet",
+            f"session {known.short_id} has not ended its first turn: there is nothing to copy yet",
             hint=hint,
         )
     if session.fork_session or known is None:
         return _copied(invocation, canonical, "")
     if known.is_running:
-        return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
+        return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.short_id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.metadata["cwd"])
     woken = going_on_from(known, here, rooted(invocation, here, cwd))
     options = ", ".join(

@@ -81,7 +81,9 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
         running = counted(len(living), "background session") + (
             " runs" if len(living) == 1 else " run"
         )
-        return refused(ASK_ANY.format(running=running, ids=", ".join(one.id for one in living)))
+        return refused(
+            ASK_ANY.format(running=running, ids=", ".join(one.short_id for one in living))
+        )
     if keep:
         return Answer(
             "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
@@ -89,7 +91,7 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
     left = stop(living, os.environ)
     ended = counted(len(living) - len(left), "background session")
     if left:
-        return refused(f"ended {ended}; still running: {', '.join(one.id for one in left)}")
+        return refused(f"ended {ended}; still running: {', '.join(one.short_id for one in left)}")
     return Answer(f"stopped (ended {ended})\n")
 
 
@@ -97,7 +99,7 @@ def _logs() -> Answer:
     said = []
     for one in registry.list_sessions(os.environ):
         text = _end_of(one.stderr)
-        said += [f"[{one.id}] {line}\n" for line in printable(text).splitlines()]
+        said += [f"[{one.short_id}] {line}\n" for line in printable(text).splitlines()]
     return Answer(
         "".join(said) or "no host of a background session has said anything beside its lines\n"
     )

@@ -58,7 +58,7 @@ def _stop(words: Sequence[str]) -> Answer:
         return _unsure(one)
     if lost := untaken(one, os.environ):
         tell(f"{lost}\n")  # beside the words that programs know
-    return Answer(f"stopped {one.id}\n")
+    return Answer(f"stopped {one.short_id}\n")
 
 
 def _remove(words: Sequence[str]) -> Answer:
@@ -66,8 +66,8 @@ def _remove(words: Sequence[str]) -> Answer:
     if end([one], os.environ):
         return _unsure(one)
     if not registry.remove(one):
-        return refused(f"couldn't remove {one.id} — {one.folder} cannot be removed")
-    return Answer(f"removed {one.id}\n")
+        return refused(f"couldn't remove {one.short_id} — {one.folder} cannot be removed")
+    return Answer(f"removed {one.short_id}\n")
 
 
 def _respawn(words: Sequence[str]) -> Answer:
@@ -81,12 +81,12 @@ def _respawn(words: Sequence[str]) -> Answer:
     stubborn, restarted = {one.session for one in end(living, os.environ)}, list[str]()
     for one in living:
         if one.session in stubborn:
-            tell(f"{one.id}: still running — couldn't confirm restart, retry in a moment\n")
+            tell(f"{one.short_id}: still running — couldn't confirm restart, retry in a moment\n")
             continue
         try:
             restarted.append(_restarted(one).text)
         except ShimError as error:  # the others were ended too, and want to go on
-            tell(f"{one.id}: not restarted — {error}\n")
+            tell(f"{one.short_id}: not restarted — {error}\n")
     return Answer("".join(restarted), int(len(restarted) < len(living)))
 
 
@@ -94,11 +94,11 @@ def _restarted(one: SessionRecord) -> Answer:
     from shim.bridge.start import respawn
 
     respawn(one, os.environ)
-    return Answer(f"restarted {one.id}\n")
+    return Answer(f"restarted {one.short_id}\n")
 
 
 def _unsure(one: SessionRecord) -> Answer:
-    return refused(UNSURE.format(id=one.id, pid=one.metadata.get("pid") or "PID"))
+    return refused(UNSURE.format(id=one.short_id, pid=one.metadata.get("pid") or "PID"))
 
 
 _DOORS: dict[str, Callable[[Sequence[str]], Answer]] = {

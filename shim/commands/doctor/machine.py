@@ -164,10 +164,10 @@ def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
     found = [
         Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")
     ]
-    if died := [one.id for one in known if one.metadata.get("detail") == registry.DIED]:
+    if died := [one.short_id for one in known if one.metadata.get("detail") == registry.DIED]:
         fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
         found.append(Finding(WARNING, f"the host of a session died: {_some(died)}", fix))
-    if deaf := [one.id for one in living[:ASKED] if not _answers(one, environment)]:
+    if deaf := [one.short_id for one in living[:ASKED] if not _answers(one, environment)]:
         found.append(
             Finding(
                 WARNING,
@@ -175,7 +175,7 @@ def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
                 "`claude stop ID` ends it",
             )
         )
-    if older := [one.id for one in living if one.metadata.get("version") != __version__]:
+    if older := [one.short_id for one in living if one.metadata.get("version") != __version__]:
         fix = "`claude respawn ID` begins it again with this version"
         found.append(
             Finding(NOTE, f"the host of a session is of another version: {_some(older)}", fix)

@@ -80,7 +80,7 @@ def say_message(
         with suppress(LivingError):
             respawn(one, os.environ, message)
             _up(one)
-            say(f"woke {one.id}")
+            say(f"woke {one.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
@@ -89,7 +89,7 @@ def say_message(
         exchange_frames(one.session, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
-    say(f"said to {one.id}")
+    say(f"said to {one.short_id}")
 
 
 def answer_question(
@@ -140,7 +140,7 @@ def answer_question(
     one = which(session)
     if not one.is_running:
         raise FrontendError(
-            f"session {one.id} has ended, and asks nothing",
+            f"session {one.short_id} has ended, and asks nothing",
             hint="`shim bridge list` shows who asks",
         )
     asked = open_questions(one)
@@ -184,11 +184,11 @@ def stop_sessions(
     for one in wanted:
         if one.session not in {each.session for each in left}:
             lost = untaken(one, os.environ)
-            say(f"stopped {one.id}" + (f"; {lost}" if lost else ""))
+            say(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
     if left:
         pids = " ".join(str(one.metadata.get("pid")) for one in left)
         raise MachineError(
-            f"{', '.join(one.id for one in left)} could not be ended",
+            f"{', '.join(one.short_id for one in left)} could not be ended",
             hint=f"`kill -9 {pids}` ends them",
         )
 
@@ -203,7 +203,7 @@ def _up(one: SessionRecord) -> None:
         ).close()
     except HostGoneError as gone:
         raise FrontendError(
-            f"session {one.id} could not be woken: {printable(gone.reason or 'its host ended')}",
+            f"session {one.short_id} could not be woken: {printable(gone.reason or 'its host ended')}",
             hint=f"the message was not said; `{one.stderr}` has more",
         ) from None
 
@@ -213,7 +213,9 @@ def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> N
     for came in heard:
         if came["kind"] == "refused":
             driver = f" ({printable(came['driver'])} drives it)" if came.get("driver") else ""
-            raise FrontendError(f"session {one.id}: {printable(came['text'])}{driver}", hint=way)
+            raise FrontendError(
+                f"session {one.short_id}: {printable(came['text'])}{driver}", hint=way
+            )
     if not any(came["kind"] in ("accepted", "settled") for came in heard):
         raise NoAnswerError(one.session, one.metadata["pid"])
 
@@ -254,12 +256,12 @@ def _question(one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named:
     if not found:
         last_answer = _describe_last_answer(one)
         raise FrontendError(
-            f"session {one.id} asks nothing{last_answer}",
+            f"session {one.short_id} asks nothing{last_answer}",
             hint="`shim bridge list` shows which sessions ask",
         )
     listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
-    hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
-    raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
+    hint = f"name the question: shim bridge answer {one.short_id} QUESTION allow"
+    raise FrontendError(f"session {one.short_id} asks {len(found)} questions:\n{listed}", hint=hint)
 
 
 def _describe_last_answer(session: SessionRecord) -> str:
@@ -322,7 +324,7 @@ def _report(one: SessionRecord) -> dict[str, Any]:
     told = {key: facts.get(key) for key in keys}
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {
-        "id": one.id,
+        "id": one.short_id,
         "session": one.session,
         "alive": one.is_running,
         **known,

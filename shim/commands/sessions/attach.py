@@ -89,6 +89,8 @@ def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full)
     command = (
-        f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+        f"claude attach {one.short_id}"
+        if can_respawn(one)
+        else f"claude --bg --resume {one.session}"
     )
-    say(f"session {one.id} has ended: `{command}` goes on with it")
+    say(f"session {one.short_id} has ended: `{command}` goes on with it")

@@ -60,10 +60,10 @@ def drawn(found: Sequence[SessionRecord]) -> str:
             state, living, waits = (
                 "damaged",
                 "",
-                f"{facts['detail']}; `claude rm {one.id}` removes it",
+                f"{facts['detail']}; `claude rm {one.short_id}` removes it",
             )
         cells: dict[str, object] = {
-            "ID": one.id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
+            "ID": one.short_id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
             "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _home(facts["cwd"]),
         }  # fmt: skip
         table.add_row(*(_cell(cells[str(column.header)]) for column in table.columns))

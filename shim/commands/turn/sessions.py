@@ -56,7 +56,9 @@ def sessions(
         for each, session in store.newest(os.environ)
         if not here or session.cwd == os.getcwd()
     ]
-    living = {one.session: one.id for one in registry.list_sessions(os.environ) if one.is_running}
+    living = {
+        one.session: one.short_id for one in registry.list_sessions(os.environ) if one.is_running
+    }
     if as_json:
         print_json([_report(each, session) | {"alive": each in living} for each, session in found])
         return

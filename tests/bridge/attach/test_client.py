@@ -96,7 +96,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(l
 
 def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
     one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.id, *STREAM)
+    done = living.claude("-p", "two", "--resume", one.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session
 
@@ -352,7 +352,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
         text = living.claude("-p", "two", "--resume", one.session)
         copy = registry.is_session_running(one.session, living.variables)
     assert done.status == 1 and done.stderr.startswith(
-        f"Error: That session is running in the background ({one.id}). "
+        f"Error: That session is running in the background ({one.short_id}). "
     )
     assert done.result["is_error"] and done.result["errors"][0].startswith(
         "Error: That session is running"
@@ -376,7 +376,9 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(living):
     (one,) = living.sessions()
     done = living.claude("-p", "hello", "--resume", one.session)
     assert (done.status, done.stdout) == (1, b"")
-    assert done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
+    assert done.stderr.startswith(
+        f"Error: That session is running in the background ({one.short_id}). "
+    )
     with connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher:
         assert watcher.welcome["questions"] == [asked["request_id"]]
 
@@ -411,7 +413,9 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
     one, _ = begun(living)
     done = living.claude("-p", "two", "--resume", one.session, "--tools", "Read", *STREAM)
     assert done.status == 1 and done.result["is_error"]
-    assert "--tools leaves fewer tools" in done.stderr and f"claude stop {one.id}" in done.stderr
+    assert (
+        "--tools leaves fewer tools" in done.stderr and f"claude stop {one.short_id}" in done.stderr
+    )
 
 
 def test_flags_that_have_no_effect_on_a_living_session_are_named(living):

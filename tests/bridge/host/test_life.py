@@ -353,7 +353,10 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
     gate.open()
     now = hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
     assert now.metadata["status"] == "idle" and now.metadata["detail"] == "Hello."
-    assert registry.list_sessions_by_id(one.id, hosts.environment)[0].metadata["vendor"] == "qwen"
+    assert (
+        registry.list_sessions_by_id(one.short_id, hosts.environment)[0].metadata["vendor"]
+        == "qwen"
+    )
 
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):

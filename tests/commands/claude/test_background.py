@@ -29,20 +29,20 @@ def test_it_says_the_id_and_what_to_type(desk):
     one, done = begun(desk, "write it")
     assert done.stderr == ""
     assert done.stdout.decode() == (
-        f"backgrounded · {one.id}\n"
+        f"backgrounded · {one.short_id}\n"
         "  claude agents             list sessions\n"
-        f"  claude attach {one.id}    open in this terminal\n"
-        f"  claude logs {one.id}      show recent output\n"
-        f"  claude stop {one.id}      stop this session\n"
+        f"  claude attach {one.short_id}    open in this terminal\n"
+        f"  claude logs {one.short_id}      show recent output\n"
+        f"  claude stop {one.short_id}      stop this session\n"
     )
-    assert one.is_running and one.session.startswith(one.id)
+    assert one.is_running and one.session.startswith(one.short_id)
     assert one.metadata["name"] == "write it" and one.metadata["cwd"] == str(desk.cwd)
 
 
 def test_a_name_is_said_and_kept(desk):
     """B2"""
     one, done = begun(desk, "write it", "--name", "my job")
-    assert done.stdout.decode().startswith(f"backgrounded · {one.id} · my job\n")
+    assert done.stdout.decode().startswith(f"backgrounded · {one.short_id} · my job\n")
     assert one.metadata["name"] == "my job"
 
 
@@ -51,7 +51,7 @@ def test_without_a_prompt_it_waits_for_one(desk, words):
     """B2"""
     one, done = begun(desk, *words)
     assert done.stdout.decode().startswith(
-        f"backgrounded · {one.id} (idle — send a prompt to start)\n"
+        f"backgrounded · {one.short_id} (idle — send a prompt to start)\n"
     )
     assert one.metadata["needs"] == "send a prompt to start"
 
@@ -133,12 +133,12 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
 def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     one, _ = begun(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.id).status == 0
-    again, done = begun(desk, "go on", "--resume", one.session if whole else one.id)
+    assert desk.claude("stop", one.short_id).status == 0
+    again, done = begun(desk, "go on", "--resume", one.session if whole else one.short_id)
     assert again.session == one.session and again.metadata["generation"] == 2
     assert (
         done.stderr
-        == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
+        == f"note: woke session {one.short_id} with its saved options (--permission-mode, --agent).\n"
     )
     assert registry.read_start(again.folder)["arguments"] == [
         "--permission-mode",
@@ -152,7 +152,7 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
     one, _ = begun(desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.id).status == 0
+    assert desk.claude("stop", one.short_id).status == 0
     words = [
         "claude",
         "--bg",
@@ -183,7 +183,7 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     file.write_text("{}")
     one, _ = begun(desk, "hi", "--settings", "s.json")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.claude("stop", one.id).status == 0
+    assert desk.claude("stop", one.short_id).status == 0
     file.rename(desk.cwd / "t.json")
     refused = desk.claude("--bg", "go on", "--resume", one.session)
     assert (refused.status, refused.stdout) == (1, b"")
@@ -208,7 +208,7 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     copy, _ = begun(desk, "other", "--resume", one.session)
     flag, said = registry.read_start(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
-    assert desk.claude("stop", one.id).status == 0
+    assert desk.claude("stop", one.short_id).status == 0
     again, _ = begun(
         desk, "go on", "--resume", one.session, "--settings", '{"permissions": {"deny": ["Write"]}}'
     )
@@ -228,7 +228,7 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
     one, _ = begun(desk, "hi", "--settings", "s.json")
     with desk.link(one) as link:
         until_result(link)
-    assert desk.claude("stop", one.id).status == 0
+    assert desk.claude("stop", one.short_id).status == 0
     file.write_text(said)
     refused = desk.claude("--bg", "go on", "--resume", one.session, "--settings", "{}")
     assert (
@@ -252,8 +252,8 @@ def test_a_living_session_is_copied(desk):
     copy, done = begun(desk, "other", "--resume", one.session)
     assert copy.session != one.session
     assert done.stderr == (
-        f"note: session {one.id} is already running in the background, so this started a copy as {copy.id}. "
-        f"`claude attach {one.id}` opens the original.\n"
+        f"note: session {one.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
+        f"`claude attach {one.short_id}` opens the original.\n"
     )
     forked, done = begun(desk, "other", "--resume", one.session, "--fork-session")
     assert forked.session not in (one.session, copy.session) and done.stderr == ""
@@ -284,7 +284,7 @@ def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
     one, _ = begun(desk)
     done = desk.claude("--bg", "other", "--resume", one.session, *flags)
     assert (done.status, done.stdout) == (1, b"")
-    assert f"session {one.id} has not ended its first turn" in done.stderr
+    assert f"session {one.short_id} has not ended its first turn" in done.stderr
 
 
 def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
@@ -306,7 +306,7 @@ def test_the_last_session_of_the_folder_is_copied(desk):
     one, done = begun(desk, "go on", "--continue")
     assert registry.read_start(one.folder)["forked"] == session
     assert done.stderr.startswith(
-        f"note: started a copy of that conversation as {one.id}. To continue a session"
+        f"note: started a copy of that conversation as {one.short_id}. To continue a session"
     )
 
 

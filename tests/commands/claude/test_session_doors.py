@@ -57,7 +57,12 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
         "state",
     ]
     assert list(listed) == [key for key in wanted if key in listed]
-    known = {"pid": one.metadata["pid"], "id": one.id, "cwd": str(desk.cwd), "kind": "background"}
+    known = {
+        "pid": one.metadata["pid"],
+        "id": one.short_id,
+        "cwd": str(desk.cwd),
+        "kind": "background",
+    }
     assert known.items() <= listed.items()
     assert listed["sessionId"] == one.session and listed["name"] == "my job"
     assert listed["startedAt"] == one.metadata["started"]
@@ -66,11 +71,11 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
 
 def test_an_ended_session_is_listed_with_all(desk, one):
     """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
-    desk.claude("respawn", one.id)
+    desk.claude("respawn", one.short_id)
     assert (
         agents(desk)[0]["startedAt"] == desk.now(one).metadata["started"] > one.metadata["created"]
     )
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     assert agents(desk) == []
     (listed,) = agents(desk, "--all")
     assert "pid" not in listed and "status" not in listed
@@ -110,27 +115,27 @@ def damage(one, data):
 
 @pytest.mark.parametrize("data", [b"", bytes(300), None], ids=["empty", "zeroed", "missing"])
 def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, one, data):
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     damage(one, data)
     (listed,) = agents(desk, "--all")
-    assert (listed["id"], listed["state"], listed["cwd"]) == (one.id, "failed", str(desk.cwd))
+    assert (listed["id"], listed["state"], listed["cwd"]) == (one.short_id, "failed", str(desk.cwd))
     table = desk.shim("bridge", "list", "--all").stdout.decode()
-    assert "damaged" in table and one.id in table and "host.json" in table
-    assert b"Hello." in desk.claude("logs", one.id).stdout
-    assert desk.claude("stop", one.id).status == 0
-    assert desk.claude("respawn", one.id).stdout == f"restarted {one.id}\n".encode()
+    assert "damaged" in table and one.short_id in table and "host.json" in table
+    assert b"Hello." in desk.claude("logs", one.short_id).stdout
+    assert desk.claude("stop", one.short_id).status == 0
+    assert desk.claude("respawn", one.short_id).stdout == f"restarted {one.short_id}\n".encode()
     again = desk.wait_until(one, lambda now: now.is_running)
     assert again.metadata["generation"] == 2 and not registry.is_damaged(again.metadata)
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     damage(one, data)
-    assert desk.claude("rm", one.id).stdout == f"removed {one.id}\n".encode()
+    assert desk.claude("rm", one.short_id).stdout == f"removed {one.short_id}\n".encode()
     assert agents(desk, "--all") == []
 
 
 def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
     one = desk.start()
-    assert [each["name"] for each in agents(desk)] == [one.id]
-    desk.claude("stop", one.id)
+    assert [each["name"] for each in agents(desk)] == [one.short_id]
+    desk.claude("stop", one.short_id)
     assert "name" not in agents(desk, "--all")[0]
 
 
@@ -139,8 +144,11 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
     below = desk.cwd / "below"
     below.mkdir()
     other = desk.start("hi", cwd=str(below))
-    assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [one.id, other.id]
-    assert [each["id"] for each in agents(desk, "--cwd", "below")] == [other.id]
+    assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [
+        one.short_id,
+        other.short_id,
+    ]
+    assert [each["id"] for each in agents(desk, "--cwd", "below")] == [other.short_id]
     assert agents(desk, "--cwd=/nowhere") == []
     assert agents(desk, "--cwd", str(desk.cwd)[:-1]) == []
 
@@ -152,9 +160,9 @@ def test_a_killed_host_is_listed_as_failed(desk, one):
     pid = desk.wait_until(begun, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(begun)
-    (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.id]
+    (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.short_id]
     assert listed["state"] == "failed" and "pid" not in listed
-    assert [each["id"] for each in agents(desk)] == [one.id]
+    assert [each["id"] for each in agents(desk)] == [one.short_id]
 
 
 @pytest.mark.parametrize(
@@ -189,11 +197,11 @@ def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
 
 
 def test_logs_draws_what_was_said_also_of_an_ended_session(desk, one):
-    living = desk.claude("logs", one.id)
+    living = desk.claude("logs", one.short_id)
     assert (living.status, living.stderr) == (0, "")
     assert "Hello." in living.stdout.decode() and "\x1b" not in living.stdout.decode()
     assert "cut off" not in living.stdout.decode()
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     assert "Hello." in desk.claude("logs", "my jo").stdout.decode()
 
 
@@ -201,15 +209,19 @@ def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(des
     desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
     failed = desk.start("go", vendor="codex")
     desk.ended(failed)
-    shown = desk.claude("logs", failed.id).stdout.decode()
+    shown = desk.claude("logs", failed.short_id).stdout.decode()
     assert "the session failed before its first line" in shown and "missing" in shown
 
 
 def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
     """B26: repeated it says the same."""
     for _ in range(2):
-        done = desk.claude("stop", one.id[:4])
-        assert (done.status, done.stdout.decode(), done.stderr) == (0, f"stopped {one.id}\n", "")
+        done = desk.claude("stop", one.short_id[:4])
+        assert (done.status, done.stdout.decode(), done.stderr) == (
+            0,
+            f"stopped {one.short_id}\n",
+            "",
+        )
     assert not desk.now(one).is_running and os.path.isdir(f"{one.folder}/log")
 
 
@@ -217,7 +229,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
     begun = start(
         Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
-    assert desk.claude("kill", begun.id).stdout.decode() == f"stopped {begun.id}\n"
+    assert desk.claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
     assert not desk.now(begun).is_running
 
 
@@ -245,21 +257,25 @@ def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
 
 def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, one):
     """B27, B29"""
-    done = desk.claude("rm", one.id)
-    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"removed {one.id}\n", "")
+    done = desk.claude("rm", one.short_id)
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"removed {one.short_id}\n", "")
     assert agents(desk, "--all") == [] and not os.path.exists(one.folder)
-    again = desk.claude("rm", one.id)
-    assert (again.status, again.stderr) == (1, f"No session matching '{one.id}'\n")
+    again = desk.claude("rm", one.short_id)
+    assert (again.status, again.stderr) == (1, f"No session matching '{one.short_id}'\n")
     assert desk.claude("-p", "hi", "--resume", one.session).status == 0
 
 
 def test_respawn_begins_the_next_life(desk, one):
     """B28"""
-    done = desk.claude("respawn", one.id)
-    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"restarted {one.id}\n", "")
+    done = desk.claude("respawn", one.short_id)
+    assert (done.status, done.stdout.decode(), done.stderr) == (
+        0,
+        f"restarted {one.short_id}\n",
+        "",
+    )
     again = desk.wait_until(one, lambda now: now.is_running and now.metadata["pid"])
     assert again.metadata["generation"] == 2 and again.metadata["pid"] != one.metadata["pid"]
-    assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.id}\n"
+    assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.short_id}\n"
     assert desk.now(one).metadata["generation"] == 3
 
 
@@ -267,7 +283,7 @@ def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
     copy = desk.start("more", forked=one.session)
     with desk.link(copy) as link:
         until_result(link)
-    desk.claude("stop", copy.id)
+    desk.claude("stop", copy.short_id)
     again = respawn(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
     with desk.link(again, partial=False) as link:
         said = until_result(link)
@@ -337,7 +353,11 @@ def test_daemon_stop_ends_all_sessions_only_with_any(desk, one):
 def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, one):
     with open(f"{one.folder}/stderr.log", "a", encoding="utf-8") as file:
         file.write("a warning\x1b[2J\n")
-    assert desk.claude("daemon", "logs").stdout.decode().endswith(f"[{one.id}] a warning\\x1b[2J\n")
+    assert (
+        desk.claude("daemon", "logs")
+        .stdout.decode()
+        .endswith(f"[{one.short_id}] a warning\\x1b[2J\n")
+    )
 
 
 @pytest.mark.parametrize(
@@ -379,11 +399,11 @@ def screen(desk):
 
 def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, one, screen):
     status, drawn = screen("agents")
-    assert status == 0 and one.id in drawn and "my job" in drawn and "\x1b[" in drawn
-    status, drawn = screen("logs", one.id)
+    assert status == 0 and one.short_id in drawn and "my job" in drawn and "\x1b[" in drawn
+    status, drawn = screen("logs", one.short_id)
     assert status == 0 and "Hello." in drawn and "\x1b[" in drawn
-    status, drawn = screen("stop", one.id)
-    assert (status, drawn) == (0, f"stopped {one.id}\r\n")
+    status, drawn = screen("stop", one.short_id)
+    assert (status, drawn) == (0, f"stopped {one.short_id}\r\n")
     assert "no session runs in the background" in screen("agents")[1]
     status, drawn = screen("--bg", "--name", "other")
     assert (
@@ -398,7 +418,7 @@ def test_a_name_is_shown_and_not_obeyed(desk, screen):
     one, other = desk.start(HOSTILE, name=HOSTILE), desk.start(name=HOSTILE)
     for words in (
         ("agents",),
-        ("logs", one.id),
+        ("logs", one.short_id),
         ("logs", "job"),
         ("--bg", "--name", HOSTILE),
         ("stop", HOSTILE),
@@ -408,6 +428,6 @@ def test_a_name_is_shown_and_not_obeyed(desk, screen):
     for words in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):
         done = desk.shim(*words)
         assert "\x1b" not in done.stdout.decode() + done.stderr, words
-    assert other.id in desk.shim("bridge", "list").stdout.decode()
+    assert other.short_id in desk.shim("bridge", "list").stdout.decode()
     assert "[red]x[/red]" in desk.shim("bridge", "list").stdout.decode()
     assert {each["name"] for each in agents(desk)} == {HOSTILE}

@@ -21,7 +21,7 @@ def test_without_sessions_it_says_how_one_begins(desk):
 def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_SECONDS", PATIENCE)
     ended, died, living = desk.start(), desk.start(), desk.start()
-    desk.claude("stop", ended.id)
+    desk.claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(died)
@@ -30,7 +30,8 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     assert [one.level for one in told] == [OK, WARNING]
     assert told[0].text == "sessions on their own: 1 alive, 2 ended"
     assert (
-        told[1].text == f"the host of a session died: {died.id}" and "claude respawn" in told[1].fix
+        told[1].text == f"the host of a session died: {died.short_id}"
+        and "claude respawn" in told[1].fix
     )
 
 
@@ -41,8 +42,8 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
         registry.write_facts(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
         told = look_at_bridge(desk.environment)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
-        (WARNING, one.id),
-        (NOTE, one.id),
+        (WARNING, one.short_id),
+        (NOTE, one.short_id),
     ]
 
 
@@ -70,8 +71,8 @@ def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    assert f"  claude attach {one.id}  (it lives)\n" in desk.shim("sessions").stdout.decode()
+    assert f"  claude attach {one.short_id}  (it lives)\n" in desk.shim("sessions").stdout.decode()
     assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [True]
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     assert "shim run --resume" in desk.shim("sessions").stdout.decode()
     assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [False]

@@ -51,7 +51,7 @@ def listed(desk, *words):
 
 def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
     (one,) = listed(desk)
-    assert (one["id"], one["session"], one["vendor"]) == (asking.id, asking.session, "qwen")
+    assert (one["id"], one["session"], one["vendor"]) == (asking.short_id, asking.session, "qwen")
     assert (one["state"], one["status"], one["waitingFor"]) == (
         "blocked",
         "waiting",
@@ -67,7 +67,7 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
         "blocked",
     )
     table = desk.shim("bridge", "list").stdout.decode()
-    assert asking.id in table and "asker" in table and "approve" in table
+    assert asking.short_id in table and "asker" in table and "approve" in table
     assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), (
         "the table cuts a long one"
     )
@@ -91,7 +91,7 @@ def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, asking):
 
 
 def test_a_denial_says_why(desk, asking):
-    done = desk.shim("bridge", "answer", asking.id, "deny", "--message", "not here")
+    done = desk.shim("bridge", "answer", asking.short_id, "deny", "--message", "not here")
     assert (done.status, done.stdout) == (0, b"denied\n")
     with desk.link(asking) as link:
         until_result(link)
@@ -101,7 +101,7 @@ def test_a_denial_says_why(desk, asking):
 def test_another_input_runs_instead_of_the_asked_one(desk, asking):
     assert (
         desk.shim(
-            "bridge", "answer", asking.id, "allow", "--input", '{"command": "touch y"}'
+            "bridge", "answer", asking.short_id, "allow", "--input", '{"command": "touch y"}'
         ).status
         == 0
     )
@@ -112,7 +112,7 @@ def test_another_input_runs_instead_of_the_asked_one(desk, asking):
 
 def test_always_asks_no_more_about_such_calls(desk, asking):
     with desk.link(asking, role="watch") as watcher:
-        assert desk.shim("bridge", "answer", asking.id, "allow", "--always").status == 0
+        assert desk.shim("bridge", "answer", asking.short_id, "allow", "--always").status == 0
         until(watcher, "settled")
     log = next(
         (desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()
@@ -131,7 +131,7 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     both = [
         threading.Thread(
             target=lambda how=how: done.append(
-                desk.shim("bridge", "answer", asking.id, question, how)
+                desk.shim("bridge", "answer", asking.short_id, question, how)
             )
         )
         for how in ("allow", "deny")
@@ -158,8 +158,8 @@ def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(desk, askin
 
 def test_who_comes_much_later_is_told_so_too(desk, asking):
     (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
-    assert desk.shim("bridge", "answer", asking.id, question, "allow").status == 0
-    late = desk.shim("bridge", "answer", asking.id, question, "allow")
+    assert desk.shim("bridge", "answer", asking.short_id, question, "allow").status == 0
+    late = desk.shim("bridge", "answer", asking.short_id, question, "allow")
     assert (
         late.status == 1
         and "the question was settled already: allow, by shim bridge answer" in late.stderr
@@ -167,20 +167,23 @@ def test_who_comes_much_later_is_told_so_too(desk, asking):
 
 
 def test_an_answer_without_a_question_names_the_client_that_was_first(desk, asking):
-    assert desk.shim("bridge", "answer", asking.id, "deny").status == 0
-    late = desk.shim("bridge", "answer", asking.id, "allow")
+    assert desk.shim("bridge", "answer", asking.short_id, "deny").status == 0
+    late = desk.shim("bridge", "answer", asking.short_id, "allow")
     assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     one = desk.start()
     desk.wait_until(one, lambda now: now.metadata["pid"])
-    done = desk.shim("bridge", "answer", one.id, "allow")
-    assert done.status == 1 and f"session {one.id} asks nothing" in done.stderr
-    unknown = desk.shim("bridge", "answer", one.id, "nonsense", "allow")
+    done = desk.shim("bridge", "answer", one.short_id, "allow")
+    assert done.status == 1 and f"session {one.short_id} asks nothing" in done.stderr
+    unknown = desk.shim("bridge", "answer", one.short_id, "nonsense", "allow")
     assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
-    desk.claude("stop", one.id)
-    assert f"session {one.id} has ended" in desk.shim("bridge", "answer", one.id, "allow").stderr
+    desk.claude("stop", one.short_id)
+    assert (
+        f"session {one.short_id} has ended"
+        in desk.shim("bridge", "answer", one.short_id, "allow").stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,36 +213,36 @@ def test_an_unknown_session_is_named(desk, words):
 
 
 def test_what_is_said_is_the_next_message(desk, asking):
-    assert desk.shim("bridge", "answer", asking.id, "allow").status == 0
+    assert desk.shim("bridge", "answer", asking.short_id, "allow").status == 0
     with desk.link(asking, role="watch") as watcher:
         until_result(watcher)
         assert (
-            desk.shim("bridge", "say", asking.id, "and more").stdout.decode()
-            == f"said to {asking.id}\n"
+            desk.shim("bridge", "say", asking.short_id, "and more").stdout.decode()
+            == f"said to {asking.short_id}\n"
         )
         assert until_result(watcher)[-1]["result"] == "More."
 
 
 def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(desk, asking):
     for text in ("more", "and more"):
-        assert desk.shim("bridge", "say", asking.id, text).status == 0
-    stopped = desk.shim("bridge", "stop", asking.id).stdout.decode()
-    assert stopped == f"stopped {asking.id}; 2 messages were not answered\n"
+        assert desk.shim("bridge", "say", asking.short_id, text).status == 0
+    stopped = desk.shim("bridge", "stop", asking.short_id).stdout.decode()
+    assert stopped == f"stopped {asking.short_id}; 2 messages were not answered\n"
     assert b"2 messages were not answered" in desk.shim("bridge", "list", "--all").stdout
     assert [each["unanswered"] for each in listed(desk, "--all")] == [2]
-    assert desk.claude("logs", asking.id).stdout.count(b"a message was not answered") == 2
+    assert desk.claude("logs", asking.short_id).stdout.count(b"a message was not answered") == 2
 
 
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
     one = desk.start()
     with desk.link(one, client="somebody") as driver:
-        refused = desk.shim("bridge", "say", one.id, "hi")
+        refused = desk.shim("bridge", "say", one.short_id, "hi")
         assert (
             refused.status == 1
             and "(somebody drives it)" in refused.stderr
             and "--take" in refused.stderr
         )
-        assert desk.shim("bridge", "say", one.id, "hi", "--take").status == 0
+        assert desk.shim("bridge", "say", one.short_id, "hi", "--take").status == 0
         assert until(driver, "driver")["client"] != "somebody"
 
 
@@ -247,9 +250,12 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    assert desk.shim("bridge", "stop", one.id).stdout.decode() == f"stopped {one.id}\n"
+    assert desk.shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
     assert listed(desk) == [] and [each["alive"] for each in listed(desk, "--all")] == [False]
-    assert desk.shim("bridge", "say", one.id, "again").stdout.decode() == f"woke {one.id}\n"
+    assert (
+        desk.shim("bridge", "say", one.short_id, "again").stdout.decode()
+        == f"woke {one.short_id}\n"
+    )
     with desk.link(one, after=None) as link:
         said = [
             line for line in until_result(link) + until_result(link) if line["type"] == "result"
@@ -264,16 +270,16 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     one = desk.start("hi", cwd=str(folder))
     with desk.link(one) as link:
         until_result(link)
-    assert desk.shim("bridge", "stop", one.id).status == 0
+    assert desk.shim("bridge", "stop", one.short_id).status == 0
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
-    refused = desk.shim("bridge", "say", one.id, "again")
+    refused = desk.shim("bridge", "say", one.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
-        f"session {one.id} could not be woken" in refused.stderr
+        f"session {one.short_id} could not be woken" in refused.stderr
         and "/nowhere/qwen" in refused.stderr
     )
     folder.rmdir()
-    refused = desk.shim("bridge", "say", one.id, "again")
+    refused = desk.shim("bridge", "say", one.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
 
 
@@ -289,12 +295,13 @@ def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)
-    desk.claude("stop", one.id)
+    desk.claude("stop", one.short_id)
     assert (
-        f"`claude attach {one.id}` goes on" in desk.shim("bridge", "watch", one.id).stdout.decode()
+        f"`claude attach {one.short_id}` goes on"
+        in desk.shim("bridge", "watch", one.short_id).stdout.decode()
     )
     os.unlink(os.path.join(one.folder, "start.json"))
-    done = desk.shim("bridge", "watch", one.id)
+    done = desk.shim("bridge", "watch", one.short_id)
     assert "Hello." in done.stdout.decode()
     assert f"`claude --bg --resume {one.session}` goes on" in done.stdout.decode()
-    assert f"--resume {one.session}" in desk.claude("respawn", one.id).stderr
+    assert f"--resume {one.session}" in desk.claude("respawn", one.short_id).stderr

@@ -35,7 +35,7 @@ def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "cla
     console = open_console()
     keyed = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
     if not one.is_running:
-        tell(f"Waking session {one.id}…\n")
+        tell(f"Waking session {one.short_id}…\n")
         try:
             one = respawn(one, environment)
         except LivingError:
@@ -52,7 +52,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
     except OSError:
         raise FrontendError(
             "stdin is closed, so nothing can be typed in the session",
-            hint=f"`{command} {session.id} </dev/null` shows the session, `shim bridge watch {session.id}` follows it",
+            hint=f"`{command} {session.short_id} </dev/null` shows the session, `shim bridge watch {session.short_id}` follows it",
         ) from None
 
 
@@ -117,18 +117,18 @@ def _to_its_end(
 
 def _say_end(one: SessionRecord, seat: Seat, end: End, again: str, *, living: bool) -> int:
     view, talk = seat.view, seat.talk
-    back = f"`{again} {one.id}`"
+    back = f"`{again} {one.short_id}`"
     if end == "left":
         if seat.keyed:
-            _say(f"the session goes on: {again} {one.id}")
+            _say(f"the session goes on: {again} {one.short_id}")
         return int(talk is not None and talk.refused and not seat.keyed)
     if end == "signal":
         return 128 + seat.signal
     if end == "bye" and view.bye in WENT:
-        _say(EXITED.format(id=one.id, back=back))
+        _say(EXITED.format(id=one.short_id, back=back))
         return 0
     does = "comes back to" if living else "goes on with"
-    tell(printable(f"{_why(end, view, one.id, living=living)}. {back} {does} it.\n"))
+    tell(printable(f"{_why(end, view, one.short_id, living=living)}. {back} {does} it.\n"))
     return 1
 
 

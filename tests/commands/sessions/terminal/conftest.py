@@ -41,7 +41,7 @@ def attached(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
     def attach(
         one: SessionRecord, *words: str, columns: int = 100, **environment: str
     ) -> AbstractContextManager[Any]:
-        command = [*SHIM, *(words or ("claude", "attach")), one.id]
+        command = [*SHIM, *(words or ("claude", "attach")), one.short_id]
         env = hosts.environment | environment
         return on_terminal(
             command, env=env, cwd=str(hosts.cwd), columns=columns, patience=2 * PATIENCE

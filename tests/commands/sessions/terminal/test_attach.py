@@ -54,7 +54,7 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(session, attach
         terminal.until("World.")
         terminal.until("✓ done")
         terminal.type(CTRL_D)
-        terminal.until(f"the session goes on: claude attach {one.id}")
+        terminal.until(f"the session goes on: claude attach {one.short_id}")
         assert terminal.end() == 0 and terminal.clean
     assert hosts.now(one).is_running
 
@@ -127,7 +127,7 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
 @pytest.mark.skipif(shutil.which("bash") is None, reason="job control needs a shell that has it")
 def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(session, hosts):
     one = session(["hear", "go"], TURN)
-    command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.id])
+    command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
     shell = ["bash", "--norc", "--noprofile", "-i"]
     with on_terminal(shell, env=env, cwd=str(hosts.cwd), patience=2 * PATIENCE) as terminal:
@@ -265,7 +265,9 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, atta
     with attached(one) as terminal:
         terminal.until("✓ done")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
-        terminal.until(f"Session {one.id} has exited — run `claude attach {one.id}` to resume it.")
+        terminal.until(
+            f"Session {one.short_id} has exited — run `claude attach {one.short_id}` to resume it."
+        )
         assert terminal.end() == 0 and terminal.clean
 
 
@@ -275,12 +277,12 @@ def test_a_session_that_has_ended_is_woken(session, attached, hosts):
     os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
     with attached(one, "bridge", "attach") as terminal:
-        terminal.until(f"Waking session {one.id}…")
+        terminal.until(f"Waking session {one.short_id}…")
         terminal.until("Hello.")
         terminal.type("go\r")
         terminal.until("Hello.")
         terminal.type(CTRL_D)
-        terminal.until(f"the session goes on: shim bridge attach {one.id}")
+        terminal.until(f"the session goes on: shim bridge attach {one.short_id}")
     assert hosts.now(one).metadata["generation"] == 2
 
 
@@ -289,7 +291,9 @@ def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
     with attached(one) as terminal:
         terminal.until("I look.")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
-        terminal.until(f"the host of session {one.id} was killed: what was said up to here is kept")
+        terminal.until(
+            f"the host of session {one.short_id} was killed: what was said up to here is kept"
+        )
         assert terminal.end() == 1 and terminal.clean
 
 

@@ -130,7 +130,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
     for word, how in WORDS.items():
         gates[word].open()
         answered.append(next_question(hosts, one, answered))
-        ended = shim("claude", "attach", one.id, said=f"{word}\n")
+        ended = shim("claude", "attach", one.short_id, said=f"{word}\n")
         assert (ended.returncode, ended.stderr) == (0, ""), word
         _, asked, rest = ended.stdout.rpartition("? may it run Bash touch x")
         assert asked and f"→ {how} after" in rest, (word, ended.stdout)
@@ -143,17 +143,17 @@ def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
 ):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
-    for words in (("attach", one.id), ("logs", one.id)):
+    for words in (("attach", one.short_id), ("logs", one.short_id)):
         shown = shim("claude", *words).stdout
         assert "● Bash  touch x" in shown and "unanswered" not in shown
-    assert shim("claude", "stop", one.id).returncode == 0
-    assert "● Bash  touch x" in shim("claude", "logs", one.id).stdout
+    assert shim("claude", "stop", one.short_id).returncode == 0
+    assert "● Bash  touch x" in shim("claude", "logs", one.short_id).stdout
 
 
 def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     done(hosts, one)
-    ended = shim("claude", "attach", one.id, said="second")
+    ended = shim("claude", "attach", one.short_id, said="second")
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     with hosts.link(one) as link:
         while until(link, "line")["line"].get("result") != "World.":
@@ -163,7 +163,7 @@ def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session
 def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
-    ended = shim("claude", "attach", one.id)
+    ended = shim("claude", "attach", one.short_id)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
     assert hosts.now(one).is_running
 
@@ -176,7 +176,7 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tm
     for number, words in enumerate((("claude", "attach"), ("bridge", "attach"))):
         for file in (os.devnull, path):
             with open(file) as lines:
-                ended = shim(*words, one.id, stdin=lines)
+                ended = shim(*words, one.short_id, stdin=lines)
             assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (
                 words,
                 file,
@@ -190,9 +190,9 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tm
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     with hosts.link(one, client="the page"):
-        ended = shim("claude", "attach", one.id, said="second\n")
+        ended = shim("claude", "attach", one.short_id, said="second\n")
         assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
-        ended = shim("claude", "attach", one.id, said="/take\nsecond\n")
+        ended = shim("claude", "attach", one.short_id, said="/take\nsecond\n")
         assert ended.returncode == 0
 
 
@@ -200,7 +200,11 @@ def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
     ended = run_shim(
-        ("claude", "attach", one.id), env=hosts.environment, cwd=hosts.cwd, stdin=b"", closed=(0,)
+        ("claude", "attach", one.short_id),
+        env=hosts.environment,
+        cwd=hosts.cwd,
+        stdin=b"",
+        closed=(0,),
     )
     assert (
         ended.status == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
@@ -222,7 +226,10 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
             _, complaint = process.communicate("second\n", timeout=PATIENCE)
         finally:
             os.kill(hosts.now(one).metadata["pid"], signal.SIGCONT)
-    assert process.returncode == 1 and f"the host of session {one.id} did not answer" in complaint
+    assert (
+        process.returncode == 1
+        and f"the host of session {one.short_id} did not answer" in complaint
+    )
 
 
 def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
@@ -232,7 +239,7 @@ def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
-    with started("claude", "attach", one.id) as process:
+    with started("claude", "attach", one.short_id) as process:
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
@@ -243,7 +250,7 @@ def test_sigint_interrupts_the_turn_of_a_script_too(session, hosts, started):
 def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
     one = session(*QUESTION, *ENDED)
     with on_terminal(
-        [*SHIM, "claude", "attach", one.id],
+        [*SHIM, "claude", "attach", one.short_id],
         env=hosts.environment | {"TERM": "dumb"},
         cwd=str(hosts.cwd),
     ) as terminal:
@@ -261,7 +268,7 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(session, hosts):
 def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
-    with started("bridge", "watch", one.id) as process:
+    with started("bridge", "watch", one.short_id) as process:
         process.stdin.write("y\n")
         process.stdin.flush()
         read_to(process, "? may it run Bash touch x")
@@ -287,7 +294,7 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
 def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, started):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
-    with started("bridge", "watch", "--json", one.id) as process:
+    with started("bridge", "watch", "--json", one.short_id) as process:
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
         assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
@@ -301,10 +308,13 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
     done(hosts, one)
     os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
     hosts.ended(one)
-    ended = shim("bridge", "watch", one.id)
+    ended = shim("bridge", "watch", one.short_id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
-    assert f"session {one.id} has ended: `claude attach {one.id}` goes on with it" in ended.stdout
-    frames = shim("bridge", "watch", one.id, "--json")
+    assert (
+        f"session {one.short_id} has ended: `claude attach {one.short_id}` goes on with it"
+        in ended.stdout
+    )
+    frames = shim("bridge", "watch", one.short_id, "--json")
     assert frames.returncode == 1 and f"{one.session} does not live on its own\n" in frames.stderr
     assert not hosts.now(one).is_running
 
@@ -314,7 +324,7 @@ def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, 
     waiting(hosts, one)
     os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
     hosts.ended(one)
-    shown = shim("bridge", "watch", one.id).stdout
+    shown = shim("bridge", "watch", one.short_id).stdout
     assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
 
 
@@ -323,7 +333,7 @@ def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to
 ):
     one = session(*QUESTION, *ENDED)
     waiting(hosts, one)
-    with started("bridge", "watch", one.id) as process:
+    with started("bridge", "watch", one.short_id) as process:
         read_to(process, "? may it run Bash touch x")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
         shown, said = process.communicate(timeout=PATIENCE)
@@ -334,7 +344,7 @@ def test_a_reader_that_has_seen_enough_ends_the_watching(session, hosts, started
     one = session(["hear", "go"], TURN)
     done(hosts, one)
     for words in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):
-        with started(*words, one.id) as process:
+        with started(*words, one.short_id) as process:
             assert os.read(process.stdout.fileno(), 10)
             process.stdout.close()
             assert process.wait(PATIENCE) == 0, words
