@@ -62,7 +62,7 @@ class SessionRecord(NamedTuple):
     `failed`.
     """
 
-    session: str
+    session_id: str
     folder: str
     is_running: bool
     metadata: Mapping[str, Any]
@@ -70,7 +70,7 @@ class SessionRecord(NamedTuple):
     @property
     def short_id(self) -> str:
         """The short id."""
-        return short_id(self.session)
+        return short_id(self.session_id)
 
     @property
     def log(self) -> str:
@@ -133,7 +133,7 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
         for name in living + others[:ENDED]
         if (one := peek_session(name, environment)) is not None
     ]
-    return sorted(found, key=lambda one: (one.metadata["created"], one.session), reverse=True)
+    return sorted(found, key=lambda one: (one.metadata["created"], one.session_id), reverse=True)
 
 
 def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -255,7 +255,7 @@ def list_sessions_by_id(word: str, environment: Mapping[str, str]) -> list[Sessi
     if parse_uuid(word) is not None:
         one = find_session(word, environment)
         return [] if one is None else [one]
-    return [one for one in list_sessions(environment) if word and one.session.startswith(word)]
+    return [one for one in list_sessions(environment) if word and one.session_id.startswith(word)]
 
 
 def is_session_running(session: str, environment: Mapping[str, str]) -> bool:

@@ -180,7 +180,7 @@ def respawn(
     # what was said since must not be dropped again
     beginning = wanted.beginning if wanted.forked else ()
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
-    return start(again, environment, one.session)
+    return start(again, environment, one.session_id)
 
 
 def can_respawn(one: SessionRecord) -> bool:
@@ -257,7 +257,7 @@ def check_files(one: SessionRecord, begun: Invocation, asked: Invocation | None 
             path = os.path.join(str(one.metadata["cwd"]), name)
             if _gone(name, path):
                 raise FrontendError(
-                    f"the session {one.session} was begun with {flag_name(field)}, whose file {path} is gone",
+                    f"the session {one.session_id} was begun with {flag_name(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 

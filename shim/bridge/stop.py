@@ -22,9 +22,9 @@ def stop(wanted: Sequence[SessionRecord], environment: Mapping[str, str]) -> lis
     if not left:
         return []
     stubborn = _signalled(left, signal.SIGKILL, KILLED_SECONDS, environment)
-    living = {one.session for one in stubborn}
+    living = {one.session_id for one in stubborn}
     for one in left:
-        if one.session not in living:
+        if one.session_id not in living:
             _stopped(one)
     return stubborn
 
@@ -33,7 +33,7 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     """What is said of the messages that a session which was ended had not taken; "" where there
     were none.
     """
-    now = registry.find_session(one.session, environment)
+    now = registry.find_session(one.session_id, environment)
     return registry.unanswered(now.metadata) if now is not None and one.is_running else ""
 
 
@@ -49,7 +49,7 @@ def _signalled(
     deadline, told = time.monotonic() + seconds, set[int]()
     left = list(wanted)
     while left:
-        looked = (registry.find_session(one.session, environment) for one in left)
+        looked = (registry.find_session(one.session_id, environment) for one in left)
         left = [one for one in looked if one is not None and one.is_running]
         for one in left:
             pid = one.metadata.get("pid")  # a host that is not up yet has said none
@@ -80,7 +80,7 @@ def _tell(
         return False
     try:
         # The process that we hold now had this number while the host still lived: it is the host.
-        again = registry.find_session(one.session, environment)
+        again = registry.find_session(one.session_id, environment)
         if again is None or not again.is_running or again.metadata.get("pid") != pid:
             return False
         with suppress(OSError):

@@ -77,7 +77,7 @@ def _all(known: Known) -> Sequence[SessionRecord]:
 def _by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:
     whole = parse_uuid(word)
     if whole:
-        one = next((one for one in known if one.session == whole), None) or find_session(
+        one = next((one for one in known if one.session_id == whole), None) or find_session(
             whole, os.environ
         )
         # however many are kept, and whether it is among those that are listed

@@ -123,7 +123,7 @@ class Place(Hosting):
             "-c",
             WATCHER,
             str(Path(__file__).resolve().parents[2]),
-            one.session,
+            one.session_id,
             str(count),
         ]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE) as process:

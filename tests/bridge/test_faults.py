@@ -229,7 +229,9 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         respawn(now, hosts.environment)
     with pytest.raises(FrontendError, match="No space left on device"):
         hosts.start("another")
-    assert [each.session for each in registry.list_sessions(hosts.environment)] == [one.session]
+    assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
+        one.session_id
+    ]
     filler.unlink()
     assert hosts.now(one).metadata["state"] == "failed" and registry.remove(hosts.now(one))
 
@@ -246,8 +248,8 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert hosts.now(one).is_running
     killed = kill(hosts, one)
-    assert [each.session for each in registry.list_sessions(hosts.environment)] == [
-        one.session
+    assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
+        one.session_id
     ] and held.gone()
     assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.UNDER_WAY
     with pytest.raises(NoLocksError):
@@ -301,7 +303,7 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     registry.write_facts(
         one.folder, {**one.metadata, "pid": os.getpid()}
     )  # the number has come back
-    again = hosts.start(session=one.session, resumes=True)
+    again = hosts.start(session=one.session_id, resumes=True)
     with hosts.link(again) as link:
         assert link.welcome["generation"] == 2
 
@@ -341,7 +343,7 @@ def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(host
     one, _ = chatty(20_000)
     with hosts.link(one, partial=False) as link:
         until_result(link)
-        words = [sys.executable, "-P", "-c", WATCHER, one.session]
+        words = [sys.executable, "-P", "-c", WATCHER, one.session_id]
         watcher = subprocess.Popen(words, env=hosts.environment, stdout=subprocess.PIPE, text=True)
         assert watcher.stdout.readline() == "here\n"
         os.kill(watcher.pid, signal.SIGSTOP)
@@ -377,7 +379,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
             link.close()
     assert told == list(range(1, len(told) + 1)) and len(told) > 1000
     hosts.wait_until(one, lambda now: now.metadata["driver"] is None)
-    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye" and hosts.ended(one).metadata["state"] == "done"
     with lock.probe_host_lock(one.folder) as dead:
         assert dead
@@ -394,10 +396,10 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
         first.say(user("go"))
         first.hang_up()
     one = living.undriven(living.sessions()[0])
-    words = ("-p", "go", "--resume", one.session, *STREAM)
+    words = ("-p", "go", "--resume", one.session_id, *STREAM)
     before, opened = living.children(one), _descriptors(one)
     with connect_to_session_blocking(
-        one.session, living.variables, role="watch", partial=False
+        one.session_id, living.variables, role="watch", partial=False
     ) as stays:
         seen = list[Any]()
         for _ in range(kills):

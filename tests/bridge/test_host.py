@@ -15,7 +15,7 @@ def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
     with hosts.link(one, partial=False) as link:
         lines = until_result(link)
     assert next(line["type"] for line in lines if line["type"] in ("user", "assistant")) == "user"
-    assert lines[-1]["session_id"] == one.session
+    assert lines[-1]["session_id"] == one.session_id
     now = hosts.now(one)
     assert now.is_running and now.metadata["pid"] and now.metadata["generation"] == 1
 
@@ -32,7 +32,7 @@ def test_who_comes_back_hears_the_same_bytes_again(hosts):
 
 def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     one = hosts.start()
-    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     now = hosts.ended(one)
     assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
@@ -49,7 +49,7 @@ def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, ho
 def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
     old = hosts.start("hi")
     hosts.wait_until(old, lambda now: now.metadata["pid"])
-    exchange_frames(old.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(old.session_id, [{"kind": "end"}], hosts.environment)
     hosts.ended(old)
     long_ago = time.time() - 31 * 86400
     os.utime(os.path.join(old.folder, registry.FACTS), (long_ago, long_ago))

@@ -52,10 +52,10 @@ async def told(one, environment):
             partial(exchange_frames, frames=[{"kind": "interrupt"}]),
         ):
             with pytest.raises(NoAnswerError) as caught:
-                asked(one.session, environment=environment)
+                asked(one.session_id, environment=environment)
             found.append(caught.value)
         with pytest.raises(NoAnswerError) as caught:
-            await connect_to_session(one.session, environment)
+            await connect_to_session(one.session_id, environment)
     return [*found, caught.value]
 
 
@@ -108,8 +108,10 @@ async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hos
     monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
     one = hosts.start()
     for _ in range(2):
-        assert exchange_frames(one.session, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
-        async with await connect_to_session(one.session, hosts.environment) as link:
+        assert (
+            exchange_frames(one.session_id, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
+        )
+        async with await connect_to_session(one.session_id, hosts.environment) as link:
             assert link.welcome["driver"] == link.welcome["client"]
 
 

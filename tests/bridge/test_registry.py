@@ -32,14 +32,14 @@ def keep(environment, session=SESSION, **facts):
 def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
     keep(environment)
     keep(environment, OTHER, created=9)
-    assert [one.session for one in registry.list_sessions(environment)] == [OTHER, SESSION]
+    assert [one.session_id for one in registry.list_sessions(environment)] == [OTHER, SESSION]
     for word, found in (
         (SESSION, [SESSION]), (SESSION.upper(), [SESSION]), ("0123a", [SESSION]), ("0123", [OTHER, SESSION]),
         ("9", []), ("", []), ("../0123abcd", []), (OTHER.replace("2", "3"), []),
     ):  # fmt: skip
-        assert [one.session for one in registry.list_sessions_by_id(word, environment)] == found, (
-            word
-        )
+        assert [
+            one.session_id for one in registry.list_sessions_by_id(word, environment)
+        ] == found, word
 
 
 def test_a_dead_host_that_was_at_work_has_failed(environment):
@@ -101,7 +101,9 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, over, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
-    assert {one.session: one.metadata["state"] for one in registry.list_sessions(environment)} == {
+    assert {
+        one.session_id: one.metadata["state"] for one in registry.list_sessions(environment)
+    } == {
         over: "done",
         dead: "failed",
     }
@@ -114,7 +116,7 @@ def test_what_is_no_session_is_passed_over(environment):
     os.mkdir(os.path.join(top, "web"))
     os.mkdir(os.path.join(top, OTHER))
     open(os.path.join(top, SESSION + ".tmp"), "w").close()
-    assert [one.session for one in registry.list_sessions(environment)] == [SESSION]
+    assert [one.session_id for one in registry.list_sessions(environment)] == [SESSION]
 
 
 def test_an_id_never_becomes_a_path(environment):
@@ -134,7 +136,7 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
             os.utime(os.path.join(folder, registry.FACTS), (long_ago, long_ago))
     held = lock.acquire_host_lock(registry.folder_of(living, environment))
     assert registry.tidy(environment, days=30) == 1
-    assert sorted(one.session for one in registry.list_sessions(environment)) == [fresh, living]
+    assert sorted(one.session_id for one in registry.list_sessions(environment)) == [fresh, living]
     os.close(held)
 
 
@@ -195,7 +197,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     with sockets.listen(living):
         os.utime(living, (1, 1))
         found = registry.list_sessions(environment)
-        assert [(one.session, one.is_running) for one in found] == [
+        assert [(one.session_id, one.is_running) for one in found] == [
             *((name, False) for name in names[:-4:-1]),
             (names[0], True),
         ]
@@ -270,7 +272,7 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
     )
     damage(folder, how)
     (one,) = registry.list_sessions(environment)
-    assert [each.session for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
+    assert [each.session_id for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
         SESSION
     ]
     assert (
@@ -307,7 +309,7 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
             if os.path.exists(path):
                 os.utime(path, (time.time() - days * 86400,) * 2)
     assert registry.tidy(environment, days=30) == 1
-    assert [one.session for one in registry.list_sessions(environment)] == [OTHER]
+    assert [one.session_id for one in registry.list_sessions(environment)] == [OTHER]
 
 
 def test_a_session_that_is_just_starting_is_not_damaged(environment):

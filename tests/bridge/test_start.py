@@ -31,7 +31,7 @@ def test_a_session_is_registered_before_its_host_is_up(hosts):
         and one.metadata["pid"]
     )
     assert hosts.now(one).is_running and one.metadata["name"] == "make it so"
-    assert (one.short_id, len(one.session)) == (one.session[:8], 36)
+    assert (one.short_id, len(one.session_id)) == (one.session_id[:8], 36)
 
 
 def test_without_a_prompt_it_waits_for_one(hosts):
@@ -52,7 +52,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
 
     def begin():
         try:
-            outcomes.append(hosts.start(session=SESSION).session)
+            outcomes.append(hosts.start(session=SESSION).session_id)
         except LivingError as error:
             outcomes.append(error.hint)
 
@@ -102,21 +102,21 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     one = hosts.start("hi")
     with hosts.link(one) as link:
         first = until_result(link)
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     again = respawn(ended, hosts.environment, {"role": "user", "content": "and now?"})
-    assert again.metadata["generation"] == 2 and again.session == one.session
+    assert again.metadata["generation"] == 2 and again.session_id == one.session_id
     with hosts.link(again, partial=False) as link:
         assert link.welcome["number"] >= len(first)
         both = until_result(link) + until_result(link)
     assert [line["type"] for line in both].count("result") == 2
     inits = [line for line in both if line.get("subtype") == "init"]
-    assert {line["session_id"] for line in inits} == {one.session} and len(inits) == 2
+    assert {line["session_id"] for line in inits} == {one.session_id} and len(inits) == 2
 
 
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
     one = hosts.start()
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     again = respawn(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
     with hosts.link(again) as link:
         assert until_result(link)[-1]["subtype"] == "success"
@@ -129,7 +129,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)
-    assert not registry.peek_session(one.session, hosts.environment).is_running, (
+    assert not registry.peek_session(one.session_id, hosts.environment).is_running, (
         "who is told may begin it again"
     )
     now = hosts.ended(one)
@@ -191,7 +191,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     one = hosts.start(session=SESSION)
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     held = lock.acquire_host_lock(hosts.ended(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
@@ -211,7 +211,7 @@ def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
         with hosts.link(one) as link:
             until(link, "synced")
     for one in found:
-        exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+        exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
         hosts.ended(one)
 
 
@@ -271,7 +271,7 @@ def test_what_a_start_imports_is_little():
 
 def test_a_start_that_is_not_known_any_more_says_so(hosts):
     one = hosts.start()
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     os.unlink(os.path.join(one.folder, registry.START))
     with pytest.raises(FrontendError, match="not known any more"):
@@ -300,11 +300,11 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
     one = hosts.start(arguments=("--permission-mode", "plan"))
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     before = registry.read_start(one.folder)
     monkeypatch.setattr(registry, "FILE_BYTES", 2000)
-    for session in (one.session, SESSION):
+    for session in (one.session_id, SESSION):
         with pytest.raises(
             FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
         ):
@@ -318,7 +318,7 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
 )
 def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
     one = hosts.start(arguments=("--permission-mode", "plan"))
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     with open(os.path.join(one.folder, registry.START), "wb") as file:
         file.write(kept)
@@ -326,7 +326,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
         respawn(ended, hosts.environment)
     with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
         start.read_wanted(one.folder)
-    assert one.session in refused.value.hint
+    assert one.session_id in refused.value.hint
 
 
 def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
@@ -340,7 +340,7 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
     one = hosts.start(arguments=(flag, "file.json"))
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
     file.unlink()
     with pytest.raises(

@@ -77,7 +77,7 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         "-p",
         "again",
         "--resume",
-        one.session,
+        one.session_id,
         *STREAM,
     ]
     done = subprocess.run(
@@ -99,12 +99,14 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         link.send_frame_blocking({"kind": "deaf", "id": "d"})
         assert until_result(link)[-1]["subtype"] == "success"
     heard = exchange_frames(
-        one.session,
+        one.session_id,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
         other.environment,
     )
     assert ({"accepted", "response"} <= {came["kind"] for came in heard}) == new
-    assert exchange_frames(one.session, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
+    assert (
+        exchange_frames(one.session_id, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
+    )
 
 
 @pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*KNOWS, "later"])])

@@ -41,7 +41,11 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
     registry.write_facts(
         registry.make_folder(session, os.environ), {"session": session, "state": "done"}
     )
-    assert which(session, known=KNOWN).session == which_by_id(session, known=[]).session == session
+    assert (
+        which(session, known=KNOWN).session_id
+        == which_by_id(session, known=[]).session_id
+        == session
+    )
 
 
 def test_an_id_of_several_is_none():

@@ -67,7 +67,7 @@ def begun(place: Place, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
     (identity,) = BEGUN.findall(_run(place, "--bg", prompt))
     (found,) = registry.list_sessions_by_id(identity, place.environment)
-    session = Living(place, found.session)
+    session = Living(place, found.session_id)
     session.idle()
     try:
         yield session
@@ -78,7 +78,7 @@ def begun(place: Place, prompt: str) -> Iterator[Living]:
 def living(place: Place) -> list[Living]:
     """The sessions of a place that live now."""
     return [
-        Living(place, one.session)
+        Living(place, one.session_id)
         for one in registry.list_sessions(place.environment)
         if one.is_running
     ]

@@ -45,11 +45,11 @@ class Hosting:
 
     def link(self, one: SessionRecord, **hello: Any) -> HostConnection:
         """A connection to it."""
-        return connect_to_session_blocking(one.session, self.environment, **hello)
+        return connect_to_session_blocking(one.session_id, self.environment, **hello)
 
     def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of it now."""
-        found = registry.find_session(one.session, self.environment)
+        found = registry.find_session(one.session_id, self.environment)
         assert found is not None
         return found
 

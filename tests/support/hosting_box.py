@@ -41,7 +41,7 @@ class HostingBox:
 
     def now(self, one: SessionRecord) -> SessionRecord:
         """What is known of a session now."""
-        found = registry.find_session(one.session, self.variables)
+        found = registry.find_session(one.session_id, self.variables)
         assert found is not None
         return found
 
@@ -80,7 +80,7 @@ class HostingBox:
         while now != mode:
             assert time.monotonic() < deadline, now
             with connect_to_session_blocking(
-                one.session, self.variables, role=WATCH, replay=False
+                one.session_id, self.variables, role=WATCH, replay=False
             ) as link:
                 now = link.welcome["mode"]
 

@@ -84,7 +84,7 @@ class Joining:
         )
         try:
             return await connect_to_session(
-                self._one.session, os.environ, client=name, replay=False, partial=partial
+                self._one.session_id, os.environ, client=name, replay=False, partial=partial
             )
         except HostGoneError as error:
             self._wait_for_end(signals)
@@ -99,12 +99,12 @@ class Joining:
         vendor's.
         """
         one, end = self._one, time.monotonic() + GOING_SECONDS
-        while registry.is_session_running(one.session, os.environ):
+        while registry.is_session_running(one.session_id, os.environ):
             if signals.pending:
                 raise StoppedError(signals.pending[0])
             if time.monotonic() > end:
                 raise MachineError(
-                    f"the session {one.session} has a host that does not answer (pid {one.metadata['pid']})",
+                    f"the session {one.session_id} has a host that does not answer (pid {one.metadata['pid']})",
                     hint=f"`claude stop {one.short_id}` ends it",
                 )
             time.sleep(LOOK_SECONDS)
@@ -115,7 +115,7 @@ class Joining:
         streams, asked = self._invocation.streams, prompts(self._invocation)
         inside, _ = servers(self._invocation, working_directory())
         frontend = Frontend(
-            self._wants(), self._one.session, fresh_uuid, asked=asked, servers=inside
+            self._wants(), self._one.session_id, fresh_uuid, asked=asked, servers=inside
         )
         frontend.framed(link.welcome)
         if frontend.busy and (frontend.others_drive or not asked):

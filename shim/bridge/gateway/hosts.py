@@ -158,7 +158,7 @@ class LocalHosts:
             vendor=wanted.vendor,
             prompt={"role": "user", "content": wanted.prompt},
         )
-        return start.start(host, self._environment).session
+        return start.start(host, self._environment).session_id
 
     def _check_program(self, name: str, cwd: str) -> None:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
@@ -214,7 +214,7 @@ class LocalHosts:
         role = DRIVE if drive else WATCH
         hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
         async with await connect_to_session(
-            one.session, self._environment, role=role, after=after, **hello
+            one.session_id, self._environment, role=role, after=after, **hello
         ) as link:
             yield _LivingFeed(link)
 
@@ -274,7 +274,7 @@ class _KeptFeed:
 
 
 def _facts(one: SessionRecord) -> dict[str, Any]:
-    return {**one.metadata, "id": one.short_id, "session": one.session, "alive": one.is_running}
+    return {**one.metadata, "id": one.short_id, "session": one.session_id, "alive": one.is_running}
 
 
 def _has(log: RecordingLog, cursor: Cursor) -> bool:

@@ -109,7 +109,7 @@ def report(one: SessionRecord) -> dict[str, Any]:
         "cwd": facts["cwd"],
         "kind": "background",
         "startedAt": facts["started"] if one.is_running else facts["created"],
-        "sessionId": one.session,
+        "sessionId": one.session_id,
         "name": facts.get("name") or (one.short_id if one.is_running else None),
         **life,
         "state": facts["state"],

@@ -125,7 +125,7 @@ def with_whole_id(invocation: Invocation) -> Invocation:
     from shim.bridge import registry
 
     found = registry.list_sessions_by_id(word, os.environ)
-    return invocation.with_flags(resume=found[0].session) if len(found) == 1 else invocation
+    return invocation.with_flags(resume=found[0].session_id) if len(found) == 1 else invocation
 
 
 def may_live(invocation: Invocation) -> bool:

@@ -78,9 +78,9 @@ def _respawn(words: Sequence[str]) -> Answer:
     living = [one for one in known if one.is_running]
     if not living:
         return Answer("no running sessions to restart\n")
-    stubborn, restarted = {one.session for one in end(living, os.environ)}, list[str]()
+    stubborn, restarted = {one.session_id for one in end(living, os.environ)}, list[str]()
     for one in living:
-        if one.session in stubborn:
+        if one.session_id in stubborn:
             tell(f"{one.short_id}: still running — couldn't confirm restart, retry in a moment\n")
             continue
         try:

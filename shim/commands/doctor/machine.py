@@ -192,7 +192,7 @@ def _some(names: list[str]) -> str:
 def _answers(one: SessionRecord, environment: Mapping[str, str]) -> bool:
     try:
         with connect_to_session_blocking(
-            one.session, environment, role=WATCH, timeout_s=WELCOME_SECONDS, replay=False
+            one.session_id, environment, role=WATCH, timeout_s=WELCOME_SECONDS, replay=False
         ):
             return True
     except ShimError:

@@ -86,7 +86,7 @@ def say_message(
     frames[:0] = [{"kind": "take"}] if take else []
     _done(
         one,
-        exchange_frames(one.session, frames, os.environ, client="shim bridge say"),
+        exchange_frames(one.session_id, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
     say(f"said to {one.short_id}")
@@ -156,7 +156,7 @@ def answer_question(
     )
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
-    heard = exchange_frames(one.session, [frame], os.environ, client=ours)
+    heard = exchange_frames(one.session_id, [frame], os.environ, client=ours)
     _done(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:
         if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
@@ -178,11 +178,11 @@ def stop_sessions(
     """
     known = registry.list_sessions(os.environ)
     wanted = list(
-        {one.session: one for one in (which(word, known=known) for word in sessions)}.values()
+        {one.session_id: one for one in (which(word, known=known) for word in sessions)}.values()
     )
     left = stop(wanted, os.environ)
     for one in wanted:
-        if one.session not in {each.session for each in left}:
+        if one.session_id not in {each.session_id for each in left}:
             lost = untaken(one, os.environ)
             say(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
     if left:
@@ -199,7 +199,7 @@ def _up(one: SessionRecord) -> None:
     """
     try:
         connect_to_session_blocking(
-            one.session, os.environ, role=WATCH, replay=False, partial=False
+            one.session_id, os.environ, role=WATCH, replay=False, partial=False
         ).close()
     except HostGoneError as gone:
         raise FrontendError(
@@ -217,7 +217,7 @@ def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> N
                 f"session {one.short_id}: {printable(came['text'])}{driver}", hint=way
             )
     if not any(came["kind"] in ("accepted", "settled") for came in heard):
-        raise NoAnswerError(one.session, one.metadata["pid"])
+        raise NoAnswerError(one.session_id, one.metadata["pid"])
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def open_questions(one: SessionRecord) -> dict[str, Mapping[str, Any]]:
 
 def _asked(one: SessionRecord, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with connect_to_session_blocking(
-        one.session, os.environ, role=WATCH, timeout_s=seconds, replay=False
+        one.session_id, os.environ, role=WATCH, timeout_s=seconds, replay=False
     ) as link:
         left = set(link.welcome.get("questions") or ())
         for came in link.read_frames(seconds) if left else ():
@@ -267,7 +267,7 @@ def _question(one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named:
 def _describe_last_answer(session: SessionRecord) -> str:
     """Return how and by which client the last question was settled, or "" if there was none."""
     with connect_to_session_blocking(
-        session.session, os.environ, role=WATCH, replay=False, partial=False
+        session.session_id, os.environ, role=WATCH, replay=False, partial=False
     ) as link:
         settled = link.welcome.get("settled")
     if not isinstance(settled, dict):
@@ -325,7 +325,7 @@ def _report(one: SessionRecord) -> dict[str, Any]:
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {
         "id": one.short_id,
-        "session": one.session,
+        "session": one.session_id,
         "alive": one.is_running,
         **known,
         **told,

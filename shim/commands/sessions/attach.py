@@ -69,7 +69,7 @@ def _print_frames(one: SessionRecord) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
     pipe = pipe_of(open_console())
     link = connect_to_session_blocking(
-        one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
+        one.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )
     with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
         for said in chain([link.welcome], link.read_frames(stop_descriptor=pipe)):
@@ -79,9 +79,9 @@ def _print_frames(one: SessionRecord) -> None:
             if said["kind"] == "bye":
                 return
         if link.is_closed:
-            alive = registry.is_session_running(one.session, os.environ)
+            alive = registry.is_session_running(one.session_id, os.environ)
             raise HostGoneError(
-                one.session, "its host closed the connection without a word", is_running=alive
+                one.session_id, "its host closed the connection without a word", is_running=alive
             )
 
 
@@ -91,6 +91,6 @@ def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
     command = (
         f"claude attach {one.short_id}"
         if can_respawn(one)
-        else f"claude --bg --resume {one.session}"
+        else f"claude --bg --resume {one.session_id}"
     )
     say(f"session {one.short_id} has ended: `{command}` goes on with it")

@@ -57,7 +57,7 @@ def sessions(
         if not here or session.cwd == os.getcwd()
     ]
     living = {
-        one.session: one.short_id for one in registry.list_sessions(os.environ) if one.is_running
+        one.session_id: one.short_id for one in registry.list_sessions(os.environ) if one.is_running
     }
     if as_json:
         print_json([_report(each, session) | {"alive": each in living} for each, session in found])

@@ -81,7 +81,7 @@ def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_sta
     one, done = begun(living)
     assert (done.status, done.stderr) == (0, "")
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
-    assert done.result["result"] == "First." and done.init["session_id"] == one.session
+    assert done.result["result"] == "First." and done.init["session_id"] == one.session_id
     assert one.is_running
 
 
@@ -90,7 +90,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(l
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     living.environment["PYTHONPATH"] = str(tmp_path)
     one, _ = begun(living)
-    heard = exchange_frames(one.session, [{"kind": "mode", "mode": "plan"}], living.variables)
+    heard = exchange_frames(one.session_id, [{"kind": "mode", "mode": "plan"}], living.variables)
     assert heard[-1]["kind"] != "refused", heard
 
 
@@ -98,7 +98,7 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
     one, _ = begun(living)
     done = living.claude("-p", "two", "--resume", one.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
-    assert done.result["result"] == "Second." and done.init["session_id"] == one.session
+    assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
 def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living, flags, shown):
     one, _ = begun(living)
     before = living.children(one)
-    done = living.claude("-p", "two", "--resume", one.session, *flags)
+    done = living.claude("-p", "two", "--resume", one.session_id, *flags)
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
     assert (
@@ -126,7 +126,7 @@ def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living
 def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
     one, _ = begun(living)
     done = living.claude("-p", "two", "--continue", *STREAM)
-    assert done.result["result"] == "Second." and done.init["session_id"] == one.session
+    assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
     assert [line["type"] for line in done.lines] == [
         "system",
         "assistant",
@@ -138,7 +138,7 @@ def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
 def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(living):
     one, _ = begun(living)
     with talk(
-        living, "--resume", one.session, "--include-partial-messages", "--replay-user-messages"
+        living, "--resume", one.session_id, "--include-partial-messages", "--replay-user-messages"
     ) as running:
         running.say(request("r1", "initialize"), user("two", uuid=U))
         done = running.hang_up()
@@ -168,7 +168,7 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
     (one,) = living.sessions()
     living.ended(one)
     done = living.claude(
-        "-p", "one", "--resume", one.session, "--append-system-prompt", "long", **BRIDGE
+        "-p", "one", "--resume", one.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
     kept = (registry.read_start(one.folder) or {})["arguments"]
@@ -188,9 +188,10 @@ def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(living):
     (one,) = living.sessions()
     living.ended(one)
     assert (
-        living.claude("-p", "one", "--resume", one.session, "--fork-session", **BRIDGE).status == 0
+        living.claude("-p", "one", "--resume", one.session_id, "--fork-session", **BRIDGE).status
+        == 0
     )
-    (copy,) = (other for other in living.sessions() if other.session != one.session)
+    (copy,) = (other for other in living.sessions() if other.session_id != one.session_id)
     assert (registry.read_start(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
@@ -202,7 +203,7 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
     assert living.claude("-p", "one", *first, **BRIDGE).status == 0
     (one,) = living.sessions()
     living.ended(one)
-    words = ["claude", "-p", "one", "--resume", one.session, "--disallowedTools", "Edit(./x/y)"]
+    words = ["claude", "-p", "one", "--resume", one.session_id, "--disallowedTools", "Edit(./x/y)"]
     assert run_shim(words, env={**living.variables, **BRIDGE}, cwd=tmp_path).status == 0
     kept = (registry.read_start(one.folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
@@ -218,7 +219,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(living):
         running.status()
     (one,) = living.sessions()
     assert one.is_running
-    assert living.claude("-p", "two", "--resume", one.session).stdout == b"Second.\n"
+    assert living.claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
 
 
 def test_a_frontend_that_is_told_to_end_ends_its_session(living):
@@ -237,7 +238,7 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(liv
         running.say(user("go"))
         asked = question(running)
         (one,) = living.sessions()
-        with connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher:
+        with connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher:
             running.say(
                 answer(
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
@@ -254,7 +255,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(living):
         running.say(user("go"))
         asked = question(running)
         (one,) = living.sessions()
-        with connect_to_session_blocking(one.session, living.variables) as other:
+        with connect_to_session_blocking(one.session_id, living.variables) as other:
             other.send_frame_blocking(
                 {
                     "kind": "answer",
@@ -280,7 +281,7 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
     assert done.status == 1 and done.result["is_error"]
     assert (
         "died in the middle of the turn" in done.result["errors"][0]
-        and one.session in done.result["errors"][0]
+        and one.session_id in done.result["errors"][0]
     )
 
 
@@ -348,9 +349,9 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
         running.say(user("one"))
         running.read_until(b"Begun.")
         (one,) = living.sessions()
-        done = living.claude("-p", "two", "--resume", one.session, *STREAM)
-        text = living.claude("-p", "two", "--resume", one.session)
-        copy = registry.is_session_running(one.session, living.variables)
+        done = living.claude("-p", "two", "--resume", one.session_id, *STREAM)
+        text = living.claude("-p", "two", "--resume", one.session_id)
+        copy = registry.is_session_running(one.session_id, living.variables)
     assert done.status == 1 and done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
     )
@@ -374,12 +375,12 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(living):
         running.signal(signal.SIGKILL)
         running.status()
     (one,) = living.sessions()
-    done = living.claude("-p", "hello", "--resume", one.session)
+    done = living.claude("-p", "hello", "--resume", one.session_id)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
     )
-    with connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher:
+    with connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher:
         assert watcher.welcome["questions"] == [asked["request_id"]]
 
 
@@ -393,7 +394,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
     )
     one, _ = begun(living)
     with talk(
-        living, *ASKING, "--resume", one.session, "--disallowedTools", "Bash(touch:*)"
+        living, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
     ) as running:
         running.say(user("go"))
         done = running.hang_up()
@@ -411,7 +412,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
 
 def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(living):
     one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session, "--tools", "Read", *STREAM)
+    done = living.claude("-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM)
     assert done.status == 1 and done.result["is_error"]
     assert (
         "--tools leaves fewer tools" in done.stderr and f"claude stop {one.short_id}" in done.stderr
@@ -421,7 +422,7 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
 def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
     one, _ = begun(living)
     done = living.claude(
-        "-p", "two", "--resume", one.session, "--effort", "low", "--add-dir", "/tmp"
+        "-p", "two", "--resume", one.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
     assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
@@ -433,7 +434,7 @@ def joined_in_plan(living):
     """
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     one, _ = begun(living)
-    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
+    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.say(request("r1", "initialize"))
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
@@ -458,9 +459,17 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(l
         running.signal(signal.SIGKILL)
         running.status()
     (one,) = living.sessions()
-    arguments = ("-p", "two", "--resume", one.session, *STREAM, "--permission-prompt-tool", "stdio")
+    arguments = (
+        "-p",
+        "two",
+        "--resume",
+        one.session_id,
+        *STREAM,
+        "--permission-prompt-tool",
+        "stdio",
+    )
     with (
-        connect_to_session_blocking(one.session, living.variables, role=WATCH) as watcher,
+        connect_to_session_blocking(one.session_id, living.variables, role=WATCH) as watcher,
         living.box.running(*arguments, environment=living.environment) as second,
     ):
         while living.until(watcher, "driver")["client"] is None:
@@ -494,7 +503,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(liv
     )
     living.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
     one, _ = begun(living)
-    with talk(living, "--resume", one.session) as running:
+    with talk(living, "--resume", one.session_id) as running:
         running.say(user("two"))
         running.read_until(b"Begun.")
         running.signal(signal.SIGTERM)
@@ -513,7 +522,7 @@ def test_the_bridge_is_switched_on_in_the_settings_too(living):
 
 def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
     one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session, SHIM_DIALECT="yume")
+    done = living.claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
     assert (
         done.status == 1
         and "runs in the background, and the dialect yume has no way" in done.stderr
@@ -529,7 +538,7 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
         str(living.box.cwd),
     )
     said = living.box.shim(
-        *start, "--resume", one.session, "--prompt", "two", environment=living.variables
+        *start, "--resume", one.session_id, "--prompt", "two", environment=living.variables
     )
     assert b"has no way to join" in said.stdout and living.now(one).is_running
 
@@ -562,14 +571,14 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
     )
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
     one, _ = begun(living)
-    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
+    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.say(user("two"))
         running.read_until(b"Begun.")
         running.process.stdout.close()
         running.process.stdout = None
         assert running.status() == 0
     with connect_to_session_blocking(
-        one.session, living.variables, role=WATCH, replay=False
+        one.session_id, living.variables, role=WATCH, replay=False
     ) as watcher:
         gate.open()
         living.until(watcher, "state")
@@ -582,10 +591,10 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(living):
         HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
     )
     one, _ = begun(living)
-    with talk(living, "--resume", one.session, "--permission-mode", "plan") as first:
+    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as first:
         first.say(request("r1", "initialize"))
         first.read_until(b"r1")
-        with talk(living, "--resume", one.session, "--permission-mode", "plan") as second:
+        with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as second:
             second.say(request("r1", "initialize"))
             second.read_until(b"r1")
             first.hang_up()
@@ -628,7 +637,7 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
         "-p",
         "one",
         "--resume",
-        one.session,
+        one.session_id,
         *flags,
         *STREAM,
     ]
@@ -658,7 +667,7 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         "-p",
         "one",
         "--resume",
-        one.session,
+        one.session_id,
         *STREAM,
     ]
     environment = {**living.variables, **BRIDGE}
@@ -675,7 +684,7 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     one, _ = begun(living, "--settings", "s.json")
     file.unlink()
     stop([one], living.variables)
-    done = living.claude("-p", "two", "--resume", one.session, *STREAM, **BRIDGE)
+    done = living.claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result
     )
@@ -689,7 +698,7 @@ def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(living, f
     file.write_text('{"mcpServers": {}}')
     one, _ = begun(living, flag, "flag.json")
     file.unlink()
-    done = living.claude("-p", "two", "--resume", one.session, *STREAM)
+    done = living.claude("-p", "two", "--resume", one.session_id, *STREAM)
     assert (done.status, done.result["result"]) == (0, "Second."), done
 
 
@@ -722,7 +731,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
         file.write_text("{}")
     one, _ = begun(living, *flags)
     file.write_text(json.dumps(SETTLED))
-    with talk(living, *ASKING, *flags, "--resume", one.session, **variables) as running:
+    with talk(living, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
         running.say(user("go"))
         done = running.hang_up()
     (decided,) = [
@@ -743,7 +752,7 @@ def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and
     folder.mkdir(exist_ok=True)
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
-    done = living.claude("-p", "two", "--resume", one.session)
+    done = living.claude("-p", "two", "--resume", one.session_id)
     assert (done.status, done.stdout) == (
         1,
         b"",
@@ -758,7 +767,7 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     one, _ = begun(living)
     os.unlink(os.path.join(one.folder, registry.SETTINGS))
     assert registry.read_settings(one.folder, 1) is None
-    with talk(living, "--resume", one.session) as running:
+    with talk(living, "--resume", one.session_id) as running:
         running.say(user("two"))
         done = running.hang_up()
     assert (done.status, done.stderr) == (0, "")

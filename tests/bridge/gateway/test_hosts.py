@@ -227,7 +227,7 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, living, box):
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         with connect_to_session_blocking(
-            session.session, living.variables, client="terminal"
+            session.session_id, living.variables, client="terminal"
         ) as terminal:
             until(stream, "driver", client="terminal")
             refused = real.post(f"{path}/messages", {"text": "two"})
@@ -459,7 +459,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
     (session,) = living.sessions()
     assert session.is_running
     with connect_to_session_blocking(
-        session.session, living.variables, role="watch", partial=False
+        session.session_id, living.variables, role="watch", partial=False
     ) as link:
         frames = itertools.takewhile(
             lambda one: one["kind"] != "synced", link.read_frames(PATIENCE)

@@ -129,7 +129,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
     one = talking(box.fake(*ASKING))
     with hosts.link(one) as link:
         until(link, "question")
-    heard = exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     assert hosts.ended(one).metadata["state"] == "stopped"
 
@@ -310,7 +310,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
                 with open(path, "wb") as file:
                     file.write(left)
             deadline = time.monotonic() + PATIENCE
-            while (now := registry.find_session(one.session, hosts.environment)) is None:
+            while (now := registry.find_session(one.session_id, hosts.environment)) is None:
                 assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
                 time.sleep(0.01)
             assert now.is_running and now.metadata["pid"]
@@ -402,18 +402,18 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, ta
     with hosts.link(one) as link:
         link.send_frame_blocking(message)
         until_result(link)
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     again = respawn(hosts.ended(one), hosts.environment)
     with hosts.link(again) as link:
         number = link.welcome["number"]
         link.send_frame_blocking(message)
         assert until(link, "accepted")["id"] == message["id"]
-    assert exchange_frames(one.session, [], hosts.environment)[0]["number"] == number
+    assert exchange_frames(one.session_id, [], hosts.environment)[0]["number"] == number
 
 
 def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION)
-    exchange_frames(one.session, [{"kind": "end"}], hosts.environment)
+    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.ended(one).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()

@@ -35,7 +35,7 @@ def test_it_says_the_id_and_what_to_type(desk):
         f"  claude logs {one.short_id}      show recent output\n"
         f"  claude stop {one.short_id}      stop this session\n"
     )
-    assert one.is_running and one.session.startswith(one.short_id)
+    assert one.is_running and one.session_id.startswith(one.short_id)
     assert one.metadata["name"] == "write it" and one.metadata["cwd"] == str(desk.cwd)
 
 
@@ -73,7 +73,7 @@ def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, nam
 
 def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
     one, done = begun(desk, "hi", "--session-id", U)
-    assert one.session != U
+    assert one.session_id != U
     assert done.stderr.startswith(
         "warning: --bg manages the session id; ignoring --session-id (use --resume <id>"
     )
@@ -134,8 +134,8 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     one, _ = begun(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
     assert desk.claude("stop", one.short_id).status == 0
-    again, done = begun(desk, "go on", "--resume", one.session if whole else one.short_id)
-    assert again.session == one.session and again.metadata["generation"] == 2
+    again, done = begun(desk, "go on", "--resume", one.session_id if whole else one.short_id)
+    assert again.session_id == one.session_id and again.metadata["generation"] == 2
     assert (
         done.stderr
         == f"note: woke session {one.short_id} with its saved options (--permission-mode, --agent).\n"
@@ -158,7 +158,7 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
         "--bg",
         "go on",
         "--resume",
-        one.session,
+        one.session_id,
         "--add-dir",
         "more",
         "--disallowedTools",
@@ -185,14 +185,14 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
     assert desk.claude("stop", one.short_id).status == 0
     file.rename(desk.cwd / "t.json")
-    refused = desk.claude("--bg", "go on", "--resume", one.session)
+    refused = desk.claude("--bg", "go on", "--resume", one.session_id)
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
         f"begun with --settings, whose file {file} is gone" in refused.stderr
         and "put it back" in refused.stderr
     )
     assert (
-        begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].metadata[
+        begun(desk, "go on", "--resume", one.session_id, "--settings", "t.json")[0].metadata[
             "generation"
         ]
         == 2
@@ -205,12 +205,17 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     one, _ = begun(desk, "hi", "--settings", "s.json")
     with desk.link(one) as link:
         until_result(link)
-    copy, _ = begun(desk, "other", "--resume", one.session)
+    copy, _ = begun(desk, "other", "--resume", one.session_id)
     flag, said = registry.read_start(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
     assert desk.claude("stop", one.short_id).status == 0
     again, _ = begun(
-        desk, "go on", "--resume", one.session, "--settings", '{"permissions": {"deny": ["Write"]}}'
+        desk,
+        "go on",
+        "--resume",
+        one.session_id,
+        "--settings",
+        '{"permissions": {"deny": ["Write"]}}',
     )
     flag, said = registry.read_start(again.folder)["arguments"]
     assert (flag, json.loads(said)["permissions"]) == (
@@ -230,7 +235,7 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
         until_result(link)
     assert desk.claude("stop", one.short_id).status == 0
     file.write_text(said)
-    refused = desk.claude("--bg", "go on", "--resume", one.session, "--settings", "{}")
+    refused = desk.claude("--bg", "go on", "--resume", one.session_id, "--settings", "{}")
     assert (
         (refused.status, refused.stdout) == (1, b"")
         and "not" in refused.stderr
@@ -242,22 +247,22 @@ def test_a_printed_session_goes_on_in_the_background(desk):
     printed = desk.claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
     one, done = begun(desk, "go on", "--resume", session)
-    assert (one.session, done.stderr) == (session, "")
+    assert (one.session_id, done.stderr) == (session, "")
 
 
 def test_a_living_session_is_copied(desk):
     one, _ = begun(desk, "hi")
     with desk.link(one) as link:
         until_result(link)
-    copy, done = begun(desk, "other", "--resume", one.session)
-    assert copy.session != one.session
+    copy, done = begun(desk, "other", "--resume", one.session_id)
+    assert copy.session_id != one.session_id
     assert done.stderr == (
         f"note: session {one.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
         f"`claude attach {one.short_id}` opens the original.\n"
     )
-    forked, done = begun(desk, "other", "--resume", one.session, "--fork-session")
-    assert forked.session not in (one.session, copy.session) and done.stderr == ""
-    assert registry.read_start(forked.folder)["forked"] == one.session
+    forked, done = begun(desk, "other", "--resume", one.session_id, "--fork-session")
+    assert forked.session_id not in (one.session_id, copy.session_id) and done.stderr == ""
+    assert registry.read_start(forked.folder)["forked"] == one.session_id
 
 
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
@@ -273,7 +278,7 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
     one, _ = begun(desk, "hi", *flags)
     with desk.link(one) as link:
         until_result(link)
-    copy, _ = begun(desk, "other", "--resume", one.session, "--disallowedTools", "Edit", *fork)
+    copy, _ = begun(desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork)
     assert registry.read_start(copy.folder)["arguments"] == [
         *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
     ]
@@ -282,7 +287,7 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
 @pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
 def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
     one, _ = begun(desk)
-    done = desk.claude("--bg", "other", "--resume", one.session, *flags)
+    done = desk.claude("--bg", "other", "--resume", one.session_id, *flags)
     assert (done.status, done.stdout) == (1, b"")
     assert f"session {one.short_id} has not ended its first turn" in done.stderr
 
@@ -291,13 +296,13 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
     one, _ = begun(desk, "hi")
     with desk.link(one) as link:
         until_result(link)
-    (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session}.jsonl")
+    (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session_id}.jsonl")
     last = read_message_uuids(str(transcript))[-1]
     copy, _ = begun(
-        desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", last
+        desk, "other", "--resume", one.session_id, "--fork-session", "--resume-session-at", last
     )
     kept = registry.read_start(copy.folder)
-    assert (kept["forked"], kept["beginning"]) == (one.session, ["--resume-session-at", last])
+    assert (kept["forked"], kept["beginning"]) == (one.session_id, ["--resume-session-at", last])
     assert kept["arguments"] == []
 
 

@@ -64,7 +64,7 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
         "kind": "background",
     }
     assert known.items() <= listed.items()
-    assert listed["sessionId"] == one.session and listed["name"] == "my job"
+    assert listed["sessionId"] == one.session_id and listed["name"] == "my job"
     assert listed["startedAt"] == one.metadata["started"]
     assert desk.claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
 
@@ -262,7 +262,7 @@ def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, one):
     assert agents(desk, "--all") == [] and not os.path.exists(one.folder)
     again = desk.claude("rm", one.short_id)
     assert (again.status, again.stderr) == (1, f"No session matching '{one.short_id}'\n")
-    assert desk.claude("-p", "hi", "--resume", one.session).status == 0
+    assert desk.claude("-p", "hi", "--resume", one.session_id).status == 0
 
 
 def test_respawn_begins_the_next_life(desk, one):
@@ -280,14 +280,14 @@ def test_respawn_begins_the_next_life(desk, one):
 
 
 def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
-    copy = desk.start("more", forked=one.session)
+    copy = desk.start("more", forked=one.session_id)
     with desk.link(copy) as link:
         until_result(link)
     desk.claude("stop", copy.short_id)
     again = respawn(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
     with desk.link(again, partial=False) as link:
         said = until_result(link)
-    assert {line["session_id"] for line in said} == {copy.session} and not said[-1]["is_error"]
+    assert {line["session_id"] for line in said} == {copy.session_id} and not said[-1]["is_error"]
 
 
 def test_respawn_of_all_without_any_says_so(desk):

@@ -51,7 +51,11 @@ def listed(desk, *words):
 
 def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
     (one,) = listed(desk)
-    assert (one["id"], one["session"], one["vendor"]) == (asking.short_id, asking.session, "qwen")
+    assert (one["id"], one["session"], one["vendor"]) == (
+        asking.short_id,
+        asking.session_id,
+        "qwen",
+    )
     assert (one["state"], one["status"], one["waitingFor"]) == (
         "blocked",
         "waiting",
@@ -115,7 +119,7 @@ def test_always_asks_no_more_about_such_calls(desk, asking):
         assert desk.shim("bridge", "answer", asking.short_id, "allow", "--always").status == 0
         until(watcher, "settled")
     log = next(
-        (desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()
+        (desk.box.path / "desk" / "state" / "bridge" / asking.session_id / "log").iterdir()
     ).read_text()
     log = log.replace("\\", "")  # a line of it is a text in JSON
     assert (
@@ -303,5 +307,5 @@ def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     os.unlink(os.path.join(one.folder, "start.json"))
     done = desk.shim("bridge", "watch", one.short_id)
     assert "Hello." in done.stdout.decode()
-    assert f"`claude --bg --resume {one.session}` goes on" in done.stdout.decode()
-    assert f"--resume {one.session}" in desk.claude("respawn", one.short_id).stderr
+    assert f"`claude --bg --resume {one.session_id}` goes on" in done.stdout.decode()
+    assert f"--resume {one.session_id}" in desk.claude("respawn", one.short_id).stderr

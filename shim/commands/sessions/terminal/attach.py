@@ -99,7 +99,11 @@ def _to_its_end(
         before = view.cursor
         try:
             with connect_to_session_blocking(
-                one.session, environment, role=role, after=before, client=f"{client} {os.getpid()}"
+                one.session_id,
+                environment,
+                role=role,
+                after=before,
+                client=f"{client} {os.getpid()}",
             ) as link:
                 if talk is not None:
                     talk.send = link.send_frame_blocking
@@ -109,7 +113,7 @@ def _to_its_end(
                 raise
             end = "lost"
         tries = tries + 1 if view.cursor == before else 0
-        living = registry.is_session_running(one.session, environment)
+        living = registry.is_session_running(one.session_id, environment)
         if end != "lost" or tries >= AGAIN or not living:
             return end, living
         time.sleep(AGAIN_SECONDS)

@@ -219,7 +219,7 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
         "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
         "sys.exit(attach.attach(one, os.environ))"
     )
-    with started(one.session, command=(sys.executable, "-c", code)) as process:
+    with started(one.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
         os.kill(hosts.now(one).metadata["pid"], signal.SIGSTOP)
         try:
@@ -296,7 +296,7 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(session, hosts, starte
     done(hosts, one)
     with started("bridge", "watch", "--json", one.short_id) as process:
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
-        assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session
+        assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session_id
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
         os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
         rest, _ = process.communicate(timeout=PATIENCE)
@@ -315,7 +315,9 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
         in ended.stdout
     )
     frames = shim("bridge", "watch", one.short_id, "--json")
-    assert frames.returncode == 1 and f"{one.session} does not live on its own\n" in frames.stderr
+    assert (
+        frames.returncode == 1 and f"{one.session_id} does not live on its own\n" in frames.stderr
+    )
     assert not hosts.now(one).is_running
 
 
