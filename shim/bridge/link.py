@@ -367,7 +367,7 @@ def _open_connection(
     one = registry.find_session(session, environment)
     pid = None if one is None else one.metadata["pid"]
     try:
-        socket_ = sockets.connect(registry.folder_of(session, environment))
+        socket_ = sockets.connect(registry.get_session_folder(session, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
         raise NoAnswerError(session, pid) from None
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
@@ -400,7 +400,7 @@ def _add_failure_reason(
         return error
     one = registry.find_session(session, environment)
     # one that said its end is about to go
-    if one is not None and one.is_running and not registry.over(one.metadata):
+    if one is not None and one.is_running and not registry.has_ended(one.metadata):
         return HostGoneError(session, error.reason, is_running=True)
     if one is None or one.metadata["state"] != "failed":
         return error

@@ -37,22 +37,30 @@ from shim.state.files import (
     write_all,
 )
 
-FACTS, START, SETTINGS, FLAGS, LOG_FOLDER = (
+METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
     "host.json",
     "start.json",
     "settings.json",
     "flags.json",
     "log",
 )
-STDERR = "stderr.log"
-FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
-ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
-TRIES = 3  # to remove a folder in which another process that removes it makes the lock anew
-DAY_SECONDS = 24 * 60 * 60.0
-DIED = "its host died"  # the detail of a session that had work to do then
-DAMAGED = "damaged: its file host.json {}"  # the detail of a session whose facts cannot be read
-RESTORED = ("cwd", "vendor", "name", "generation")  # facts that are also in start.json
-UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
+STDERR_FILE = "stderr.log"
+MAX_FILE_BYTES = (
+    16 * 1024 * 1024
+)  # of start.json, whose prompt may have an image; the facts are a page
+MAX_ENDED_SESSIONS = (
+    10_000  # sessions that are listed and kept beside those that live: the last ones to end
+)
+REMOVE_ATTEMPTS = (
+    3  # to remove a folder in which another process that removes it makes the lock anew
+)
+SECONDS_PER_DAY = 24 * 60 * 60.0
+HOST_DIED_DETAIL = "its host died"  # the detail of a session that had work to do then
+DAMAGED_DETAIL = (
+    "damaged: its file host.json {}"  # the detail of a session whose facts cannot be read
+)
+RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # facts that are also in start.json
+ACTIVE_STATES = ("working", "blocked")  # states that a dead host cannot have
 
 
 class SessionRecord(NamedTuple):
@@ -73,34 +81,34 @@ class SessionRecord(NamedTuple):
         return short_id(self.session_id)
 
     @property
-    def log(self) -> str:
+    def log_folder(self) -> str:
         """The folder of its log."""
         return os.path.join(self.folder, LOG_FOLDER)
 
     @property
     def stderr(self) -> str:
         """The file of what its host said beside its lines."""
-        return os.path.join(self.folder, STDERR)
+        return os.path.join(self.folder, STDERR_FILE)
 
 
-def bridge_directory(environment: Mapping[str, str]) -> str:
+def get_bridge_folder(environment: Mapping[str, str]) -> str:
     """Where the folders of the sessions are."""
     return os.path.join(state_directory(environment), "bridge")
 
 
-def folder_of(session: str, environment: Mapping[str, str]) -> str:
+def get_session_folder(session: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, which need not be there. ValueError for what is no UUID: it never
     becomes a path.
     """
     canonical = parse_uuid(session)
     if canonical is None:
         raise ValueError(f"{session[:60]!r} is no UUID")
-    return os.path.join(bridge_directory(environment), canonical)
+    return os.path.join(get_bridge_folder(environment), canonical)
 
 
-def make_folder(session: str, environment: Mapping[str, str]) -> str:
+def create_session_folder(session: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, made if needed. FrontendError where none can be kept."""
-    top, folder = bridge_directory(environment), folder_of(session, environment)
+    top, folder = get_bridge_folder(environment), get_session_folder(session, environment)
     try:
         for path in (os.path.dirname(top), top):  # the mode is only of the last folder that is made
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -127,16 +135,16 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
     on the way.
     """
-    living, others = _names(environment)
+    living, others = _list_session_ids(environment)
     found = [
         one
-        for name in living + others[:ENDED]
+        for name in living + others[:MAX_ENDED_SESSIONS]
         if (one := peek_session(name, environment)) is not None
     ]
     return sorted(found, key=lambda one: (one.metadata["created"], one.session_id), reverse=True)
 
 
-def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The UUIDs of the sessions that may live, and of the others, those first whose folder changed
     last.
 
@@ -144,7 +152,7 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     the names have to be looked at to find those that live among any number.
     """
     living, others = list[str](), list[tuple[float, str]]()
-    top = bridge_directory(environment)
+    top = get_bridge_folder(environment)
     if foreign(top):
         return [], []
     with suppress(OSError), os.scandir(top) as entries:
@@ -165,44 +173,44 @@ def peek_session(session: str, environment: Mapping[str, str]) -> SessionRecord 
 
     Its host may hold the lock a little longer, and nobody is let in.
     """
-    folder = os.path.join(bridge_directory(environment), session)
-    facts = read_facts(folder)
-    if facts is not None and over(facts):
+    folder = os.path.join(get_bridge_folder(environment), session)
+    facts = read_metadata(folder)
+    if facts is not None and has_ended(facts):
         return SessionRecord(session, folder, False, facts)
     return find_session(session, environment)
 
 
-def over(facts: Mapping[str, Any]) -> bool:
+def has_ended(facts: Mapping[str, Any]) -> bool:
     """Whether these are the facts of a life that ended by itself, or was tidied."""
-    return facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid"))
+    return facts["state"] not in ACTIVE_STATES and not (facts.get("status") or facts.get("pid"))
 
 
 def find_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
-    canonical, top = parse_uuid(session), bridge_directory(environment)
+    canonical, top = parse_uuid(session), get_bridge_folder(environment)
     if canonical is None or foreign(top):
         return None
     folder = os.path.join(top, canonical)
-    facts = read_facts(folder)
+    facts = read_metadata(folder)
     if facts is None:
-        return _find_damaged(canonical, folder)
+        return _find_damaged_session(canonical, folder)
     try:
         with lock.probe_host_lock(folder) as dead:
             if dead:
-                facts = _tidied(folder, read_facts(folder) or facts)
+                facts = _clean_up_dead_host(folder, read_metadata(folder) or facts)
     except OSError:
         dead = not sockets.answers(folder)
         facts = _end_facts(facts) if dead else facts  # without the lock nothing is written
     return SessionRecord(canonical, folder, not dead, facts)
 
 
-def _find_damaged(session: str, folder: str) -> SessionRecord | None:
+def _find_damaged_session(session: str, folder: str) -> SessionRecord | None:
     """Return a session whose facts cannot be read, for example after a crash of the machine or on a
     full disk.
 
     Return None if there was no session, or if its host is running: the host writes its facts again.
     """
-    facts = restore_facts(folder)
+    facts = restore_metadata(folder)
     try:
         with lock.probe_host_lock(folder) as dead:
             return (
@@ -212,27 +220,31 @@ def _find_damaged(session: str, folder: str) -> SessionRecord | None:
         return None
 
 
-def restore_facts(folder: str) -> dict[str, Any] | None:
+def restore_metadata(folder: str) -> dict[str, Any] | None:
     """Return facts from the other files of a session, in place of damaged facts. None if there was
     no session.
     """
     files = [
-        name for name in (FACTS, START, LOG_FOLDER) if os.path.lexists(os.path.join(folder, name))
+        name
+        for name in (METADATA_FILE, START_FILE, LOG_FOLDER)
+        if os.path.lexists(os.path.join(folder, name))
     ]
     if not files:
         return None
-    start = read_start(folder) or {}
-    known = {key: start[key] for key in RESTORED if isinstance(start.get(key), _TYPES[key])}
+    start = read_start_data(folder) or {}
+    known = {
+        key: start[key] for key in RESTORED_KEYS if isinstance(start.get(key), _KEY_TYPES[key])
+    }
     written = round(1000 * max(os.lstat(os.path.join(folder, name)).st_mtime for name in files))
     defaults = {
-        **dict.fromkeys(_TYPES),
-        **_USUAL,
+        **dict.fromkeys(_KEY_TYPES),
+        **_DEFAULTS,
         "created": written,
         "started": written,
         "id": short_id(os.path.basename(folder)),
     }
-    reason = "cannot be read" if FACTS in files else "is missing"
-    detail = DAMAGED.format(reason)
+    reason = "cannot be read" if METADATA_FILE in files else "is missing"
+    detail = DAMAGED_DETAIL.format(reason)
     return {
         **defaults,
         **known,
@@ -245,7 +257,7 @@ def restore_facts(folder: str) -> dict[str, Any] | None:
 def is_damaged(facts: Mapping[str, Any]) -> bool:
     """Return whether the facts of a session could not be read."""
     return facts.get("protocol") is None and str(facts.get("detail")).startswith(
-        DAMAGED.partition("{")[0]
+        DAMAGED_DETAIL.partition("{")[0]
     )
 
 
@@ -264,22 +276,24 @@ def is_session_running(session: str, environment: Mapping[str, str]) -> bool:
     return one is not None and one.is_running
 
 
-def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _clean_up_dead_host(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session whose host is dead, and the folder without what the host left. The
     lock is shared.
     """
     sockets.remove(folder)
-    if over(facts):
+    if has_ended(facts):
         return facts
     facts = _end_facts(facts)
     with suppress(OSError):
-        write_facts(folder, facts)
+        write_metadata(folder, facts)
     return facts
 
 
 def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a session whose host is dead."""
-    died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
+    died = (
+        {"state": "failed", "detail": HOST_DIED_DETAIL} if facts["state"] in ACTIVE_STATES else {}
+    )
     return {
         **facts,
         "status": None,
@@ -291,7 +305,7 @@ def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def unanswered(facts: Mapping[str, Any]) -> str:
+def describe_unanswered_messages(facts: Mapping[str, Any]) -> str:
     """What is said of messages that waited when the session ended; "" where none did."""
     count = facts.get("unanswered") or 0
     return (
@@ -302,37 +316,37 @@ def unanswered(facts: Mapping[str, Any]) -> str:
 # -- removing --------------------------------------------------------------------------------------
 
 
-def tidy(environment: Mapping[str, str], days: float) -> int:
+def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
     """Remove the sessions whose last life ended more than `days` ago, and all but the last ENDED;
     how many.
 
     Those that live are left alone.
     """
     ended, removed = list[tuple[float, SessionRecord]](), 0
-    for name in (name for names in _names(environment) for name in names):
+    for name in (name for names in _list_session_ids(environment) for name in names):
         one = peek_session(name, environment)
         if one is not None and not one.is_running:
             with suppress(OSError):
-                ended.append((_last_change(one.folder), one))
-    oldest = time.time() - days * DAY_SECONDS
+                ended.append((_read_change_time(one.folder), one))
+    oldest = time.time() - days * SECONDS_PER_DAY
     for place, (at, one) in enumerate(sorted(ended, key=lambda each: each[0], reverse=True)):
-        if at < oldest or place >= ENDED:
+        if at < oldest or place >= MAX_ENDED_SESSIONS:
             with suppress(lock.NoLocksError):
-                removed += remove(one)
+                removed += remove_session(one)
     return removed
 
 
-def _last_change(folder: str) -> float:
+def _read_change_time(folder: str) -> float:
     """Return when the facts of a session were written, or when its folder changed if the facts are
     missing.
     """
     try:
-        return os.stat(os.path.join(folder, FACTS)).st_mtime
+        return os.stat(os.path.join(folder, METADATA_FILE)).st_mtime
     except FileNotFoundError:
         return os.stat(folder).st_mtime
 
 
-def remove(one: SessionRecord) -> bool:
+def remove_session(one: SessionRecord) -> bool:
     """Remove all that is kept of a session, also where another process does. False if its host
     lives, or it stays.
 
@@ -346,7 +360,7 @@ def remove(one: SessionRecord) -> bool:
         return not os.path.lexists(one.folder)
     try:
         sockets.remove(one.folder)
-        for _ in range(TRIES):
+        for _ in range(REMOVE_ATTEMPTS):
             shutil.rmtree(one.folder, ignore_errors=True)
             if not os.path.lexists(one.folder):
                 return True
@@ -358,13 +372,13 @@ def remove(one: SessionRecord) -> bool:
 # -- the files -------------------------------------------------------------------------------------
 
 # Key → the types of its value. What is missing or of another type is None, or what stands here.
-_TEXT, _NUMBER = (str,), (int, float)
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "id": _TEXT, "session": _TEXT, "cwd": _TEXT, "vendor": _TEXT, "name": _TEXT, "created": _NUMBER,
-    "started": _NUMBER, "pid": (int,), "generation": (int,), "status": _TEXT, "waitingFor": _TEXT, "state": _TEXT,
-    "needs": _TEXT, "detail": _TEXT, "driver": _TEXT, "version": _TEXT, "unanswered": (int,),
+_TEXT_TYPES, _NUMBER_TYPES = (str,), (int, float)
+_KEY_TYPES: Mapping[str, tuple[type, ...]] = {
+    "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES, "name": _TEXT_TYPES, "created": _NUMBER_TYPES,
+    "started": _NUMBER_TYPES, "pid": (int,), "generation": (int,), "status": _TEXT_TYPES, "waitingFor": _TEXT_TYPES, "state": _TEXT_TYPES,
+    "needs": _TEXT_TYPES, "detail": _TEXT_TYPES, "driver": _TEXT_TYPES, "version": _TEXT_TYPES, "unanswered": (int,),
 }  # fmt: skip
-_USUAL: Mapping[str, Any] = {
+_DEFAULTS: Mapping[str, Any] = {
     "created": 0,
     "started": 0,
     "generation": 0,
@@ -374,26 +388,26 @@ _USUAL: Mapping[str, Any] = {
 }
 
 
-def read_facts(folder: str) -> dict[str, Any] | None:
+def read_metadata(folder: str) -> dict[str, Any] | None:
     """The facts of a session, each None or of its type; None where there are none."""
-    read = _read(os.path.join(folder, FACTS))
+    read = _load_json_object(os.path.join(folder, METADATA_FILE))
     if read is None:
         return None
     facts = {
         key: read.get(key) if isinstance(read.get(key), types) else None
-        for key, types in _TYPES.items()
+        for key, types in _KEY_TYPES.items()
     }
-    known = {key: _USUAL.get(key) if value is None else value for key, value in facts.items()}
+    known = {key: _DEFAULTS.get(key) if value is None else value for key, value in facts.items()}
     return {**known, "protocol": read.get("protocol"), "session": os.path.basename(folder)}
 
 
-def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
+def write_metadata(folder: str, facts: Mapping[str, Any]) -> None:
     """Replace the facts of a session. Raise OSError if they cannot be written.
 
     A full disk has no room for a new file, so the old file is overwritten: a failed session must
     not look finished.
     """
-    path, data = os.path.join(folder, FACTS), dump(facts)
+    path, data = os.path.join(folder, METADATA_FILE), dump(facts)
     try:
         replace(path, lambda file: write_all(file, data))
     except OSError as error:
@@ -402,29 +416,29 @@ def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
         overwrite(path, data)
 
 
-def read_start(folder: str) -> dict[str, Any] | None:
+def read_start_data(folder: str) -> dict[str, Any] | None:
     """What a life of the session was started with; None where nothing is known of it."""
-    return _read(os.path.join(folder, START))
+    return _load_json_object(os.path.join(folder, START_FILE))
 
 
-def write_start(folder: str, start: Mapping[str, Any]) -> None:
+def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
     """Keep what a life of the session is started with. OSError where that cannot be.
 
     FrontendError where it is more than a host reads: what was kept before stays as it is.
     """
     data = dump(start)
-    if len(data) > FILE_BYTES:
+    if len(data) > MAX_FILE_BYTES:
         raise FrontendError(
-            f"what a session is started with has at most {FILE_BYTES:,} bytes, and this prompt with its flags has "
+            f"what a session is started with has at most {MAX_FILE_BYTES:,} bytes, and this prompt with its flags has "
             f"{len(data):,}",
             hint="put the text into a file, and name the file in the prompt",
         )
-    replace(os.path.join(folder, START), lambda file: write_all(file, data))
+    replace(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
 
 
 def read_settings(folder: str, generation: object) -> Settled | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
-    known = _read(os.path.join(folder, SETTINGS)) or {}
+    known = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
         return (
             read_settings_text(str(known["settings"]))
@@ -438,20 +452,20 @@ def read_settings(folder: str, generation: object) -> Settled | None:
 def write_settings(folder: str, generation: int, settled: Settled) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump({"generation": generation, "settings": written_settings(settled)})
-    replace(os.path.join(folder, SETTINGS), lambda file: write_all(file, data))
+    replace(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 
 def write_flag_settings(folder: str, text: str) -> str:
     """Keep what `--settings` says as JSON; its path. OSError where that cannot be."""
-    path = os.path.join(folder, FLAGS)
+    path = os.path.join(folder, FLAG_SETTINGS_FILE)
     replace(path, lambda file: write_all(file, text.encode()))
     return path
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _load_json_object(path: str) -> dict[str, Any] | None:
     try:
         with open(open_regular(path, follow=False), "rb") as file:
-            found = orjson.loads(file.read(FILE_BYTES))
+            found = orjson.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

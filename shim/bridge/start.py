@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from shim import __version__
 from shim.bridge import lock, registry, sockets
-from shim.bridge.registry import SessionRecord, make_folder
+from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json, rooted
@@ -97,8 +97,8 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         )
     _check_utf8(session, wanted)
     check_package_files(command())
-    folder = make_folder(session, environment)
-    is_new = registry.read_facts(folder) is None and registry.restore_facts(folder) is None
+    folder = create_session_folder(session, environment)
+    is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
     wanted = _still_a_copy(wanted, folder)
     held, listening = None, None
     try:
@@ -108,10 +108,10 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         sockets.remove(folder)  # the lock is ours, so the name of another socket is a dead host's
         listening = sockets.listen(folder)
         facts = _facts(session, folder, wanted)
-        registry.write_start(
+        registry.write_start_data(
             folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]}
         )
-        registry.write_facts(folder, facts)
+        registry.write_metadata(folder, facts)
         facts = _start_process(folder, held, listening, environment, facts)
         _started.append(facts["pid"])
     except (OSError, FrontendError) as error:
@@ -156,7 +156,7 @@ def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
     again as then.
     """
     saved = (
-        registry.read_start(folder)
+        registry.read_start_data(folder)
         if wanted.resumes and not (wanted.forked or wanted.beginning)
         else None
     )
@@ -195,7 +195,7 @@ def can_respawn(one: SessionRecord) -> bool:
 def read_wanted(folder: str) -> Wanted:
     """What a life of the session was started for. FrontendError where that cannot be read: without
     its flags a session would run under other permissions than those that it was begun with."""
-    known = registry.read_start(folder)
+    known = registry.read_start_data(folder)
     if (
         known is None
         or not isinstance(known.get("arguments"), list)
@@ -212,7 +212,7 @@ def read_wanted(folder: str) -> Wanted:
 def begun_with(one: SessionRecord) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
     return parse(
-        [str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()]
+        [str(word) for word in (registry.read_start_data(one.folder) or {}).get("arguments") or ()]
     )
 
 
@@ -281,8 +281,8 @@ def _lock(folder: str) -> int | None:
     waited for: it is listed as ended, and is gone in a moment."""
     deadline = time.monotonic() + GOING_SECONDS
     while (held := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
-        facts = registry.read_facts(folder)
-        if facts is None or not registry.over(facts):
+        facts = registry.read_metadata(folder)
+        if facts is None or not registry.has_ended(facts):
             break
         time.sleep(lock.POLL_INTERVAL_S)
     return held
@@ -292,7 +292,7 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
     from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
 
-    before = registry.read_facts(folder) or registry.restore_facts(folder) or {}
+    before = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
     now = int(time.time() * 1000)
     waits = wanted.prompt is None
     return {
@@ -332,7 +332,7 @@ def _start_process(
     try:
         facts = {**facts, "pid": _spawn(folder, held, listening, environment, stdin)}
         with suppress(OSError):  # if the disk is full, the host tries again
-            registry.write_facts(folder, facts)
+            registry.write_metadata(folder, facts)
     finally:
         os.close(stdin)
         os.close(stdin_writer)
@@ -354,7 +354,7 @@ def _spawn(
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own
 
     keep_own()
-    log, ours = _stderr(os.path.join(folder, registry.STDERR)), (held, listening.fileno())
+    log, ours = _stderr(os.path.join(folder, registry.STDERR_FILE)), (held, listening.fileno())
     # In the host they have other numbers, so that ours are never inherited by what another thread
     # starts.
     theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]

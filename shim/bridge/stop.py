@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from shim.bridge import registry
-from shim.bridge.registry import UNDER_WAY, SessionRecord
+from shim.bridge.registry import ACTIVE_STATES, SessionRecord
 
 ASKED_SECONDS = 8.0  # for the turn to be interrupted, its child ended and the last words said
 KILLED_SECONDS = 2.0  # for the lock of a killed process to be free
@@ -34,7 +34,11 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     were none.
     """
     now = registry.find_session(one.session_id, environment)
-    return registry.unanswered(now.metadata) if now is not None and one.is_running else ""
+    return (
+        registry.describe_unanswered_messages(now.metadata)
+        if now is not None and one.is_running
+        else ""
+    )
 
 
 def _signalled(
@@ -92,7 +96,7 @@ def _tell(
 
 def _stopped(one: SessionRecord) -> None:
     """A killed host could not say how it ended: it was stopped, unless its work was over before."""
-    facts = registry.read_facts(one.folder)
-    if facts is not None and one.metadata["state"] in UNDER_WAY:
+    facts = registry.read_metadata(one.folder)
+    if facts is not None and one.metadata["state"] in ACTIVE_STATES:
         with suppress(OSError):
-            registry.write_facts(one.folder, {**facts, "state": "stopped", "detail": "stopped"})
+            registry.write_metadata(one.folder, {**facts, "state": "stopped", "detail": "stopped"})

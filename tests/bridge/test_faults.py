@@ -174,7 +174,7 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
         assert said.items() <= kept(one).items()
         for entry in os.scandir(os.path.join(one.folder, "log")):
             os.unlink(entry)
-        assert registry.remove(hosts.now(one))
+        assert registry.remove_session(hosts.now(one))
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
@@ -233,7 +233,7 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         one.session_id
     ]
     filler.unlink()
-    assert hosts.now(one).metadata["state"] == "failed" and registry.remove(hosts.now(one))
+    assert hosts.now(one).metadata["state"] == "failed" and registry.remove_session(hosts.now(one))
 
 
 def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
@@ -251,14 +251,16 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
         one.session_id
     ] and held.gone()
-    assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.UNDER_WAY
+    assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.ACTIVE_STATES
     with pytest.raises(NoLocksError):
         respawn(killed, hosts.environment)
     with pytest.raises(NoLocksError):
-        registry.remove(killed)
-    assert registry.tidy(hosts.environment, days=0) == 0 and os.path.exists(one.folder)
+        registry.remove_session(killed)
+    assert registry.remove_old_sessions(hosts.environment, days=0) == 0 and os.path.exists(
+        one.folder
+    )
     monkeypatch.undo()
-    assert registry.remove(killed)
+    assert registry.remove_session(killed)
 
 
 JUMPS = """
@@ -300,7 +302,7 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
     assert os.path.lexists(os.path.join(one.folder, sockets.NAME))
-    registry.write_facts(
+    registry.write_metadata(
         one.folder, {**one.metadata, "pid": os.getpid()}
     )  # the number has come back
     again = hosts.start(session=one.session_id, resumes=True)

@@ -52,6 +52,6 @@ def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
     exchange_frames(old.session_id, [{"kind": "end"}], hosts.environment)
     hosts.ended(old)
     long_ago = time.time() - 31 * 86400
-    os.utime(os.path.join(old.folder, registry.FACTS), (long_ago, long_ago))
+    os.utime(os.path.join(old.folder, registry.METADATA_FILE), (long_ago, long_ago))
     one = hosts.start("hi")
     hosts.wait_until(one, lambda now: not os.path.exists(old.folder))

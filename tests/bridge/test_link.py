@@ -80,8 +80,8 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     """It has said in its facts how it ended, and closed its socket; its process is there for a
     moment longer.
     """
-    folder = registry.make_folder(SESSION, hosts.environment)
-    registry.write_facts(
+    folder = registry.create_session_folder(SESSION, hosts.environment)
+    registry.write_metadata(
         folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
     )
     held = lock.acquire_host_lock(folder)

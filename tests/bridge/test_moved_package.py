@@ -139,7 +139,7 @@ class Installation:
         self.play(session)
         self.ask("POST", f"/sessions/{session}/stop")
         self.until(session, lambda now: not now["alive"])
-        log = _log(registry.folder_of(session, self.hosts.environment))
+        log = _log(registry.get_session_folder(session, self.hosts.environment))
         assert log.count(b'"type":"result"') == 3 and b"failed" not in log
 
     def play(self, session):
@@ -152,7 +152,7 @@ class Installation:
         )
         self.until(session, lambda now: now["status"] == "idle")
         self.ask("POST", f"/sessions/{session}/messages", {"text": "again"})
-        folder = registry.folder_of(session, self.hosts.environment)
+        folder = registry.get_session_folder(session, self.hosts.environment)
         deadline = time.monotonic() + PATIENCE
         while b"Again." not in (log := _log(folder)) or b'"result"' not in log:
             assert time.monotonic() < deadline, log
@@ -214,7 +214,10 @@ def test_sessions_and_server_continue_without_their_package(installation, how, s
     running = [installation.begin() for _ in range(sessions)]
     installation.move() if moved else installation.upgrade()
     hosts = [
-        Path(registry.folder_of(session, installation.hosts.environment), registry.STDERR)
+        Path(
+            registry.get_session_folder(session, installation.hosts.environment),
+            registry.STDERR_FILE,
+        )
         for session in running
     ]
     logs = [installation.stderr, *hosts]

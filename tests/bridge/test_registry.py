@@ -24,8 +24,8 @@ def environment(tmp_path):
 
 def keep(environment, session=SESSION, **facts):
     """A session without a host."""
-    folder = registry.make_folder(session, environment)
-    registry.write_facts(folder, {**FACTS, **facts, "session": session, "id": session[:8]})
+    folder = registry.create_session_folder(session, environment)
+    registry.write_metadata(folder, {**FACTS, **facts, "session": session, "id": session[:8]})
     return folder
 
 
@@ -60,7 +60,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
             None,
         )
         assert not os.path.lexists(os.path.join(folder, sockets.NAME))
-        assert registry.read_facts(folder) == one.metadata
+        assert registry.read_metadata(folder) == one.metadata
 
 
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
@@ -82,7 +82,7 @@ def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
 def test_facts_of_any_kind_are_read_without_a_fault(environment):
     folder = keep(environment)
     for text in (b"", b"[]", b"{", b'{"pid":"x","state":7,"created":null}', b"\xff"):
-        with open(os.path.join(folder, registry.FACTS), "wb") as file:
+        with open(os.path.join(folder, registry.METADATA_FILE), "wb") as file:
             file.write(text)
         one = registry.find_session(SESSION, environment)
         assert (one.metadata["state"], one.metadata["pid"], one.is_running) == (
@@ -107,12 +107,12 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
         over: "done",
         dead: "failed",
     }
-    assert looked == [registry.folder_of(dead, environment)]
+    assert looked == [registry.get_session_folder(dead, environment)]
 
 
 def test_what_is_no_session_is_passed_over(environment):
     keep(environment)
-    top = registry.bridge_directory(environment)
+    top = registry.get_bridge_folder(environment)
     os.mkdir(os.path.join(top, "web"))
     os.mkdir(os.path.join(top, OTHER))
     open(os.path.join(top, SESSION + ".tmp"), "w").close()
@@ -122,7 +122,7 @@ def test_what_is_no_session_is_passed_over(environment):
 def test_an_id_never_becomes_a_path(environment):
     for word in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
         with pytest.raises(ValueError, match="no UUID"):
-            registry.folder_of(word, environment)
+            registry.get_session_folder(word, environment)
         assert registry.find_session(word, environment) is None
 
 
@@ -133,9 +133,9 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
         folder = keep(environment, session, state="done", status=None, pid=None)
         os.makedirs(os.path.join(folder, "log"))
         if session != fresh:
-            os.utime(os.path.join(folder, registry.FACTS), (long_ago, long_ago))
-    held = lock.acquire_host_lock(registry.folder_of(living, environment))
-    assert registry.tidy(environment, days=30) == 1
+            os.utime(os.path.join(folder, registry.METADATA_FILE), (long_ago, long_ago))
+    held = lock.acquire_host_lock(registry.get_session_folder(living, environment))
+    assert registry.remove_old_sessions(environment, days=30) == 1
     assert sorted(one.session_id for one in registry.list_sessions(environment)) == [fresh, living]
     os.close(held)
 
@@ -144,17 +144,17 @@ def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     folder = keep(environment)
     held = lock.acquire_host_lock(folder)
-    assert not registry.remove(registry.find_session(SESSION, environment))
+    assert not registry.remove_session(registry.find_session(SESSION, environment))
     os.close(held)
-    assert registry.remove(registry.find_session(SESSION, environment)) and not os.path.exists(
-        folder
-    )
+    assert registry.remove_session(
+        registry.find_session(SESSION, environment)
+    ) and not os.path.exists(folder)
 
 
 def test_who_comes_too_late_to_remove_a_session_finds_it_removed(environment):
     keep(environment)
     one = registry.find_session(SESSION, environment)
-    assert registry.remove(one) and registry.remove(one)
+    assert registry.remove_session(one) and registry.remove_session(one)
 
 
 def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatch):
@@ -169,9 +169,9 @@ def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatc
             open(os.path.join(path, lock.LOCK_FILE), "w").close()
 
     monkeypatch.setattr(registry.shutil, "rmtree", late)
-    assert registry.remove(registry.find_session(SESSION, environment)) and not os.path.lexists(
-        folder
-    )
+    assert registry.remove_session(
+        registry.find_session(SESSION, environment)
+    ) and not os.path.lexists(folder)
 
 
 def many(environment, count, **facts):
@@ -181,7 +181,7 @@ def many(environment, count, **facts):
         folder = keep(
             environment, session, state="done", status=None, pid=None, created=number, **facts
         )
-        for path in (os.path.join(folder, registry.FACTS), folder):
+        for path in (os.path.join(folder, registry.METADATA_FILE), folder):
             os.utime(path, (time.time() - 60 * (count - number),) * 2)
     return names
 
@@ -189,10 +189,10 @@ def many(environment, count, **facts):
 def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     environment, monkeypatch
 ):
-    monkeypatch.setattr(registry, "ENDED", 3)
+    monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
-    living = registry.folder_of(names[0], environment)
-    registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
+    living = registry.get_session_folder(names[0], environment)
+    registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     held = lock.acquire_host_lock(living)
     with sockets.listen(living):
         os.utime(living, (1, 1))
@@ -205,13 +205,16 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
 
 
 def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
-    monkeypatch.setattr(registry, "ENDED", 3)
+    monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
-    held = lock.acquire_host_lock(living := registry.folder_of(names[0], environment))
-    registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
+    held = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
+    registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     with sockets.listen(living):
-        assert registry.tidy(environment, days=30) == 8
-        assert sorted(os.listdir(registry.bridge_directory(environment))) == [names[0], *names[-3:]]
+        assert registry.remove_old_sessions(environment, days=30) == 8
+        assert sorted(os.listdir(registry.get_bridge_folder(environment))) == [
+            names[0],
+            *names[-3:],
+        ]
     os.close(held)
 
 
@@ -219,20 +222,20 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
 def test_a_folder_that_others_may_enter_keeps_no_session(environment, mode):
     os.chmod(environment["SHIM_STATE"], mode)
     with pytest.raises(FrontendError, match="no session can live on its own") as refused:
-        registry.make_folder(SESSION, environment)
+        registry.create_session_folder(SESSION, environment)
     assert "SHIM_STATE" in refused.value.hint
 
 
 def test_facts_and_folders_are_for_their_owner_alone(environment):
     folder = keep(environment)
     assert os.stat(folder).st_mode & 0o777 == 0o700
-    assert os.stat(os.path.join(folder, registry.FACTS)).st_mode & 0o777 == 0o600
+    assert os.stat(os.path.join(folder, registry.METADATA_FILE)).st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("mode", "seen"), [(0o755, True), (0o775, False), (0o757, False)])
 def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capfd):
     keep(environment)
-    os.chmod(registry.bridge_directory(environment), mode)
+    os.chmod(registry.get_bridge_folder(environment), mode)
     assert (
         bool(registry.list_sessions(environment))
         == bool(registry.find_session(SESSION, environment))
@@ -243,7 +246,7 @@ def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capf
 
 def damage(folder, how):
     """Damage `host.json` of a session like a crash of the machine, a full disk or a person."""
-    path = os.path.join(folder, registry.FACTS)
+    path = os.path.join(folder, registry.METADATA_FILE)
     if how == "missing":
         os.unlink(path)
     elif how == "a folder":
@@ -267,7 +270,7 @@ DAMAGES = ["empty", "zeroed", "missing", "cut", "a list", "a folder"]
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
     folder = keep(environment, state="done", status=None, pid=None)
-    registry.write_start(
+    registry.write_start_data(
         folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
     )
     damage(folder, how)
@@ -292,7 +295,7 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
         told == (SESSION[:8], "failed", "/repo", "qwen", None, None)
         and one.metadata["generation"] == 3
     )
-    assert registry.remove(one) and not os.path.exists(folder)
+    assert registry.remove_session(one) and not os.path.exists(folder)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -305,18 +308,18 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
         os.makedirs(os.path.join(folder, registry.LOG_FOLDER))
         damage(folder, how)
         days = 31 if session == SESSION else 29
-        for path in (os.path.join(folder, registry.FACTS), folder):
+        for path in (os.path.join(folder, registry.METADATA_FILE), folder):
             if os.path.exists(path):
                 os.utime(path, (time.time() - days * 86400,) * 2)
-    assert registry.tidy(environment, days=30) == 1
+    assert registry.remove_old_sessions(environment, days=30) == 1
     assert [one.session_id for one in registry.list_sessions(environment)] == [OTHER]
 
 
 def test_a_session_that_is_just_starting_is_not_damaged(environment):
-    folder = registry.make_folder(SESSION, environment)
+    folder = registry.create_session_folder(SESSION, environment)
     assert registry.list_sessions(environment) == []
     held = lock.acquire_host_lock(folder)
-    registry.write_start(folder, {"cwd": "/repo"})
+    registry.write_start_data(folder, {"cwd": "/repo"})
     assert (
         registry.list_sessions(environment) == []
         and registry.find_session(SESSION, environment) is None

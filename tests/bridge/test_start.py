@@ -161,8 +161,8 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
         hosts.start("hi")
     assert "SHIM_STATE" in refused.value.hint
     monkeypatch.undo()
-    folder = registry.make_folder(SESSION, hosts.environment)
-    monkeypatch.setattr(registry, "write_facts", read_only)
+    folder = registry.create_session_folder(SESSION, hosts.environment)
+    monkeypatch.setattr(registry, "write_metadata", read_only)
     with pytest.raises(FrontendError, match="Read-only file system"):
         hosts.start("hi", session=SESSION)
     monkeypatch.undo()
@@ -178,11 +178,11 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
     with pytest.raises(NoLocksError, match="No locks available") as refused:
         hosts.start("hi", session=SESSION)
     assert (
-        registry.bridge_directory(hosts.environment) in str(refused.value)
+        registry.get_bridge_folder(hosts.environment) in str(refused.value)
         and "SHIM_STATE" in refused.value.hint
     )
     assert registry.list_sessions(hosts.environment) == []
-    assert os.listdir(registry.bridge_directory(hosts.environment)) == []
+    assert os.listdir(registry.get_bridge_folder(hosts.environment)) == []
 
 
 def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(
@@ -273,7 +273,7 @@ def test_a_start_that_is_not_known_any_more_says_so(hosts):
     one = hosts.start()
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
-    os.unlink(os.path.join(one.folder, registry.START))
+    os.unlink(os.path.join(one.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
         respawn(ended, hosts.environment)
 
@@ -291,26 +291,26 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
 
 def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     one = hosts.start(arguments=["--model", "demo-2"], name="mine")
-    kept = registry.read_start(one.folder)
+    kept = registry.read_start_data(one.folder)
     assert Wanted(**{key: kept[key] for key in Wanted._fields}).arguments == ["--model", "demo-2"]
     assert hosts.now(one).metadata["name"] == "mine"
-    assert os.stat(os.path.join(one.folder, registry.START)).st_mode & 0o777 == 0o600
-    assert registry.STDERR in os.listdir(one.folder)
+    assert os.stat(os.path.join(one.folder, registry.START_FILE)).st_mode & 0o777 == 0o600
+    assert registry.STDERR_FILE in os.listdir(one.folder)
 
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
     one = hosts.start(arguments=("--permission-mode", "plan"))
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
-    before = registry.read_start(one.folder)
-    monkeypatch.setattr(registry, "FILE_BYTES", 2000)
+    before = registry.read_start_data(one.folder)
+    monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
     for session in (one.session_id, SESSION):
         with pytest.raises(
             FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
         ):
             hosts.start("x" * 2000, session)
-    assert registry.read_start(one.folder) == before and not hosts.now(ended).is_running
-    assert not os.path.exists(registry.folder_of(SESSION, hosts.environment))
+    assert registry.read_start_data(one.folder) == before and not hosts.now(ended).is_running
+    assert not os.path.exists(registry.get_session_folder(SESSION, hosts.environment))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
     one = hosts.start(arguments=("--permission-mode", "plan"))
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
-    with open(os.path.join(one.folder, registry.START), "wb") as file:
+    with open(os.path.join(one.folder, registry.START_FILE), "wb") as file:
         file.write(kept)
     with pytest.raises(FrontendError, match="was started with is not known any more"):
         respawn(ended, hosts.environment)
@@ -330,7 +330,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
 
 
 def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
-    monkeypatch.setattr(registry, "write_start", lambda folder, wanted: None)
+    monkeypatch.setattr(registry, "write_start_data", lambda folder, wanted: None)
     now = hosts.ended(hosts.start("hi"))
     assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 

@@ -119,7 +119,7 @@ class User:
 
     def facts(self) -> dict[str, Any]:
         """The facts of this user's session."""
-        (file,) = self.state.rglob(registry.FACTS)
+        (file,) = self.state.rglob(registry.METADATA_FILE)
         return json.loads(file.read_text())
 
 
@@ -216,7 +216,7 @@ def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
     alice, bob = users
     shared = bob.home / "shared"
     shutil.copytree(bob.state, shared, ignore=shutil.ignore_patterns("socket"))
-    (facts,) = shared.rglob(registry.FACTS)
+    (facts,) = shared.rglob(registry.METADATA_FILE)
     with alice.start("-c", SLEEPS) as hers:
         assert is_up(hers)
         forged = json.loads(facts.read_text()) | {

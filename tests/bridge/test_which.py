@@ -38,8 +38,8 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
     monkeypatch.setenv("SHIM_STATE", str(tmp_path))
     tmp_path.chmod(0o700)
     session = "0123abcd-0000-4000-8000-000000000001"
-    registry.write_facts(
-        registry.make_folder(session, os.environ), {"session": session, "state": "done"}
+    registry.write_metadata(
+        registry.create_session_folder(session, os.environ), {"session": session, "state": "done"}
     )
     assert (
         which(session, known=KNOWN).session_id

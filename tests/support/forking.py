@@ -336,7 +336,7 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         can_fork = _can_fork_host(environment) and start.command is command
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, held, listening, environment, stdin)
-        log = start._stderr(os.path.join(folder, registry.STDERR))
+        log = start._stderr(os.path.join(folder, registry.STDERR_FILE))
         request = Request(
             (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
         )

@@ -295,6 +295,6 @@ def _has(log: RecordingLog, cursor: Cursor) -> bool:
 def _log(one: SessionRecord) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return RecordingLog(one.log, int(one.metadata["generation"]))
+        return RecordingLog(one.log_folder, int(one.metadata["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

@@ -54,22 +54,22 @@ class Facts:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._place = sockets.identity(folder)
-        self.known = registry.read_facts(folder) or registry.restore_facts(folder) or {}
+        self.known = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Keep other values of some facts, if any is another one."""
         if self.ours and any(self.known.get(key) != value for key, value in facts.items()):
             self.known = {**self.known, **facts}
             with suppress(OSError):
-                registry.write_facts(self._folder, self.known)
+                registry.write_metadata(self._folder, self.known)
 
     def again(self) -> None:
         """Write the file again if it is missing or damaged: without it the session cannot be found
         and ended.
         """
-        if self.ours and registry.read_facts(self._folder) is None:
+        if self.ours and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
-                registry.write_facts(self._folder, self.known)
+                registry.write_metadata(self._folder, self.known)
 
     @property
     def ours(self) -> bool:
@@ -82,7 +82,7 @@ class Facts:
         """The life is over. `state` is for a session that was at work; a finished one stays as it
         was.
         """
-        working = self.known.get("state") in registry.UNDER_WAY
+        working = self.known.get("state") in registry.ACTIVE_STATES
         said = {"state": state} if working else {}
         if detail is not None:
             said = {"state": "failed", "detail": detail}
@@ -273,7 +273,9 @@ class Life:
     async def _tidy(self) -> None:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
         days = self._kept_days
-        await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(
+            registry.remove_old_sessions, os.environ, days, abandon_on_cancel=True
+        )
 
 
 def _read_by(start: Start) -> Settled:

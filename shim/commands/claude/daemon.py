@@ -69,7 +69,7 @@ def _living() -> list[SessionRecord]:
 
 
 def _status() -> Answer:
-    folder = registry.bridge_directory(os.environ)
+    folder = registry.get_bridge_folder(os.environ)
     return Answer(STATUS.format(folder=printable(folder), running=len(_living())), 1, wanted=True)
 
 

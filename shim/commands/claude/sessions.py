@@ -65,7 +65,7 @@ def _remove(words: Sequence[str]) -> Answer:
     one = which_by_id(words[0])
     if end([one], os.environ):
         return _unsure(one)
-    if not registry.remove(one):
+    if not registry.remove_session(one):
         return refused(f"couldn't remove {one.short_id} — {one.folder} cannot be removed")
     return Answer(f"removed {one.short_id}\n")
 

@@ -164,7 +164,9 @@ def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
     found = [
         Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")
     ]
-    if died := [one.short_id for one in known if one.metadata.get("detail") == registry.DIED]:
+    if died := [
+        one.short_id for one in known if one.metadata.get("detail") == registry.HOST_DIED_DETAIL
+    ]:
         fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
         found.append(Finding(WARNING, f"the host of a session died: {_some(died)}", fix))
     if deaf := [one.short_id for one in living[:ASKED] if not _answers(one, environment)]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.bridge.registry import SessionRecord, is_damaged, unanswered
+from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_damaged
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
@@ -55,7 +55,7 @@ def drawn(found: Sequence[SessionRecord]) -> str:
     for one in found:
         facts, state = one.metadata, one.metadata["state"]
         living = "" if one.is_running else " (ended)"
-        waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
+        waits = facts.get("needs") or facts.get("waitingFor") or describe_unanswered_messages(facts)
         if is_damaged(facts):
             state, living, waits = (
                 "damaged",

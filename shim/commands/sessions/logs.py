@@ -42,8 +42,8 @@ def casts_of(one: SessionRecord) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
         return [
-            os.path.join(one.log, name)
-            for name in sorted(os.listdir(one.log))
+            os.path.join(one.log_folder, name)
+            for name in sorted(os.listdir(one.log_folder))
             if name.endswith(SUFFIX)
         ]
     except OSError:
@@ -60,7 +60,7 @@ def recent(one: SessionRecord) -> str:
     problems = _drawn(paths, console, alive=one.is_running)
     said = kept.text() + "".join(f"{problem}\n" for problem in problems)
     if kept.dropped:
-        said = f"… {kept.dropped} lines before these: `shim show {one.log}`\n" + said
+        said = f"… {kept.dropped} lines before these: `shim show {one.log_folder}`\n" + said
     return said or _explain_empty_log(one)
 
 

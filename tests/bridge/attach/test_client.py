@@ -171,7 +171,7 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
         "-p", "one", "--resume", one.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
-    kept = (registry.read_start(one.folder) or {})["arguments"]
+    kept = (registry.read_start_data(one.folder) or {})["arguments"]
     assert kept[:2] == ["--append-system-prompt", "long"] and {
         "--disallowedTools=Bash",
         "plan",
@@ -192,7 +192,7 @@ def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(living):
         == 0
     )
     (copy,) = (other for other in living.sessions() if other.session_id != one.session_id)
-    assert (registry.read_start(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
+    assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
 def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(
@@ -205,7 +205,7 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
     living.ended(one)
     words = ["claude", "-p", "one", "--resume", one.session_id, "--disallowedTools", "Edit(./x/y)"]
     assert run_shim(words, env={**living.variables, **BRIDGE}, cwd=tmp_path).status == 0
-    kept = (registry.read_start(one.folder) or {})["arguments"]
+    kept = (registry.read_start_data(one.folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
         *(f"Edit(/{living.box.cwd}/x/y)", "Edit(./x/y)", "--settings", f"{living.box.cwd}/s.json"),
     ]
@@ -765,7 +765,7 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
     one, _ = begun(living)
-    os.unlink(os.path.join(one.folder, registry.SETTINGS))
+    os.unlink(os.path.join(one.folder, registry.SETTINGS_FILE))
     assert registry.read_settings(one.folder, 1) is None
     with talk(living, "--resume", one.session_id) as running:
         running.say(user("two"))

@@ -169,7 +169,7 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
         link.send_frame_blocking({"kind": "end", "id": "1"})
         until(link, "bye", reason="stopped")
     now = hosts.ended(one)
-    assert now.metadata["state"] == "stopped" and registry.read_facts(one.folder) == now.metadata
+    assert now.metadata["state"] == "stopped" and registry.read_metadata(one.folder) == now.metadata
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
@@ -301,7 +301,7 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
 def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts):
     settings(hosts, OFTEN)
     one = hosts.start()
-    path = os.path.join(one.folder, registry.FACTS)
+    path = os.path.join(one.folder, registry.METADATA_FILE)
     with hosts.link(one):
         for left in (None, b"", bytes(300)):
             if left is None:
@@ -479,7 +479,7 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     said = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
     one = hosts.start("go", arguments=("--settings", said))
     hosts.wait_until(one, lambda now: box.recording.exists())
-    file = os.path.join(one.folder, registry.FLAGS)
+    file = os.path.join(one.folder, registry.FLAG_SETTINGS_FILE)
     assert f"--settings={file}" in box.record()["arguments"]
     with open(file, encoding="utf-8") as kept:
         assert kept.read() == said

@@ -140,7 +140,7 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
         done.stderr
         == f"note: woke session {one.short_id} with its saved options (--permission-mode, --agent).\n"
     )
-    assert registry.read_start(again.folder)["arguments"] == [
+    assert registry.read_start_data(again.folder)["arguments"] == [
         "--permission-mode",
         "plan",
         "--agent",
@@ -166,7 +166,7 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     ]
     done = run_shim(words, env=desk.environment, cwd=tmp_path)
     assert done.status == 0, done.stderr
-    kept = (registry.read_start(desk.now(one).folder) or {})["arguments"]
+    kept = (registry.read_start_data(desk.now(one).folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
         *(
             f"Read(/{desk.cwd}/x/y)",
@@ -206,7 +206,7 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     with desk.link(one) as link:
         until_result(link)
     copy, _ = begun(desk, "other", "--resume", one.session_id)
-    flag, said = registry.read_start(copy.folder)["arguments"]
+    flag, said = registry.read_start_data(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
     assert desk.claude("stop", one.short_id).status == 0
     again, _ = begun(
@@ -217,7 +217,7 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
         "--settings",
         '{"permissions": {"deny": ["Write"]}}',
     )
-    flag, said = registry.read_start(again.folder)["arguments"]
+    flag, said = registry.read_start_data(again.folder)["arguments"]
     assert (flag, json.loads(said)["permissions"]) == (
         "--settings",
         {"deny": ["Bash", "Write"], "allow": ["Read"]},
@@ -262,7 +262,7 @@ def test_a_living_session_is_copied(desk):
     )
     forked, done = begun(desk, "other", "--resume", one.session_id, "--fork-session")
     assert forked.session_id not in (one.session_id, copy.session_id) and done.stderr == ""
-    assert registry.read_start(forked.folder)["forked"] == one.session_id
+    assert registry.read_start_data(forked.folder)["forked"] == one.session_id
 
 
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
@@ -279,7 +279,7 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
     with desk.link(one) as link:
         until_result(link)
     copy, _ = begun(desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork)
-    assert registry.read_start(copy.folder)["arguments"] == [
+    assert registry.read_start_data(copy.folder)["arguments"] == [
         *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
     ]
 
@@ -301,7 +301,7 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
     copy, _ = begun(
         desk, "other", "--resume", one.session_id, "--fork-session", "--resume-session-at", last
     )
-    kept = registry.read_start(copy.folder)
+    kept = registry.read_start_data(copy.folder)
     assert (kept["forked"], kept["beginning"]) == (one.session_id, ["--resume-session-at", last])
     assert kept["arguments"] == []
 
@@ -309,7 +309,7 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
 def test_the_last_session_of_the_folder_is_copied(desk):
     session = json.loads(desk.claude("-p", "hi", "--output-format", "json").stdout)["session_id"]
     one, done = begun(desk, "go on", "--continue")
-    assert registry.read_start(one.folder)["forked"] == session
+    assert registry.read_start_data(one.folder)["forked"] == session
     assert done.stderr.startswith(
         f"note: started a copy of that conversation as {one.short_id}. To continue a session"
     )

@@ -106,7 +106,7 @@ def test_a_session_is_stopped_before_its_host_handles_signals(desk):
 
 def damage(one, data):
     """Write something else into `host.json`, or remove it."""
-    path = os.path.join(one.folder, registry.FACTS)
+    path = os.path.join(one.folder, registry.METADATA_FILE)
     os.unlink(path)
     if data is not None:
         with open(path, "wb") as file:
@@ -251,7 +251,7 @@ def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
 
     os.kill(one.metadata["pid"], signal.SIGKILL)
     desk.ended(one)
-    registry.write_facts(one.folder, {**one.metadata, "pid": os.getpid(), "state": "working"})
+    registry.write_metadata(one.folder, {**one.metadata, "pid": os.getpid(), "state": "working"})
     assert stop.stop([one], desk.environment) == []
 
 

@@ -39,7 +39,7 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
     monkeypatch.setattr(machine, "WELCOME_SECONDS", 0.2)
     one = desk.start()
     with desk.halted(one):
-        registry.write_facts(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
+        registry.write_metadata(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
         told = look_at_bridge(desk.environment)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
         (WARNING, one.short_id),
