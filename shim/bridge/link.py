@@ -367,7 +367,7 @@ def _open_connection(
     one = registry.find_session(session, environment)
     pid = None if one is None else one.metadata["pid"]
     try:
-        socket_ = sockets.connect(registry.get_session_folder(session, environment))
+        socket_ = sockets.connect_to_host(registry.get_session_folder(session, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
         raise NoAnswerError(session, pid) from None
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all

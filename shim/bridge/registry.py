@@ -86,7 +86,7 @@ class SessionRecord(NamedTuple):
         return os.path.join(self.folder, LOG_FOLDER)
 
     @property
-    def stderr(self) -> str:
+    def stderr_path(self) -> str:
         """The file of what its host said beside its lines."""
         return os.path.join(self.folder, STDERR_FILE)
 
@@ -159,7 +159,7 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
         for entry in entries:
             if parse_uuid(entry.name) != entry.name:
                 continue
-            if os.path.lexists(os.path.join(entry.path, sockets.NAME)):
+            if os.path.lexists(os.path.join(entry.path, sockets.SOCKET_FILE)):
                 living.append(entry.name)
                 continue
             with suppress(OSError):
@@ -199,7 +199,7 @@ def find_session(session: str, environment: Mapping[str, str]) -> SessionRecord 
             if dead:
                 facts = _clean_up_dead_host(folder, read_metadata(folder) or facts)
     except OSError:
-        dead = not sockets.answers(folder)
+        dead = not sockets.is_listening(folder)
         facts = _end_facts(facts) if dead else facts  # without the lock nothing is written
     return SessionRecord(canonical, folder, not dead, facts)
 
@@ -280,7 +280,7 @@ def _clean_up_dead_host(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session whose host is dead, and the folder without what the host left. The
     lock is shared.
     """
-    sockets.remove(folder)
+    sockets.remove_socket(folder)
     if has_ended(facts):
         return facts
     facts = _end_facts(facts)
@@ -359,7 +359,7 @@ def remove_session(one: SessionRecord) -> bool:
     if held is None:
         return not os.path.lexists(one.folder)
     try:
-        sockets.remove(one.folder)
+        sockets.remove_socket(one.folder)
         for _ in range(REMOVE_ATTEMPTS):
             shutil.rmtree(one.folder, ignore_errors=True)
             if not os.path.lexists(one.folder):

@@ -8,55 +8,55 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shim.io.mcp.socket_folder import NAME as SHORT
+from shim.io.mcp.socket_folder import NAME as SHORT_SOCKET_FILE
 from shim.io.mcp.socket_folder import PATH_BYTES, new_folder, same_user
 
-NAME = "socket"
+SOCKET_FILE = "socket"
 # Connections that wait to be taken while the host is busy, or is not up yet. The system may allow
 # fewer.
-BACKLOG = 128
-CONNECT_SECONDS = 5  # for a place in a full backlog
+LISTEN_BACKLOG = 128
+CONNECT_TIMEOUT_S = 5  # for a place in a full backlog
 
 
-def listen(folder: str) -> socket.socket:
+def open_listener(folder: str) -> socket.socket:
     """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead
     or alive.
     """
     opened = socket.socket(socket.AF_UNIX)
     try:
-        with _short(folder, new=True) as path:
+        with _open_short_path(folder, new=True) as path:
             opened.bind(path)
             os.chmod(path, 0o600)
-        opened.listen(BACKLOG)
+        opened.listen(LISTEN_BACKLOG)
     except BaseException:
         opened.close()
         raise
     return opened
 
 
-def connect(folder: str) -> socket.socket:
+def connect_to_host(folder: str) -> socket.socket:
     """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another
     user does.
     """
     opened = socket.socket(socket.AF_UNIX)
     try:
         # a timeout would not wait
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))
-        with _short(folder) as path:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(CONNECT_TIMEOUT_S))
+        with _open_short_path(folder) as path:
             opened.connect(path)
         if not same_user(opened):
             raise PermissionError("the socket belongs to another user")
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(0))
     except BaseException:
         opened.close()
         raise
     return opened
 
 
-def answers(folder: str) -> bool:
+def is_listening(folder: str) -> bool:
     """Whether a process listens. A full backlog has its process."""
     try:
-        with socket.socket(socket.AF_UNIX) as opened, _short(folder) as path:
+        with socket.socket(socket.AF_UNIX) as opened, _open_short_path(folder) as path:
             opened.setblocking(False)
             opened.connect(path)
     except BlockingIOError:
@@ -66,18 +66,18 @@ def answers(folder: str) -> bool:
     return True
 
 
-def identity(folder: str) -> tuple[int, int] | None:
+def find_socket_file_id(folder: str) -> tuple[int, int] | None:
     """Which file is there now: a later socket of the same name is another one."""
     try:
-        status = os.lstat(os.path.join(folder, NAME))
+        status = os.lstat(os.path.join(folder, SOCKET_FILE))
     except OSError:
         return None
     return status.st_dev, status.st_ino
 
 
-def remove(folder: str) -> None:
+def remove_socket(folder: str) -> None:
     """Remove the name of a socket, and where a long path made it one, what it leads to."""
-    path = os.path.join(folder, NAME)
+    path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):
         aside = os.readlink(path)
         os.unlink(aside)
@@ -86,26 +86,26 @@ def remove(folder: str) -> None:
         os.unlink(path)
 
 
-def _seconds(seconds: int) -> bytes:
+def _pack_timeval(seconds: int) -> bytes:
     """A `struct timeval`."""
     return struct.pack("@ll", seconds, 0)
 
 
 @contextmanager
-def _short(folder: str, *, new: bool = False) -> Iterator[str]:
+def _open_short_path(folder: str, *, new: bool = False) -> Iterator[str]:
     """A path of the socket that the system takes: at most PATH_BYTES long."""
-    path = os.path.join(folder, NAME)
+    path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= PATH_BYTES:
         yield path
     elif os.path.isdir("/proc/self/fd"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield f"/proc/self/fd/{descriptor}/{NAME}"
+            yield f"/proc/self/fd/{descriptor}/{SOCKET_FILE}"
         finally:
             os.close(descriptor)
     elif not new:
         yield os.readlink(path)
     else:
-        aside = os.path.join(new_folder(), SHORT)
+        aside = os.path.join(new_folder(), SHORT_SOCKET_FILE)
         os.symlink(aside, path)
         yield aside

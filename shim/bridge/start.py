@@ -40,7 +40,7 @@ GOING_SECONDS = 15.0
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
 
 
-class LivingError(FrontendError):
+class SessionRunningError(FrontendError):
     """The session lives already."""
 
     def __init__(self, session: str) -> None:
@@ -50,7 +50,7 @@ class LivingError(FrontendError):
         )
 
 
-class Wanted(NamedTuple):
+class SessionSpec(NamedTuple):
     """What a host is started for.
 
     arguments   the words of a `claude` command line, without the prompt and the flags of streams
@@ -81,7 +81,9 @@ class Wanted(NamedTuple):
     beginning: Sequence[str] = ()
 
 
-def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> SessionRecord:
+def start_host(
+    wanted: SessionSpec, environment: Mapping[str, str], session: str = ""
+) -> SessionRecord:
     """Begin a host for a session, a fresh one without `session`. It is returned before the host is
     up.
 
@@ -104,9 +106,11 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     try:
         held = _lock(folder)
         if held is None:
-            raise LivingError(session)
-        sockets.remove(folder)  # the lock is ours, so the name of another socket is a dead host's
-        listening = sockets.listen(folder)
+            raise SessionRunningError(session)
+        sockets.remove_socket(
+            folder
+        )  # the lock is ours, so the name of another socket is a dead host's
+        listening = sockets.open_listener(folder)
         facts = _facts(session, folder, wanted)
         registry.write_start_data(
             folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]}
@@ -116,7 +120,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         _started.append(facts["pid"])
     except (OSError, FrontendError) as error:
         if listening is not None:
-            sockets.remove(folder)
+            sockets.remove_socket(folder)
         if is_new and (held is not None or isinstance(error, lock.NoLocksError)):
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):
@@ -133,7 +137,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     return SessionRecord(session, folder, True, facts)
 
 
-def _check_utf8(session: str, wanted: Wanted) -> None:
+def _check_utf8(session: str, wanted: SessionSpec) -> None:
     """Raise FrontendError for a folder or an argument that is not UTF-8.
 
     A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another
@@ -151,7 +155,7 @@ def _check_utf8(session: str, wanted: Wanted) -> None:
             )
 
 
-def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
+def _still_a_copy(wanted: SessionSpec, folder: str) -> SessionSpec:
     """The same, for a session that was begun as a copy: where it has said nothing yet, it is made
     again as then.
     """
@@ -180,7 +184,7 @@ def respawn(
     # what was said since must not be dropped again
     beginning = wanted.beginning if wanted.forked else ()
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
-    return start(again, environment, one.session_id)
+    return start_host(again, environment, one.session_id)
 
 
 def can_respawn(one: SessionRecord) -> bool:
@@ -192,7 +196,7 @@ def can_respawn(one: SessionRecord) -> bool:
     return True
 
 
-def read_wanted(folder: str) -> Wanted:
+def read_wanted(folder: str) -> SessionSpec:
     """What a life of the session was started for. FrontendError where that cannot be read: without
     its flags a session would run under other permissions than those that it was begun with."""
     known = registry.read_start_data(folder)
@@ -206,7 +210,7 @@ def read_wanted(folder: str) -> Wanted:
             f"what the session {session} was started with is not known any more",
             hint=f"`claude --bg --resume {session}` goes on with it under new flags",
         )
-    return Wanted(**{key: known[key] for key in Wanted._fields if key in known})
+    return SessionSpec(**{key: known[key] for key in SessionSpec._fields if key in known})
 
 
 def begun_with(one: SessionRecord) -> Invocation:
@@ -216,7 +220,7 @@ def begun_with(one: SessionRecord) -> Invocation:
     )
 
 
-def going_on_from(
+def build_resume_invocation(
     one: SessionRecord, folder: str, asked: Invocation, *, copy: bool = False
 ) -> Invocation:
     """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
@@ -288,7 +292,7 @@ def _lock(folder: str) -> int | None:
     return held
 
 
-def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
+def _facts(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
     from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
 

@@ -98,7 +98,7 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
             now.metadata
         )
         assert (now.metadata["status"], now.metadata["pid"]) == (None, None)
-        assert not os.path.lexists(os.path.join(one.folder, sockets.NAME))
+        assert not os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
         assert held.never_or_gone(), "a process of the vendor's is left"
 
 
@@ -301,7 +301,7 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     descriptor = os.pidfd_open(pid)
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
-    assert os.path.lexists(os.path.join(one.folder, sockets.NAME))
+    assert os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
     registry.write_metadata(
         one.folder, {**one.metadata, "pid": os.getpid()}
     )  # the number has come back

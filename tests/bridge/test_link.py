@@ -67,9 +67,11 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stop
 
 async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):
     hosts.link(one).close()
-    with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
+    with sockets.open_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(
-            sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd))
+            sockets,
+            "connect_to_host",
+            partial(_full, full, sockets.connect_to_host, str(hosts.cwd)),
         )
         for error in await told(hosts.now(one), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)

@@ -50,7 +50,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         ("stopped", "stopped"),
     ):
         folder = keep(environment, state=state)
-        with sockets.listen(folder):
+        with sockets.open_listener(folder):
             pass
         one = registry.find_session(SESSION, environment)
         assert one is not None and not one.is_running
@@ -59,17 +59,17 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
             None,
             None,
         )
-        assert not os.path.lexists(os.path.join(folder, sockets.NAME))
+        assert not os.path.lexists(os.path.join(folder, sockets.SOCKET_FILE))
         assert registry.read_metadata(folder) == one.metadata
 
 
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
     folder = keep(environment, pid=2**22 + 1)
     held = lock.acquire_host_lock(folder)
-    with sockets.listen(folder):
+    with sockets.open_listener(folder):
         one = registry.find_session(SESSION, environment)
         assert one is not None and one.is_running and one.metadata["state"] == "working"
-        assert os.path.lexists(os.path.join(folder, sockets.NAME))
+        assert os.path.lexists(os.path.join(folder, sockets.SOCKET_FILE))
     os.close(held)
 
 
@@ -194,7 +194,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     living = registry.get_session_folder(names[0], environment)
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     held = lock.acquire_host_lock(living)
-    with sockets.listen(living):
+    with sockets.open_listener(living):
         os.utime(living, (1, 1))
         found = registry.list_sessions(environment)
         assert [(one.session_id, one.is_running) for one in found] == [
@@ -209,7 +209,7 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
     names = many(environment, 12)
     held = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
-    with sockets.listen(living):
+    with sockets.open_listener(living):
         assert registry.remove_old_sessions(environment, days=30) == 8
         assert sorted(os.listdir(registry.get_bridge_folder(environment))) == [
             names[0],

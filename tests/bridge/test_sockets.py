@@ -17,7 +17,7 @@ def folder(request, tmp_path):
 
 
 def test_a_socket_is_reached_by_a_path_of_any_length(folder):
-    with sockets.listen(folder) as listening, sockets.connect(folder) as link:
+    with sockets.open_listener(folder) as listening, sockets.connect_to_host(folder) as link:
         other, _ = listening.accept()
         link.sendall(b"hi")
         with other:
@@ -25,23 +25,23 @@ def test_a_socket_is_reached_by_a_path_of_any_length(folder):
 
 
 def test_only_its_owner_may_enter(folder):
-    with sockets.listen(folder):
-        assert stat.S_IMODE(os.lstat(os.path.join(folder, sockets.NAME)).st_mode) == 0o600
+    with sockets.open_listener(folder):
+        assert stat.S_IMODE(os.lstat(os.path.join(folder, sockets.SOCKET_FILE)).st_mode) == 0o600
 
 
 def test_a_name_that_is_taken_is_not_taken_again(folder):
-    with sockets.listen(folder), pytest.raises(OSError, match="in use"):
-        sockets.listen(folder)
+    with sockets.open_listener(folder), pytest.raises(OSError, match="in use"):
+        sockets.open_listener(folder)
 
 
 def test_a_socket_answers_while_its_process_lives(folder):
-    assert not sockets.answers(folder)
-    with sockets.listen(folder):
-        assert sockets.answers(folder)
-    assert not sockets.answers(folder)
+    assert not sockets.is_listening(folder)
+    with sockets.open_listener(folder):
+        assert sockets.is_listening(folder)
+    assert not sockets.is_listening(folder)
     with pytest.raises(ConnectionRefusedError):
-        sockets.connect(folder)
-    sockets.remove(folder)
+        sockets.connect_to_host(folder)
+    sockets.remove_socket(folder)
     assert os.listdir(folder) == []
 
 
@@ -50,26 +50,26 @@ def test_without_proc_a_long_path_leads_to_a_short_folder(tmp_path, monkeypatch)
     folder.mkdir()
     real = os.path.isdir
     monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self/fd" and real(path))
-    with sockets.listen(str(folder)) as listening, sockets.connect(str(folder)):
-        aside = os.readlink(folder / sockets.NAME)
+    with sockets.open_listener(str(folder)) as listening, sockets.connect_to_host(str(folder)):
+        aside = os.readlink(folder / sockets.SOCKET_FILE)
         assert listening.getsockname() == aside and stat.S_IMODE(os.stat(aside).st_mode) == 0o600
-    sockets.remove(str(folder))
+    sockets.remove_socket(str(folder))
     assert not os.path.exists(os.path.dirname(aside)) and not list(folder.iterdir())
 
 
 def test_a_socket_of_another_user_is_left_at_once(folder, monkeypatch):
-    with sockets.listen(folder):
+    with sockets.open_listener(folder):
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
         with pytest.raises(PermissionError, match="another user"):
-            sockets.connect(folder)
+            sockets.connect_to_host(folder)
 
 
 def test_a_later_socket_of_the_same_name_is_another_one(folder):
-    with sockets.listen(folder):
-        first = sockets.identity(folder)
-        assert first is not None and sockets.identity(folder) == first
+    with sockets.open_listener(folder):
+        first = sockets.find_socket_file_id(folder)
+        assert first is not None and sockets.find_socket_file_id(folder) == first
     held = socket.socket(socket.AF_UNIX)  # so that the number of the file is not used again
     held.close()
-    os.rename(os.path.join(folder, sockets.NAME), os.path.join(folder, "old"))
-    with sockets.listen(folder):
-        assert sockets.identity(folder) not in (None, first)
+    os.rename(os.path.join(folder, sockets.SOCKET_FILE), os.path.join(folder, "old"))
+    with sockets.open_listener(folder):
+        assert sockets.find_socket_file_id(folder) not in (None, first)

@@ -16,7 +16,7 @@ from hosting import PATIENCE, until, until_result
 from shim.bridge import lock, registry, start
 from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.lock import NoLocksError
-from shim.bridge.start import LivingError, Wanted, respawn
+from shim.bridge.start import SessionRunningError, SessionSpec, respawn
 from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -53,7 +53,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
     def begin():
         try:
             outcomes.append(hosts.start(session=SESSION).session_id)
-        except LivingError as error:
+        except SessionRunningError as error:
             outcomes.append(error.hint)
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
@@ -292,7 +292,10 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
 def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     one = hosts.start(arguments=["--model", "demo-2"], name="mine")
     kept = registry.read_start_data(one.folder)
-    assert Wanted(**{key: kept[key] for key in Wanted._fields}).arguments == ["--model", "demo-2"]
+    assert SessionSpec(**{key: kept[key] for key in SessionSpec._fields}).arguments == [
+        "--model",
+        "demo-2",
+    ]
     assert hosts.now(one).metadata["name"] == "mine"
     assert os.stat(os.path.join(one.folder, registry.START_FILE)).st_mode & 0o777 == 0o600
     assert registry.STDERR_FILE in os.listdir(one.folder)

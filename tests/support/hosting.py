@@ -13,7 +13,7 @@ from typing import Any
 from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import Wanted, reap, start
+from shim.bridge.start import SessionSpec, reap, start_host
 from shim.bridge.stop import stop
 
 # no test takes so long unless something hangs: two processes have to begin, one behind the other
@@ -39,8 +39,10 @@ class Hosting:
     def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> SessionRecord:
         """Begin a host; `wanted` are fields of `Wanted`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
-        return start(
-            Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session
+        return start_host(
+            SessionSpec(**{"prompt": message, "cwd": str(self.cwd), **wanted}),
+            self.environment,
+            session,
         )
 
     def link(self, one: SessionRecord, **hello: Any) -> HostConnection:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shim.bridge import registry
 from shim.bridge.attach.own_process import servers
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import LivingError, Wanted, going_on_from, start
+from shim.bridge.start import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import can_change_mode, going_on, played, prompts
@@ -212,9 +212,9 @@ class Attached:
             if forked or self._session
             else None
         ):
-            invocation = going_on_from(known, cwd, invocation, copy=bool(forked))
+            invocation = build_resume_invocation(known, cwd, invocation, copy=bool(forked))
         begun, asks = self._planned(invocation)
-        wanted = Wanted(
+        wanted = SessionSpec(
             conversation_words(_without_inside(invocation, begun.cwd)),
             self._installed,
             begun.cwd,
@@ -225,8 +225,8 @@ class Attached:
             beginning=beginning_words(invocation),
         )
         try:
-            return start(wanted, environment, session)
-        except LivingError:
+            return start_host(wanted, environment, session)
+        except SessionRunningError:
             found = registry.find_session(session, environment)
             if found is None:
                 raise

@@ -151,14 +151,14 @@ class LocalHosts:
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
         words += [f"--permission-mode={wanted.mode}"] if wanted.mode else []
-        host = start.Wanted(
+        host = start.SessionSpec(
             arguments=words,
             installed=self._installed,
             cwd=wanted.cwd,
             vendor=wanted.vendor,
             prompt={"role": "user", "content": wanted.prompt},
         )
-        return start.start(host, self._environment).session_id
+        return start.start_host(host, self._environment).session_id
 
     def _check_program(self, name: str, cwd: str) -> None:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
@@ -183,7 +183,7 @@ class LocalHosts:
                 {"role": "user", "content": prompt},
                 prompt_id,
             )
-        except start.LivingError:
+        except start.SessionRunningError:
             return False
         return True
 

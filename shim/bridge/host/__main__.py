@@ -14,7 +14,7 @@ from contextlib import suppress
 from shim.bridge import registry, sockets
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import STOPPED, Facts, Life
-from shim.bridge.start import Wanted, read_wanted
+from shim.bridge.start import SessionSpec, read_wanted
 from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(descriptor, False)
     early_signals.listen()
     _wait_for_starter()
-    facts, signals, place = Facts(folder), Signals(), sockets.identity(folder)
+    facts, signals, place = Facts(folder), Signals(), sockets.find_socket_file_id(folder)
     status, recorder = 1, None
     try:
         signals.listen()
@@ -74,8 +74,8 @@ def main(arguments: list[str]) -> int:
         facts.end("failed", reason)
         _refuse(listening, reason)
     finally:
-        if sockets.identity(folder) == place:
-            sockets.remove(folder)
+        if sockets.find_socket_file_id(folder) == place:
+            sockets.remove_socket(folder)
         listening.close()
         if recorder is not None:
             signals.listen_again()
@@ -94,7 +94,7 @@ def _wait_for_starter() -> None:
     os.close(null)
 
 
-def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
+def _invocation(folder: str, facts: Facts, wanted: SessionSpec) -> Invocation:
     """The command line of this life: stream-json both ways, all that a client may want, and the
     session.
     """

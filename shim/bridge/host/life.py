@@ -19,7 +19,7 @@ from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.door import Door
 from shim.bridge.host.ends import HubSource, HubStdout
 from shim.bridge.host.runner import HubRunner
-from shim.bridge.start import STDERR_BYTES, Wanted
+from shim.bridge.start import STDERR_BYTES, SessionSpec
 from shim.conversation.decide import Start
 from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
 from shim.core.bridge.frames import RefusedError
@@ -53,7 +53,7 @@ class Facts:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._place = sockets.identity(folder)
+        self._place = sockets.find_socket_file_id(folder)
         self.known = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
     def change(self, facts: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Facts:
         """Return whether the folder is still that of this life: it may have been removed, and made
         again.
         """
-        return sockets.identity(self._folder) == self._place
+        return sockets.find_socket_file_id(self._folder) == self._place
 
     def end(self, state: str, detail: str | None = None) -> None:
         """The life is over. `state` is for a session that was at work; a finished one stays as it
@@ -97,7 +97,7 @@ class Life:
     """
 
     def __init__(
-        self, folder: str, facts: Facts, start: Start, wanted: Wanted, listening: socket.socket
+        self, folder: str, facts: Facts, start: Start, wanted: SessionSpec, listening: socket.socket
     ) -> None:
         settings, recorder = start.settings, start.recorder
         known, session = facts.known, os.path.basename(folder)

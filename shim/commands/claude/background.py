@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shim.adapters import FLAT_ADAPTERS
 from shim.bridge import registry
-from shim.bridge.start import Wanted, begun_with, going_on_from, start
+from shim.bridge.start import SessionSpec, begun_with, build_resume_invocation, start_host
 from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
@@ -83,7 +83,7 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
     checked = Start(_hosted(before), installed, launches=CheckingLauncher)
     checked.plan()
     prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
-    wanted = Wanted(
+    wanted = SessionSpec(
         arguments=tuple(conversation_words(invocation)),
         installed=installed,
         cwd=before.cwd,
@@ -94,7 +94,7 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         resumes=bool(before.session),
         beginning=tuple(beginning_words(invocation)),
     )
-    begun = start(wanted, os.environ, before.session)
+    begun = start_host(wanted, os.environ, before.session)
     tell(before.note.replace("{id}", begun.short_id))
     return Answer(_told(begun.short_id, invocation.session.name or "", idle=not prompt))
 
@@ -129,7 +129,7 @@ def _before(invocation: Invocation) -> Before:
     if known.is_running:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.short_id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.metadata["cwd"])
-    woken = going_on_from(known, here, rooted(invocation, here, cwd))
+    woken = build_resume_invocation(known, here, rooted(invocation, here, cwd))
     options = ", ".join(
         word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")
     )
@@ -142,7 +142,7 @@ def _copied(invocation: Invocation, original: str, note: str) -> Before:
     canonical = parse_uuid(original)
     known = registry.find_session(canonical, os.environ) if canonical else None
     if known is not None:
-        invocation = going_on_from(known, working_directory(), invocation, copy=True)
+        invocation = build_resume_invocation(known, working_directory(), invocation, copy=True)
     return Before(invocation, copied=original, note=note)
 
 

@@ -98,7 +98,7 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
 def _logs() -> Answer:
     said = []
     for one in registry.list_sessions(os.environ):
-        text = _end_of(one.stderr)
+        text = _end_of(one.stderr_path)
         said += [f"[{one.short_id}] {line}\n" for line in printable(text).splitlines()]
     return Answer(
         "".join(said) or "no host of a background session has said anything beside its lines\n"

@@ -20,7 +20,7 @@ from shim.bridge.link import (
     exchange_frames,
 )
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import LivingError, respawn
+from shim.bridge.start import SessionRunningError, respawn
 from shim.bridge.stop import stop, untaken
 from shim.bridge.which import which
 from shim.commands.sessions.listing import drawn, none
@@ -77,7 +77,7 @@ def say_message(
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.is_running:
         # somebody else was quicker, and is told the message like any host
-        with suppress(LivingError):
+        with suppress(SessionRunningError):
             respawn(one, os.environ, message)
             _up(one)
             say(f"woke {one.short_id}")
@@ -204,7 +204,7 @@ def _up(one: SessionRecord) -> None:
     except HostGoneError as gone:
         raise FrontendError(
             f"session {one.short_id} could not be woken: {printable(gone.reason or 'its host ended')}",
-            hint=f"the message was not said; `{one.stderr}` has more",
+            hint=f"the message was not said; `{one.stderr_path}` has more",
         ) from None
 
 

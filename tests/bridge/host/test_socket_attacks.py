@@ -26,7 +26,7 @@ def raw(one):
 
 
 def raw_at(folder):
-    link = sockets.connect(folder)
+    link = sockets.connect_to_host(folder)
     link.settimeout(PATIENCE)
     return link
 
@@ -72,7 +72,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(PATIENCE)
             os.chdir(one.folder)  # whose path is too long for a socket
-            link.connect(sockets.NAME)
+            link.connect(sockets.SOCKET_FILE)
             link.sendall(HELLO)
             return b"heard: " + heard(link)[:200]
 
@@ -83,7 +83,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
         os.chmod(path, opened[-1][1] & 0o7777 | 0o055)
         path = os.path.dirname(path)
     try:
-        os.chmod(os.path.join(one.folder, sockets.NAME), 0o666)
+        os.chmod(os.path.join(one.folder, sockets.SOCKET_FILE), 0o666)
         said = as_nobody(talk)
         assert said == b"heard: " or said.startswith(
             (b"BrokenPipeError", b"ConnectionResetError")

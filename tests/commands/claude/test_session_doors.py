@@ -12,7 +12,7 @@ from hosting import until_result
 from terminal import on_terminal
 
 from shim.bridge import registry
-from shim.bridge.start import Wanted, respawn, start
+from shim.bridge.start import SessionSpec, respawn, start_host
 
 LISTED = "Run 'claude agents' to list running sessions."
 
@@ -226,8 +226,8 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
-    begun = start(
-        Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
+    begun = start_host(
+        SessionSpec(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
     assert desk.claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
     assert not desk.now(begun).is_running
