@@ -23,9 +23,9 @@ def main() -> None:
     from shim.io.inherited_signals import reset_inherited_signals
 
     reset_inherited_signals()
-    from shim.commands.cli import run
+    from shim.commands.cli import run_shim
 
-    run(arguments)
+    run_shim(arguments)
 
 
 def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:

@@ -165,7 +165,9 @@ def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start real host processes instead of forks, for tests of the start itself."""
     from shim.bridge import start
 
-    monkeypatch.setattr(start, "_spawn", getattr(start._spawn, "really", start._spawn))
+    monkeypatch.setattr(
+        start, "_spawn_host", getattr(start._spawn_host, "really", start._spawn_host)
+    )
 
 
 @pytest.fixture
@@ -195,14 +197,14 @@ def shim(
     """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status,
     stdout and stderr.
     """
-    from shim.commands.cli import run
+    from shim.commands.cli import run_shim
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
 
     def call(*arguments: str) -> tuple[int, bytes, str]:
         with pytest.raises(SystemExit) as left:
-            run(list(arguments))
+            run_shim(list(arguments))
             raise SystemExit(0)
         said = capfdbinary.readouterr()
         return int(left.value.code or 0), said.out, said.err.decode()

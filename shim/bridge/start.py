@@ -29,15 +29,23 @@ from shim.io.stamps import fresh_uuid
 from shim.process.environment import working_directory
 from shim.process.package import check_package_files
 
-PROTOCOL = 1  # of the facts and the frames
-STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
+PROTOCOL_VERSION = 1  # of the facts and the frames
+MAX_STDERR_BYTES = (
+    1024 * 1024
+)  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
-FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
+FILE_FLAG_FIELDS = (
+    "settings",
+    "mcp_config",
+    "system_prompt_file",
+    "append_system_prompt_file",
+    "shim_config",
+)
 # For a host that has said its end to be gone: its agent may take a while to end, and a recording 10
 # s to be written.
-GOING_SECONDS = 15.0
+HOST_EXIT_TIMEOUT_S = 15.0
 
-_started: list[int] = []  # hosts of ours, which become zombies when they end before us
+_started_pids: list[int] = []  # hosts of ours, which become zombies when they end before us
 
 
 class SessionRunningError(FrontendError):
@@ -98,26 +106,26 @@ def start_host(
             hint="make that folder again, or begin another session in one that is there",
         )
     _check_utf8(session, wanted)
-    check_package_files(command())
+    check_package_files(build_host_command())
     folder = create_session_folder(session, environment)
     is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
-    wanted = _still_a_copy(wanted, folder)
+    wanted = _restore_fork_source(wanted, folder)
     held, listening = None, None
     try:
-        held = _lock(folder)
+        held = _acquire_lock(folder)
         if held is None:
             raise SessionRunningError(session)
         sockets.remove_socket(
             folder
         )  # the lock is ours, so the name of another socket is a dead host's
         listening = sockets.open_listener(folder)
-        facts = _facts(session, folder, wanted)
+        facts = _build_metadata(session, folder, wanted)
         registry.write_start_data(
             folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]}
         )
         registry.write_metadata(folder, facts)
         facts = _start_process(folder, held, listening, environment, facts)
-        _started.append(facts["pid"])
+        _started_pids.append(facts["pid"])
     except (OSError, FrontendError) as error:
         if listening is not None:
             sockets.remove_socket(folder)
@@ -155,7 +163,7 @@ def _check_utf8(session: str, wanted: SessionSpec) -> None:
             )
 
 
-def _still_a_copy(wanted: SessionSpec, folder: str) -> SessionSpec:
+def _restore_fork_source(wanted: SessionSpec, folder: str) -> SessionSpec:
     """The same, for a session that was begun as a copy: where it has said nothing yet, it is made
     again as then.
     """
@@ -170,7 +178,7 @@ def _still_a_copy(wanted: SessionSpec, folder: str) -> SessionSpec:
     return wanted._replace(forked=forked, beginning=tuple(map(str, beginning)) if forked else ())
 
 
-def respawn(
+def respawn_session(
     one: SessionRecord,
     environment: Mapping[str, str],
     prompt: Mapping[str, Any] | None = None,
@@ -179,8 +187,8 @@ def respawn(
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as
     `start`.
     """
-    wanted = read_wanted(one.folder)
-    check_files(one, parse(wanted.arguments))
+    wanted = read_session_spec(one.folder)
+    check_flag_files(one, parse(wanted.arguments))
     # what was said since must not be dropped again
     beginning = wanted.beginning if wanted.forked else ()
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
@@ -190,13 +198,13 @@ def respawn(
 def can_respawn(one: SessionRecord) -> bool:
     """Return whether the flags with which a session was started can still be read."""
     try:
-        read_wanted(one.folder)
+        read_session_spec(one.folder)
     except FrontendError:
         return False
     return True
 
 
-def read_wanted(folder: str) -> SessionSpec:
+def read_session_spec(folder: str) -> SessionSpec:
     """What a life of the session was started for. FrontendError where that cannot be read: without
     its flags a session would run under other permissions than those that it was begun with."""
     known = registry.read_start_data(folder)
@@ -213,7 +221,7 @@ def read_wanted(folder: str) -> SessionSpec:
     return SessionSpec(**{key: known[key] for key in SessionSpec._fields if key in known})
 
 
-def begun_with(one: SessionRecord) -> Invocation:
+def read_start_invocation(one: SessionRecord) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
     return parse(
         [str(word) for word in (registry.read_start_data(one.folder) or {}).get("arguments") or ()]
@@ -221,7 +229,7 @@ def begun_with(one: SessionRecord) -> Invocation:
 
 
 def build_resume_invocation(
-    one: SessionRecord, folder: str, asked: Invocation, *, copy: bool = False
+    one: SessionRecord, folder: str, asked: Invocation, *, is_copy: bool = False
 ) -> Invocation:
     """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
     is asked now.
@@ -229,17 +237,21 @@ def build_resume_invocation(
     Settings in a file are read where they are to be told apart or joined. FrontendError as
     `check_files`.
     """
-    begun = begun_with(one)
-    if not copy:
-        check_files(one, begun, asked)
+    begun = read_start_invocation(one)
+    if not is_copy:
+        check_flag_files(one, begun, asked)
     begun = rooted(begun, str(one.metadata["cwd"]), folder)
     said = begun.configuration.settings
-    if said and (copy or asked.configuration.settings not in (None, said)) and not _gone(said):
-        begun, asked = _with_settings_read(begun), _with_settings_read(asked)
-    return going_on_with(forbidden(begun) if copy else begun, asked)
+    if (
+        said
+        and (is_copy or asked.configuration.settings not in (None, said))
+        and not _is_missing_file(said)
+    ):
+        begun, asked = _inline_settings(begun), _inline_settings(asked)
+    return going_on_with(forbidden(begun) if is_copy else begun, asked)
 
 
-def _with_settings_read(invocation: Invocation) -> Invocation:
+def _inline_settings(invocation: Invocation) -> Invocation:
     from shim.state.claude_settings import flag_settings  # most starts read none
 
     said = invocation.configuration.settings
@@ -248,42 +260,44 @@ def _with_settings_read(invocation: Invocation) -> Invocation:
     )
 
 
-def check_files(one: SessionRecord, begun: Invocation, asked: Invocation | None = None) -> None:
+def check_flag_files(
+    one: SessionRecord, begun: Invocation, asked: Invocation | None = None
+) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have
     forbidden something.
 
     What is `asked` now takes the place of it, except for servers, which are more of them.
     """
-    for field in FILES:
+    for field in FILE_FLAG_FIELDS:
         said = begun.flag(field)
         names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
         for name in filter(None, names):
             path = os.path.join(str(one.metadata["cwd"]), name)
-            if _gone(name, path):
+            if _is_missing_file(name, path):
                 raise FrontendError(
                     f"the session {one.session_id} was begun with {flag_name(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 
 
-def _gone(said: str, path: str = "") -> bool:
+def _is_missing_file(said: str, path: str = "") -> bool:
     """Whether what was said names a file that is not there; it may be JSON itself."""
     return not is_json(said) and not os.path.exists(path or said)
 
 
-def reap() -> None:
+def reap_hosts() -> None:
     """Forget hosts of ours that have ended: for whoever starts many and lives on."""
-    for pid in list(_started):
+    for pid in list(_started_pids):
         with suppress(OSError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 continue
-        _started.remove(pid)
+        _started_pids.remove(pid)
 
 
-def _lock(folder: str) -> int | None:
+def _acquire_lock(folder: str) -> int | None:
     """The lock for a host of ours; None while another one lives. One that has said its end is
     waited for: it is listed as ended, and is gone in a moment."""
-    deadline = time.monotonic() + GOING_SECONDS
+    deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
     while (held := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
         facts = registry.read_metadata(folder)
         if facts is None or not registry.has_ended(facts):
@@ -292,7 +306,7 @@ def _lock(folder: str) -> int | None:
     return held
 
 
-def _facts(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
+def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
     from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
 
@@ -300,7 +314,7 @@ def _facts(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
     now = int(time.time() * 1000)
     waits = wanted.prompt is None
     return {
-        "protocol": PROTOCOL,
+        "protocol": PROTOCOL_VERSION,
         "id": short_id(session),
         "session": session,
         "cwd": wanted.cwd,
@@ -334,7 +348,7 @@ def _start_process(
     """
     stdin, stdin_writer = os.pipe()
     try:
-        facts = {**facts, "pid": _spawn(folder, held, listening, environment, stdin)}
+        facts = {**facts, "pid": _spawn_host(folder, held, listening, environment, stdin)}
         with suppress(OSError):  # if the disk is full, the host tries again
             registry.write_metadata(folder, facts)
     finally:
@@ -343,7 +357,7 @@ def _start_process(
     return facts
 
 
-def _spawn(
+def _spawn_host(
     folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], stdin: int
 ) -> int:
     """Start the host in a session of its own, without our terminal, pipes and signals. Return its
@@ -358,11 +372,14 @@ def _spawn(
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own
 
     keep_own()
-    log, ours = _stderr(os.path.join(folder, registry.STDERR_FILE)), (held, listening.fileno())
+    log, ours = (
+        _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
+        (held, listening.fileno()),
+    )
     # In the host they have other numbers, so that ours are never inherited by what another thread
     # starts.
     theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
-    words = [*command(), folder, *map(str, theirs)]
+    words = [*build_host_command(), folder, *map(str, theirs)]
     try:
         return os.posix_spawn(
             words[0],
@@ -385,17 +402,17 @@ def _spawn(
         os.close(log)
 
 
-def command() -> list[str]:
+def build_host_command() -> list[str]:
     """The words that start a host, in the Python that we run in, as isolated as we are."""
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "shim.bridge.host"]
 
 
-def _stderr(path: str) -> int:
+def _open_stderr_file(path: str) -> int:
     """What a host says beside its lines, behind what former lives said; emptied where that is too
     much.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
-    if os.fstat(descriptor).st_size > STDERR_BYTES:
+    if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:
         os.ftruncate(descriptor, 0)
     return descriptor

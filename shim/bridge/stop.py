@@ -11,17 +11,17 @@ from contextlib import suppress
 from shim.bridge import registry
 from shim.bridge.registry import ACTIVE_STATES, SessionRecord
 
-ASKED_SECONDS = 8.0  # for the turn to be interrupted, its child ended and the last words said
-KILLED_SECONDS = 2.0  # for the lock of a killed process to be free
-LOOK_SECONDS = 0.01  # between two looks
+SIGTERM_TIMEOUT_S = 8.0  # for the turn to be interrupted, its child ended and the last words said
+SIGKILL_TIMEOUT_S = 2.0  # for the lock of a killed process to be free
+POLL_INTERVAL_S = 0.01  # between two looks
 
 
 def stop(wanted: Sequence[SessionRecord], environment: Mapping[str, str]) -> list[SessionRecord]:
     """End the hosts of these sessions, all at once. Returns those that could not be ended."""
-    left = _signalled(wanted, signal.SIGTERM, ASKED_SECONDS, environment)
+    left = _signalled(wanted, signal.SIGTERM, SIGTERM_TIMEOUT_S, environment)
     if not left:
         return []
-    stubborn = _signalled(left, signal.SIGKILL, KILLED_SECONDS, environment)
+    stubborn = _signalled(left, signal.SIGKILL, SIGKILL_TIMEOUT_S, environment)
     living = {one.session_id for one in stubborn}
     for one in left:
         if one.session_id not in living:
@@ -66,7 +66,7 @@ def _signalled(
                 told.add(pid)
         if not left or time.monotonic() > deadline:
             break
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_INTERVAL_S)
     return left
 
 

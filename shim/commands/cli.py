@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 
 
-def run(arguments: list[str]) -> None:
+def run_shim(arguments: list[str]) -> None:
     """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
     _open_standard_files()
     try:
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> None:
         finally:
             sys.stdout.flush()  # here a failure can still be told
     except ShimError as error:
-        _complain(str(error), error.hint)
+        _exit_with_error(str(error), error.hint)
     except (BrokenPipeError, SystemExit) as ended:
         # click ends with 1 where a pipe breaks within it
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
@@ -69,11 +69,13 @@ def run(arguments: list[str]) -> None:
         # or the interpreter writes to stdout again, and complains
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.ENOENT and error.filename is None and not working_directory():
-            _complain("the working directory does not exist any more", "start from another one")
-        _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
+            _exit_with_error(
+                "the working directory does not exist any more", "start from another one"
+            )
+        _exit_with_error(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
 
 
-def _complain(text: str, hint: str = "") -> None:
+def _exit_with_error(text: str, hint: str = "") -> None:
     stderr = Console(stderr=True)
     stderr.print(Text(printable(text), style="red"), soft_wrap=True)
     if hint:
@@ -92,7 +94,7 @@ def _open_standard_files() -> None:
     )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"shim {__version__}\n")
         raise typer.Exit
@@ -101,7 +103,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = (False),
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
@@ -160,7 +165,7 @@ def translate_file(
     )
     try:
         source = 0 if file == "-" else os.open(file, os.O_RDONLY)
-        said = _read(stderr) if stderr else ""
+        said = _read_stderr_file(stderr) if stderr else ""
     except OSError as error:
         raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
     try:
@@ -172,7 +177,7 @@ def translate_file(
         sys.stderr.write(json.dumps(translation.account.report()) + "\n")
 
 
-def _read(path: str) -> str:
+def _read_stderr_file(path: str) -> str:
     with open(path, "rb") as file:
         return file.read(STDERR_BYTES).decode("utf-8", "replace")
 

@@ -28,7 +28,7 @@ from shim.bridge import lock, registry, sockets, start
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import connect_to_session_blocking, exchange_frames
 from shim.bridge.lock import NoLocksError
-from shim.bridge.start import respawn
+from shim.bridge.start import respawn_session
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
@@ -117,7 +117,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
         ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
     )
     hosts.environment["SHIM_BIN"] = child
-    again = respawn(killed, hosts.environment, {"role": "user", "content": "and?"})
+    again = respawn_session(killed, hosts.environment, {"role": "user", "content": "and?"})
     with hosts.link(again, partial=False) as link:
         assert link.welcome["generation"] == 2
         assert until_result(link)[-1]["subtype"] == "success"
@@ -226,7 +226,7 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
         hosts.cwd
     )
     with pytest.raises(FrontendError, match="No space left on device"):
-        respawn(now, hosts.environment)
+        respawn_session(now, hosts.environment)
     with pytest.raises(FrontendError, match="No space left on device"):
         hosts.start("another")
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
@@ -253,7 +253,7 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
     ] and held.gone()
     assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.ACTIVE_STATES
     with pytest.raises(NoLocksError):
-        respawn(killed, hosts.environment)
+        respawn_session(killed, hosts.environment)
     with pytest.raises(NoLocksError):
         registry.remove_session(killed)
     assert registry.remove_old_sessions(hosts.environment, days=0) == 0 and os.path.exists(
@@ -273,7 +273,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", JUMPS])
+    monkeypatch.setattr(start, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
     one, _ = chatty(50)
     with hosts.link(one, partial=False) as link:
         first = list(_up_to_result(link))

@@ -107,7 +107,9 @@ RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sy
 
 
 async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hosts, monkeypatch):
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
+    monkeypatch.setattr(
+        start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
+    )
     one = hosts.start()
     for _ in range(2):
         assert (

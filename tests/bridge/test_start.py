@@ -16,7 +16,7 @@ from hosting import PATIENCE, until, until_result
 from shim.bridge import lock, registry, start
 from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.lock import NoLocksError
-from shim.bridge.start import SessionRunningError, SessionSpec, respawn
+from shim.bridge.start import SessionRunningError, SessionSpec, respawn_session
 from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -104,7 +104,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
         first = until_result(link)
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.ended(one)
-    again = respawn(ended, hosts.environment, {"role": "user", "content": "and now?"})
+    again = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
     assert again.metadata["generation"] == 2 and again.session_id == one.session_id
     with hosts.link(again, partial=False) as link:
         assert link.welcome["number"] >= len(first)
@@ -117,7 +117,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
     one = hosts.start()
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
+    again = respawn_session(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
     with hosts.link(again) as link:
         assert until_result(link)[-1]["subtype"] == "success"
 
@@ -196,7 +196,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
     assert not registry.peek_session(SESSION, hosts.environment).is_running
-    assert respawn(one, hosts.environment).metadata["generation"] == 2
+    assert respawn_session(one, hosts.environment).metadata["generation"] == 2
     going.join()
 
 
@@ -275,7 +275,7 @@ def test_a_start_that_is_not_known_any_more_says_so(hosts):
     ended = hosts.ended(one)
     os.unlink(os.path.join(one.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
-        respawn(ended, hosts.environment)
+        respawn_session(ended, hosts.environment)
 
 
 def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
@@ -285,7 +285,7 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
     one = hosts.start(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
     hosts.ended(one)  # there is no original
     hosts.start(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
-    wanted = start.read_wanted(one.folder)
+    wanted = start.read_session_spec(one.folder)
     assert (wanted.forked, wanted.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
@@ -326,9 +326,9 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
     with open(os.path.join(one.folder, registry.START_FILE), "wb") as file:
         file.write(kept)
     with pytest.raises(FrontendError, match="was started with is not known any more"):
-        respawn(ended, hosts.environment)
+        respawn_session(ended, hosts.environment)
     with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
-        start.read_wanted(one.folder)
+        start.read_session_spec(one.folder)
     assert one.session_id in refused.value.hint
 
 
@@ -349,10 +349,10 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     with pytest.raises(
         FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
     ) as refused:
-        respawn(ended, hosts.environment)
+        respawn_session(ended, hosts.environment)
     assert "put it back" in refused.value.hint and not hosts.now(one).is_running
     file.write_text('{"mcpServers": {}}')
-    assert respawn(ended, hosts.environment).is_running
+    assert respawn_session(ended, hosts.environment).is_running
 
 
 @pytest.mark.parametrize("words", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])

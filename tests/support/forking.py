@@ -333,10 +333,10 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
     def spawn(
         folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int
     ) -> int:
-        can_fork = _can_fork_host(environment) and start.command is command
+        can_fork = _can_fork_host(environment) and start.build_host_command is command
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, held, listening, environment, stdin)
-        log = start._stderr(os.path.join(folder, registry.STDERR_FILE))
+        log = start._open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
         request = Request(
             (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
         )
@@ -345,8 +345,8 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         finally:
             os.close(log)
 
-    command = start.command  # a test that replaces it starts another program
-    spawn_really, start._spawn = start._spawn, spawn
+    command = start.build_host_command  # a test that replaces it starts another program
+    spawn_really, start._spawn_host = start._spawn_host, spawn
     spawn.really = spawn_really  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionSpec, reap, start_host
+from shim.bridge.start import SessionSpec, reap_hosts, start_host
 from shim.bridge.stop import stop
 
 # no test takes so long unless something hangs: two processes have to begin, one behind the other
@@ -68,7 +68,7 @@ class Hosting:
     def ended(self, one: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
         now = self.wait_until(one, lambda now: not now.is_running)
-        reap()
+        reap_hosts()
         return now
 
     @contextmanager
@@ -90,7 +90,7 @@ class Hosting:
         deadline, left = time.monotonic() + PATIENCE, registry.list_sessions(self.environment)
         while left := stop(left, self.environment):
             assert time.monotonic() < deadline, left
-        reap()
+        reap_hosts()
 
 
 def _stands_still(pid: int) -> bool:

@@ -212,7 +212,7 @@ class Attached:
             if forked or self._session
             else None
         ):
-            invocation = build_resume_invocation(known, cwd, invocation, copy=bool(forked))
+            invocation = build_resume_invocation(known, cwd, invocation, is_copy=bool(forked))
         begun, asks = self._planned(invocation)
         wanted = SessionSpec(
             conversation_words(_without_inside(invocation, begun.cwd)),

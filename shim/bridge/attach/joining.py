@@ -17,7 +17,7 @@ from shim.bridge.attach.own_process import servers
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import GOING_SECONDS, begun_with
+from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.conversation.invocation import prompts, terminator
 from shim.conversation.session_facts import state_events
 from shim.core.bridge.session import narrowest
@@ -98,7 +98,7 @@ class Joining:
         """A host that is about to end is waited for: two must not have the same session of the
         vendor's.
         """
-        one, end = self._one, time.monotonic() + GOING_SECONDS
+        one, end = self._one, time.monotonic() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(one.session_id, os.environ):
             if signals.pending:
                 raise StoppedError(signals.pending[0])
@@ -135,9 +135,14 @@ class Joining:
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
         if read is None:  # a host of another version, or one without room for a file
-            read = permissions(begun_with(one), os.environ, str(one.metadata["cwd"]))
+            read = permissions(read_start_invocation(one), os.environ, str(one.metadata["cwd"]))
         less = narrower_now(
-            self._invocation, begun_with(one), read, str(one.metadata["cwd"]), mode, os.environ
+            self._invocation,
+            read_start_invocation(one),
+            read,
+            str(one.metadata["cwd"]),
+            mode,
+            os.environ,
         )
         if less.refused:
             raise FrontendError(

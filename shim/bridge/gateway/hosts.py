@@ -113,7 +113,7 @@ class LocalHosts:
 
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
-        start.reap()
+        start.reap_hosts()
         return [_facts(one) for one in registry.list_sessions(self._environment)]
 
     def find(self, word: str) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ class LocalHosts:
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
         try:
-            start.respawn(
+            start.respawn_session(
                 self._one(session),
                 self._environment,
                 {"role": "user", "content": prompt},

@@ -14,7 +14,7 @@ from contextlib import suppress
 from shim.bridge import registry, sockets
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import STOPPED, Facts, Life
-from shim.bridge.start import SessionSpec, read_wanted
+from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     status, recorder = 1, None
     try:
         signals.listen()
-        wanted = read_wanted(folder)
+        wanted = read_session_spec(folder)
         os.chdir(wanted.cwd)
         start = Start(_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
         recorder = start.recorder

@@ -19,7 +19,7 @@ from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.door import Door
 from shim.bridge.host.ends import HubSource, HubStdout
 from shim.bridge.host.runner import HubRunner
-from shim.bridge.start import STDERR_BYTES, SessionSpec
+from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import Start
 from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
 from shim.core.bridge.frames import RefusedError
@@ -292,5 +292,5 @@ def _read_by(start: Start) -> Settled:
 def bound_stderr(descriptor: int = 2) -> None:
     """Empty our stderr where it has grown too large; it is a file that is appended to."""
     with suppress(OSError):
-        if os.fstat(descriptor).st_size > STDERR_BYTES:
+        if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:
             os.ftruncate(descriptor, 0)

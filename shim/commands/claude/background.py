@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 from shim.adapters import FLAT_ADAPTERS
 from shim.bridge import registry
-from shim.bridge.start import SessionSpec, begun_with, build_resume_invocation, start_host
+from shim.bridge.start import (
+    SessionSpec,
+    build_resume_invocation,
+    read_start_invocation,
+    start_host,
+)
 from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
@@ -128,7 +133,7 @@ def _before(invocation: Invocation) -> Before:
         return _copied(invocation, canonical, "")
     if known.is_running:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.short_id))
-    saved, here, cwd = begun_with(known), working_directory(), str(known.metadata["cwd"])
+    saved, here, cwd = read_start_invocation(known), working_directory(), str(known.metadata["cwd"])
     woken = build_resume_invocation(known, here, rooted(invocation, here, cwd))
     options = ", ".join(
         word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")
@@ -142,7 +147,7 @@ def _copied(invocation: Invocation, original: str, note: str) -> Before:
     canonical = parse_uuid(original)
     known = registry.find_session(canonical, os.environ) if canonical else None
     if known is not None:
-        invocation = build_resume_invocation(known, working_directory(), invocation, copy=True)
+        invocation = build_resume_invocation(known, working_directory(), invocation, is_copy=True)
     return Before(invocation, copied=original, note=note)
 
 

@@ -91,9 +91,9 @@ def _respawn(words: Sequence[str]) -> Answer:
 
 
 def _restarted(one: SessionRecord) -> Answer:
-    from shim.bridge.start import respawn
+    from shim.bridge.start import respawn_session
 
-    respawn(one, os.environ)
+    respawn_session(one, os.environ)
     return Answer(f"restarted {one.short_id}\n")
 
 

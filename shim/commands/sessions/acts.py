@@ -20,7 +20,7 @@ from shim.bridge.link import (
     exchange_frames,
 )
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionRunningError, respawn
+from shim.bridge.start import SessionRunningError, respawn_session
 from shim.bridge.stop import stop, untaken
 from shim.bridge.which import which
 from shim.commands.sessions.listing import drawn, none
@@ -78,7 +78,7 @@ def say_message(
     if not one.is_running:
         # somebody else was quicker, and is told the message like any host
         with suppress(SessionRunningError):
-            respawn(one, os.environ, message)
+            respawn_session(one, os.environ, message)
             _up(one)
             say(f"woke {one.short_id}")
             return

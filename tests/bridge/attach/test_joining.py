@@ -20,7 +20,7 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     signals.pending.append(signal.SIGTERM)
     monkeypatch.setattr(joining, "connect_to_session", gone)
     monkeypatch.setattr(joining.registry, "is_session_running", lambda session, environment: True)
-    monkeypatch.setattr(joining, "GOING_SECONDS", 0.5)
+    monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
     one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StoppedError):
         joining.Joining(one, parse([]), Settings(), own=False).run(signals, None, None)

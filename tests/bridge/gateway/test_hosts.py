@@ -20,7 +20,7 @@ from shim.bridge import lock, start
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_to_session_blocking
-from shim.bridge.start import respawn
+from shim.bridge.start import respawn_session
 from tests.bridge.test_link import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
@@ -256,7 +256,9 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, 
 def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
     real, living, box, monkeypatch
 ):
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
+    monkeypatch.setattr(
+        start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
+    )
     living.vendor(*TWO_TURNS)
     path = begin(real, box, "one")
     assert real.post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
@@ -305,7 +307,7 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
     def late(word):
         found = look(word)
         monkeypatch.setattr(hosts, "find", look)
-        respawn(session, living.variables)
+        respawn_session(session, living.variables)
         return found
 
     monkeypatch.setattr(hosts, "find", late)

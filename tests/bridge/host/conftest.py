@@ -25,7 +25,7 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[Life]:
         opened.append(listening.dup())
         return os.getpid()
 
-    monkeypatch.setattr(start, "_spawn", keep)
+    monkeypatch.setattr(start, "_spawn_host", keep)
     monkeypatch.setattr(life, "TICK_SECONDS", life.SHORTEST_SECONDS)
     # it would change the process of the tests
     monkeypatch.setattr(life, "preload", lambda *_: None)
@@ -33,7 +33,7 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[Life]:
     one = hosts.start("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
-    facts, wanted = Facts(one.folder), start.read_wanted(one.folder)
+    facts, wanted = Facts(one.folder), start.read_session_spec(one.folder)
     begun = Start(_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments)
     yield Life(one.folder, facts, begun, wanted, opened[0])
     opened[0].close()

@@ -18,7 +18,7 @@ from hosting import PATIENCE, lines, until, until_result
 from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
 from shim.bridge.link import HostGoneError, exchange_frames
-from shim.bridge.start import respawn
+from shim.bridge.start import respawn_session
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
@@ -163,7 +163,9 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeypatch):
     """Two stop it at once: the second one's signal comes when the first one's was obeyed."""
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN])
+    monkeypatch.setattr(
+        start, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
+    )
     one = hosts.start()
     with hosts.link(one) as link:
         link.send_frame_blocking({"kind": "end", "id": "1"})
@@ -332,7 +334,7 @@ def test_nothing_of_a_client_that_has_gone_is_left(hosts):
 
 
 def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(life, "STDERR_BYTES", 100)
+    monkeypatch.setattr(life, "MAX_STDERR_BYTES", 100)
     path = tmp_path / "stderr.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, b"x" * 101)
@@ -403,7 +405,7 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, ta
         link.send_frame_blocking(message)
         until_result(link)
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn(hosts.ended(one), hosts.environment)
+    again = respawn_session(hosts.ended(one), hosts.environment)
     with hosts.link(again) as link:
         number = link.welcome["number"]
         link.send_frame_blocking(message)
@@ -417,7 +419,7 @@ def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
     folder = os.path.join(hosts.ended(one).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()
-    again = respawn(hosts.now(one), hosts.environment)
+    again = respawn_session(hosts.now(one), hosts.environment)
     assert "log" in hosts.ended(again).metadata["detail"]
 
 
@@ -444,7 +446,7 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
         found.append(box.record()["arguments"])
         box.recording.unlink()
         one = (
-            respawn(ended, hosts.environment, {"role": "user", "content": "go"})
+            respawn_session(ended, hosts.environment, {"role": "user", "content": "go"})
             if len(found) == 1
             else one
         )

@@ -12,7 +12,7 @@ from hosting import until_result
 from terminal import on_terminal
 
 from shim.bridge import registry
-from shim.bridge.start import SessionSpec, respawn, start_host
+from shim.bridge.start import SessionSpec, respawn_session, start_host
 
 LISTED = "Run 'claude agents' to list running sessions."
 
@@ -236,7 +236,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
 def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     from shim.bridge import stop
 
-    monkeypatch.setattr(stop, "ASKED_SECONDS", 0.2)
+    monkeypatch.setattr(stop, "SIGTERM_TIMEOUT_S", 0.2)
     desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
     one = desk.start("hi")
     with desk.halted(one):
@@ -284,7 +284,7 @@ def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
     with desk.link(copy) as link:
         until_result(link)
     desk.claude("stop", copy.short_id)
-    again = respawn(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
+    again = respawn_session(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
     with desk.link(again, partial=False) as link:
         said = until_result(link)
     assert {line["session_id"] for line in said} == {copy.session_id} and not said[-1]["is_error"]

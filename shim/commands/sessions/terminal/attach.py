@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionRunningError, respawn
+from shim.bridge.start import SessionRunningError, respawn_session
 from shim.commands.sessions.terminal.seat import PATIENCE_SECONDS, End, Seat
 from shim.commands.sessions.terminal.talk import Talk
 from shim.commands.sessions.terminal.view import View
@@ -37,7 +37,7 @@ def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "cla
     if not one.is_running:
         tell(f"Waking session {one.short_id}…\n")
         try:
-            one = respawn(one, environment)
+            one = respawn_session(one, environment)
         except SessionRunningError:
             pass  # somebody else was quicker
     view = View(console, asks=True)
