@@ -16,20 +16,22 @@ SIGKILL_TIMEOUT_S = 2.0  # for the lock of a killed process to be free
 POLL_INTERVAL_S = 0.01  # between two looks
 
 
-def stop(wanted: Sequence[SessionRecord], environment: Mapping[str, str]) -> list[SessionRecord]:
+def stop_hosts(
+    wanted: Sequence[SessionRecord], environment: Mapping[str, str]
+) -> list[SessionRecord]:
     """End the hosts of these sessions, all at once. Returns those that could not be ended."""
-    left = _signalled(wanted, signal.SIGTERM, SIGTERM_TIMEOUT_S, environment)
+    left = _signal_hosts(wanted, signal.SIGTERM, SIGTERM_TIMEOUT_S, environment)
     if not left:
         return []
-    stubborn = _signalled(left, signal.SIGKILL, SIGKILL_TIMEOUT_S, environment)
+    stubborn = _signal_hosts(left, signal.SIGKILL, SIGKILL_TIMEOUT_S, environment)
     living = {one.session_id for one in stubborn}
     for one in left:
         if one.session_id not in living:
-            _stopped(one)
+            _record_as_stopped(one)
     return stubborn
 
 
-def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
+def describe_unanswered_messages(one: SessionRecord, environment: Mapping[str, str]) -> str:
     """What is said of the messages that a session which was ended had not taken; "" where there
     were none.
     """
@@ -41,7 +43,7 @@ def untaken(one: SessionRecord, environment: Mapping[str, str]) -> str:
     )
 
 
-def _signalled(
+def _signal_hosts(
     wanted: Sequence[SessionRecord],
     number: signal.Signals,
     seconds: float,
@@ -61,7 +63,7 @@ def _signalled(
                 isinstance(pid, int)
                 and pid > 1
                 and pid not in told
-                and _tell(one, pid, number, environment)
+                and _send_signal(one, pid, number, environment)
             ):
                 told.add(pid)
         if not left or time.monotonic() > deadline:
@@ -70,7 +72,7 @@ def _signalled(
     return left
 
 
-def _tell(
+def _send_signal(
     one: SessionRecord, pid: int, number: signal.Signals, environment: Mapping[str, str]
 ) -> bool:
     """Send the host a signal; never to another process that has got its number meanwhile."""
@@ -94,7 +96,7 @@ def _tell(
         os.close(process)
 
 
-def _stopped(one: SessionRecord) -> None:
+def _record_as_stopped(one: SessionRecord) -> None:
     """A killed host could not say how it ended: it was stopped, unless its work was over before."""
     facts = registry.read_metadata(one.folder)
     if facts is not None and one.metadata["state"] in ACTIVE_STATES:

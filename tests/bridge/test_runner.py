@@ -7,7 +7,7 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.host.runner import BYE_SECONDS, Connection, HubRunner
+from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
@@ -31,10 +31,10 @@ class Host:
         self.runner = HubRunner(
             self.hub,
             self.log,
-            tell=told,
-            changed=self.facts.append,
-            end=lambda by: None,
-            failed=failed,
+            send_line=told,
+            update_metadata=self.facts.append,
+            end_session=lambda by: None,
+            report_failure=failed,
         )
 
     def client(self, number):
@@ -43,8 +43,8 @@ class Host:
         theirs.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         ours.settimeout(10)
-        self.runner.joined(Connection(number, theirs))
-        self.runner.heard(number, HELLO)
+        self.runner.add_client(ClientConnection(number, theirs))
+        self.runner.on_client_frame(number, HELLO)
         return ours
 
 
@@ -61,7 +61,7 @@ def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
     host.hub.open()
     host.hub.prompt({"role": "user", "content": "hi"}, U)
-    host.runner.settle()
+    host.runner.run_commands()
     assert [each["state"] for each in host.facts] == ["working"]
 
 
@@ -70,8 +70,8 @@ async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(
     with host.client(1) as ours:
         ours.setblocking(False)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(host.runner.serve, host.runner.connections[1])
-            host.runner.said(line + b"\n")
+            tasks.start_soon(host.runner.serve_client, host.runner.connections[1])
+            host.runner.on_conversation_lines(line + b"\n")
             heard = b""
             with anyio.fail_after(PATIENCE):
                 while line not in heard:
@@ -85,17 +85,19 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
         ours.setblocking(False)
         async with anyio.create_task_group() as tasks:
             connection = host.runner.connections[1]
-            tasks.start_soon(host.runner.serve, connection)
-            host.runner.said(b'{"type":"system","text":"%b"}\n' % (b"x" * 100_000))
+            tasks.start_soon(host.runner.serve_client, connection)
+            host.runner.on_conversation_lines(b'{"type":"system","text":"%b"}\n' % (b"x" * 100_000))
 
             def full(records):
                 raise OSError(28, "No space left on device")
 
             monkeypatch.setattr(host.log, "append", full)
-            assert "No space left" in host.runner.said(b'{"type":"system","text":"lost"}\n')
+            assert "No space left" in host.runner.on_conversation_lines(
+                b'{"type":"system","text":"lost"}\n'
+            )
             heard = b""
             with anyio.fail_after(PATIENCE):
-                while not connection.gone.is_set():
+                while not connection.disconnect_event.is_set():
                     with anyio.move_on_after(0.01):
                         await anyio.wait_readable(ours)
                         heard += ours.recv(1000)
@@ -111,14 +113,14 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
 async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, monkeypatch):
     with host.client(1):
         connection = host.runner.connections[1]
-        host.runner.said(b'{"type":"system","text":"%b"}\n' % (b"x" * 500_000))
+        host.runner.on_conversation_lines(b'{"type":"system","text":"%b"}\n' % (b"x" * 500_000))
         host.hub.close("over")
-        host.runner.settle()
-        host.runner.tick()
-        assert connection.leaves and not connection.gone.is_set()
-        connection.leaves -= 2 * BYE_SECONDS
-        host.runner.tick()
-        assert connection.gone.is_set()
+        host.runner.run_commands()
+        host.runner.close_stuck_clients()
+        assert connection.close_deadline and not connection.disconnect_event.is_set()
+        connection.close_deadline -= 2 * BYE_TIMEOUT_S
+        host.runner.close_stuck_clients()
+        assert connection.disconnect_event.is_set()
 
 
 def test_a_read_that_fails_ends_the_session(host, monkeypatch):
@@ -126,7 +128,7 @@ def test_a_read_that_fails_ends_the_session(host, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(audience, "RECENT_BYTES", 0)  # every line of the past is read
-    host.runner.said(b'{"type":"system"}\n')
+    host.runner.on_conversation_lines(b'{"type":"system"}\n')
     monkeypatch.setattr(host.log, "read", broken)
     with host.client(1) as ours:
         assert b"the session's log cannot be read: Input/output error" in ours.recv(100_000)

@@ -32,12 +32,12 @@ def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander
         return opened(bystander.pid)
 
     monkeypatch.setattr(os, "pidfd_open", late)
-    assert stop.stop([one], hosts.environment) == []
+    assert stop.stop_hosts([one], hosts.environment) == []
 
 
 def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
     one = hosts.start()
     hosts.wait_until(one, lambda now: now.metadata["pid"])
     monkeypatch.delattr(os, "pidfd_open")
-    assert stop.stop([one], hosts.environment) == []
+    assert stop.stop_hosts([one], hosts.environment) == []
     assert not hosts.now(one).is_running

@@ -6,7 +6,7 @@ import pytest
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.which import UNLISTED, which, which_by_id
+from shim.bridge.which import NO_MATCH_WITH_HINT, find_session_by_id, find_session_by_reference
 from shim.core.errors import FrontendError
 
 
@@ -24,14 +24,20 @@ KNOWN = [
 
 @pytest.mark.parametrize("word", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
 def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(word):
-    assert which(word, known=KNOWN) == which_by_id(word, known=KNOWN) == KNOWN[2]
+    assert (
+        find_session_by_reference(word, sessions=KNOWN)
+        == find_session_by_id(word, sessions=KNOWN)
+        == KNOWN[2]
+    )
 
 
 @pytest.mark.parametrize("word", ["write it", "WRITE", "again"])
 def test_a_name_means_a_session_where_names_count(word):
-    assert which(word, known=KNOWN).short_id == ("1daa75d6" if word == "again" else "9c582708")
+    assert find_session_by_reference(word, sessions=KNOWN).short_id == (
+        "1daa75d6" if word == "again" else "9c582708"
+    )
     with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
-        which_by_id(word, known=KNOWN)
+        find_session_by_id(word, sessions=KNOWN)
 
 
 def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
@@ -42,29 +48,29 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
         registry.create_session_folder(session, os.environ), {"session": session, "state": "done"}
     )
     assert (
-        which(session, known=KNOWN).session_id
-        == which_by_id(session, known=[]).session_id
+        find_session_by_reference(session, sessions=KNOWN).session_id
+        == find_session_by_id(session, sessions=[]).session_id
         == session
     )
 
 
 def test_an_id_of_several_is_none():
-    for of in (which, which_by_id):
+    for of in (find_session_by_reference, find_session_by_id):
         with pytest.raises(FrontendError) as refused:
-            of("1", known=KNOWN)
+            of("1", sessions=KNOWN)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
 def test_a_whole_name_means_its_session_though_another_name_contains_it():
-    assert which("My Job", known=KNOWN) == KNOWN[0]
+    assert find_session_by_reference("My Job", sessions=KNOWN) == KNOWN[0]
     twice = [*KNOWN, session("7d000000", "MY JOB")]
     with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
-        which("my job", known=twice)
+        find_session_by_reference("my job", sessions=twice)
 
 
 def test_a_name_of_several_lists_them():
     with pytest.raises(FrontendError) as refused:
-        which("My j", known=KNOWN)
+        find_session_by_reference("My j", sessions=KNOWN)
     assert str(refused.value).splitlines() == [
         "2 sessions match 'My j':",
         "  1052b9da  my job",
@@ -94,11 +100,11 @@ def test_a_name_of_several_lists_them():
 )
 def test_a_word_that_means_none_is_told_why(word, alone, more):
     with pytest.raises(FrontendError) as refused:
-        which(word, known=KNOWN, alone=alone)
-    assert str(refused.value).splitlines() == [UNLISTED.format(word=word), *more]
+        find_session_by_reference(word, sessions=KNOWN, is_only_arg=alone)
+    assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=word), *more]
 
 
 def test_a_word_without_end_is_said_again_in_part():
     with pytest.raises(FrontendError) as refused:
-        which("x" * 10**6, known=KNOWN)
+        find_session_by_reference("x" * 10**6, sessions=KNOWN)
     assert len(str(refused.value)) < 400

@@ -14,7 +14,7 @@ from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionSpec, reap_hosts, start_host
-from shim.bridge.stop import stop
+from shim.bridge.stop import stop_hosts
 
 # no test takes so long unless something hangs: two processes have to begin, one behind the other
 PATIENCE = 60.0
@@ -88,7 +88,7 @@ class Hosting:
     def close(self) -> None:
         """End all that live, also those that are not up yet."""
         deadline, left = time.monotonic() + PATIENCE, registry.list_sessions(self.environment)
-        while left := stop(left, self.environment):
+        while left := stop_hosts(left, self.environment):
             assert time.monotonic() < deadline, left
         reap_hosts()
 

@@ -11,7 +11,7 @@ from hosting import PATIENCE
 from shim.bridge import registry
 from shim.bridge.link import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
-from shim.bridge.stop import stop
+from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 
 
@@ -91,5 +91,5 @@ class HostingBox:
     def close(self) -> None:
         """End every host, also those that are not up yet."""
         deadline, left = time.monotonic() + PATIENCE, self.sessions()
-        while left := stop(left, self.variables):
+        while left := stop_hosts(left, self.variables):
             assert time.monotonic() < deadline, left

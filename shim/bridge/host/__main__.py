@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from shim.bridge import registry, sockets
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.host.life import STOPPED, Facts, Life
+from shim.bridge.host.life import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
@@ -27,11 +27,11 @@ from shim.io.raw_output import tell
 from shim.io.signals import Signals, StoppedError
 from shim.state import store
 
-SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
+SIGNAL_STATUSES = (143, 129)  # statuses of a conversation that a signal ended
 # of a log, among which the first turn begins: before it only messages are said again
-HEAD_LINES = 1000
-STARTER_SECONDS = 5.0  # the process that starts the host only has to write one small file
-PENDING = 1000  # connections that are told why a host could not begin
+MAX_HEAD_LINES = 1000
+STARTER_TIMEOUT_S = 5.0  # the process that starts the host only has to write one small file
+MAX_PENDING_CONNECTIONS = 1000  # connections that are told why a host could not begin
 
 
 def main(arguments: list[str]) -> int:
@@ -45,22 +45,23 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(descriptor, False)
     early_signals.listen()
     _wait_for_starter()
-    facts, signals, place = Facts(folder), Signals(), sockets.find_socket_file_id(folder)
+    facts, signals, place = HostMetadata(folder), Signals(), sockets.find_socket_file_id(folder)
     status, recorder = 1, None
     try:
         signals.listen()
         wanted = read_session_spec(folder)
         os.chdir(wanted.cwd)
-        start = Start(_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
+        start = Start(_build_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
         recorder = start.recorder
-        life = Life(folder, facts, start, wanted, listening)
+        life = HostRuntime(folder, facts, start, wanted, listening)
         signals.check()
         status = start.run(signals, life)
-        facts.end(
-            "failed" if status and status not in SHOWN_ENDS else STOPPED, life.stdout.reason or None
+        facts.record_end(
+            "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
+            life.stdout.failure_reason or None,
         )
     except StoppedError:
-        facts.end(STOPPED)
+        facts.record_end(REASON_STOPPED)
     except Exception as error:
         signals.started = True
         hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
@@ -71,8 +72,8 @@ def main(arguments: list[str]) -> int:
         )
         tell(f"{reason}\n")
         # before anybody is told: who then begins it again finds that it has ended
-        facts.end("failed", reason)
-        _refuse(listening, reason)
+        facts.record_end("failed", reason)
+        _reject_waiting_clients(listening, reason)
     finally:
         if sockets.find_socket_file_id(folder) == place:
             sockets.remove_socket(folder)
@@ -87,21 +88,21 @@ def _wait_for_starter() -> None:
     """Wait until the process that starts this host has written its pid to the facts, and has closed
     its stdin.
     """
-    if select.select([0], [], [], STARTER_SECONDS)[0]:
+    if select.select([0], [], [], STARTER_TIMEOUT_S)[0]:
         os.read(0, 1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
 
 
-def _invocation(folder: str, facts: Facts, wanted: SessionSpec) -> Invocation:
+def _build_invocation(folder: str, facts: HostMetadata, wanted: SessionSpec) -> Invocation:
     """The command line of this life: stream-json both ways, all that a client may want, and the
     session.
     """
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
     session = os.path.basename(folder)
     asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
-    if wanted.resumes and _goes_on(folder, session, facts):
+    if wanted.resumes and _has_vendor_session(folder, session, facts):
         of = {"resume": session, "session_id": None, "fork_session": False}
     elif wanted.forked:
         of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
@@ -132,17 +133,19 @@ def _invocation(folder: str, facts: Facts, wanted: SessionSpec) -> Invocation:
     )
 
 
-def _goes_on(folder: str, session: str, facts: Facts) -> bool:
+def _has_vendor_session(folder: str, session: str, facts: HostMetadata) -> bool:
     """Whether the vendor has the session: a life that ended before its first turn began left none."""
-    if facts.known["generation"] == 1 or store.look_up(session, os.environ) is not None:
+    if facts.values["generation"] == 1 or store.look_up(session, os.environ) is not None:
         return True
-    if facts.known["vendor"] != "claude":
+    if facts.values["vendor"] != "claude":
         return False
-    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), facts.known["generation"])
-    return log.first > 1 or any(_begins_turn(entry.line) for entry in log.read(0, HEAD_LINES))
+    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), facts.values["generation"])
+    return log.first > 1 or any(
+        _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
+    )
 
 
-def _begins_turn(line: bytes) -> bool:
+def _is_vendor_init(line: bytes) -> bool:
     """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
     of ours name us.
     """
@@ -150,11 +153,11 @@ def _begins_turn(line: bytes) -> bool:
     return isinstance(said, dict) and said.get("subtype") == "init" and "shim" not in said
 
 
-def _refuse(listening: socket.socket, reason: str) -> None:
+def _reject_waiting_clients(listening: socket.socket, reason: str) -> None:
     """Tell those who wait at the socket why there is no session."""
     listening.setblocking(False)
     with suppress(OSError):
-        for _ in range(PENDING):
+        for _ in range(MAX_PENDING_CONNECTIONS):
             peer, _ = listening.accept()
             with peer, suppress(OSError):
                 peer.setblocking(False)

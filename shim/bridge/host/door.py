@@ -7,8 +7,8 @@ from itertools import count
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.bridge.host.ends import HubSource
-from shim.bridge.host.runner import Connection, HubRunner
+from shim.bridge.host.ends import HubStdin
+from shim.bridge.host.runner import ClientConnection, HubRunner
 from shim.core.bridge.frames import FULL, frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import same_user
@@ -17,115 +17,122 @@ from shim.process.descriptors import limit_connections
 from shim.state.files import aside_for
 
 # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
-CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
-HELLO_SECONDS = 10.0  # for a client's first frame, so that nobody holds a place for nothing
-HELLO_BYTES = 64 * 1024  # of the first frame
-CHUNK_BYTES = 64 * 1024
+HELLO_TIMEOUT_S = 10.0  # for a client's first frame, so that nobody holds a place for nothing
+MAX_HELLO_BYTES = 64 * 1024  # of the first frame
+READ_CHUNK_BYTES = 64 * 1024
 # where nobody can be let in, for lack of descriptors: who waits outside is still there
-PAUSE_SECONDS = 0.2
+ACCEPT_RETRY_DELAY_S = 0.2
 
 
-class Door:
+class UnixServer:
     """Lets clients in, as many as may be, and hears them; `source` says when the conversation takes
     no more lines.
     """
 
-    def __init__(self, listening: socket.socket, runner: HubRunner, source: HubSource) -> None:
-        self._listening = listening
+    def __init__(self, listening: socket.socket, runner: HubRunner, source: HubStdin) -> None:
+        self._listener = listening
         self._runner = runner
-        self._source = source
-        self._numbers = count(1)
-        self._most = limit_connections(CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS)
+        self._hub_stdin = source
+        self._client_numbers = count(1)
+        self._max_connections = limit_connections(
+            MAX_CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS
+        )
 
-    async def serve(self) -> None:
+    async def accept_clients(self) -> None:
         """Take connections until cancelled."""
-        self._listening.setblocking(False)
+        self._listener.setblocking(False)
         async with anyio.create_task_group() as tasks:
             while True:
-                await anyio.wait_readable(self._listening)
+                await anyio.wait_readable(self._listener)
                 try:
-                    peer, _ = self._listening.accept()
+                    peer, _ = self._listener.accept()
                 except BlockingIOError:
                     continue
                 except OSError:  # who wanted in has gone again, or there is no descriptor left
-                    await anyio.sleep(PAUSE_SECONDS)
+                    await anyio.sleep(ACCEPT_RETRY_DELAY_S)
                 else:
-                    self._let_in(peer, tasks)
+                    self._accept_client(peer, tasks)
 
-    def _let_in(self, peer: socket.socket, tasks: TaskGroup) -> None:
+    def _accept_client(self, peer: socket.socket, tasks: TaskGroup) -> None:
         peer.setblocking(False)
         if not same_user(peer):
             peer.close()
             return
-        connection = Connection(next(self._numbers), peer)
-        if len(self._runner.connections) >= self._most:
+        connection = ClientConnection(next(self._client_numbers), peer)
+        if len(self._runner.connections) >= self._max_connections:
             # which an empty socket takes
-            connection.say(frame("bye", reason=f"{self._most}{FULL}"))
+            connection.send_last(frame("bye", reason=f"{self._max_connections}{FULL}"))
             peer.close()
             return
-        self._runner.joined(connection)
-        tasks.start_soon(self._converse, connection)
+        self._runner.add_client(connection)
+        tasks.start_soon(self._serve_client, connection)
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _serve_client(self, connection: ClientConnection) -> None:
         """One client, to its end."""
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._runner.serve, connection)
-                tasks.start_soon(self._hear, connection)
-                await connection.gone.wait()
+                tasks.start_soon(self._runner.serve_client, connection)
+                tasks.start_soon(self._read_client, connection)
+                await connection.disconnect_event.wait()
                 tasks.cancel_scope.cancel()
         finally:
             connection.peer.close()
-            self._runner.left(connection.number)
+            self._runner.remove_client(connection.number)
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _read_client(self, connection: ClientConnection) -> None:
         """Hear a client until it has said all, or says what is no frame."""
-        first = LineSplitter(HELLO_BYTES)
+        first = LineSplitter(MAX_HELLO_BYTES)
         lines, size = list[bytes](), 0
-        with anyio.move_on_after(HELLO_SECONDS):
-            while not lines and size <= HELLO_BYTES and (chunk := await _read(connection.peer)):
+        with anyio.move_on_after(HELLO_TIMEOUT_S):
+            while (
+                not lines
+                and size <= MAX_HELLO_BYTES
+                and (chunk := await _read_chunk(connection.peer))
+            ):
                 lines, size = first.feed(chunk), size + len(chunk)
         if not lines:
-            connection.say(
+            connection.send_last(
                 frame(
-                    "bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"
+                    "bye",
+                    reason=f"no hello of at most {MAX_HELLO_BYTES} bytes in {HELLO_TIMEOUT_S:g} s",
                 )
             )
             return
-        splitter = LineSplitter(self._source.limit, aside_for(self._source.limit))
+        splitter = LineSplitter(self._hub_stdin.limit, aside_for(self._hub_stdin.limit))
         splitter.feed(b"".join(first.close()))
-        await self._tell(connection, lines)
-        while chunk := await _read(connection.peer):
-            await self._tell(connection, splitter.feed(chunk))
+        await self._pass_lines(connection, lines)
+        while chunk := await _read_chunk(connection.peer):
+            await self._pass_lines(connection, splitter.feed(chunk))
             if splitter.skipped:
-                connection.say(
-                    frame("bye", reason=f"a frame has at most {self._source.limit} bytes")
+                connection.send_last(
+                    frame("bye", reason=f"a frame has at most {self._hub_stdin.limit} bytes")
                 )
                 return
-        connection.gone.set()
+        connection.disconnect_event.set()
 
-    async def _tell(self, connection: Connection, lines: Iterable[bytes]) -> None:
+    async def _pass_lines(self, connection: ClientConnection, lines: Iterable[bytes]) -> None:
         for line in lines:
             try:
-                self._runner.heard(connection.number, line)
+                self._runner.on_client_frame(connection.number, line)
             except (
                 Exception
             ) as error:  # a mistake of ours; no client may end the session of all others by it
                 tell(f"the shim failed over a client's frame: {error!r}\n")
-                connection.say(
+                connection.send_last(
                     frame("bye", reason="the shim failed over a frame; please report this")
                 )
                 return
-            await self._source.room()
+            await self._hub_stdin.wait_for_space()
 
 
-async def _read(peer: socket.socket) -> bytes:
+async def _read_chunk(peer: socket.socket) -> bytes:
     """The next bytes, b"" at the end."""
     while True:
         await anyio.wait_readable(peer)
         try:
-            return peer.recv(CHUNK_BYTES)
+            return peer.recv(READ_CHUNK_BYTES)
         except BlockingIOError:
             continue
         except OSError:

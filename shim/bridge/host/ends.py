@@ -15,11 +15,13 @@ from shim.io.stdout import FrontendGoneError
 if TYPE_CHECKING:
     from shim.io.tap import Tap
 
-READ_BYTES = 256 * 1024  # that are given to the conversation at once
-WAITING_LINES = 10_000  # for the conversation, as it holds itself; then the clients are not read
+MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
+MAX_WAITING_LINES = (
+    10_000  # for the conversation, as it holds itself; then the clients are not read
+)
 
 
-class HubSource:
+class HubStdin:
     """In the place of our stdin: lines that the hub tells the conversation."""
 
     def __init__(self, limit: int, recorder: "Tap | None" = None) -> None:
@@ -27,58 +29,58 @@ class HubSource:
         self.lines = LineSplitter(limit)
         self.heard: list[bytes] = []
         self._recorder = recorder
-        self._waiting = deque[bytes]()
-        self._bytes = 0
-        self._closed = False
-        self._news: anyio.Event | None = None
-        self._taken: anyio.Event | None = None
+        self._waiting_lines = deque[bytes]()
+        self._waiting_bytes = 0
+        self._is_closed = False
+        self._line_event: anyio.Event | None = None
+        self._space_event: anyio.Event | None = None
 
     def put(self, line: bytes) -> None:
         """A line with its newline. What comes after the end is dropped."""
-        if not self._closed:
-            self._waiting.append(line)
-            self._bytes += len(line)
-            self._tell()
+        if not self._is_closed:
+            self._waiting_lines.append(line)
+            self._waiting_bytes += len(line)
+            self._wake_reader()
 
     def close(self) -> None:
         """Nothing more comes."""
-        self._closed = True
-        self._tell()
+        self._is_closed = True
+        self._wake_reader()
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the clients have to wait: the conversation takes no line for now."""
-        return self._bytes >= self.limit or len(self._waiting) >= WAITING_LINES
+        return self._waiting_bytes >= self.limit or len(self._waiting_lines) >= MAX_WAITING_LINES
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until it is not full."""
-        while self.full and not self._closed:
-            self._taken = self._taken or anyio.Event()
-            await self._taken.wait()
+        while self.is_full and not self._is_closed:
+            self._space_event = self._space_event or anyio.Event()
+            await self._space_event.wait()
 
     async def read(self) -> bytes:
         """The next lines, b"" at the end."""
-        while not self._waiting:
-            if self._closed:
+        while not self._waiting_lines:
+            if self._is_closed:
                 return b""
-            self._news = anyio.Event()
-            await self._news.wait()
+            self._line_event = anyio.Event()
+            await self._line_event.wait()
         lines, size = list[bytes](), 0
-        while self._waiting and size < READ_BYTES:
-            lines.append(self._waiting.popleft())
+        while self._waiting_lines and size < MAX_READ_BYTES:
+            lines.append(self._waiting_lines.popleft())
             size += len(lines[-1])
-        self._bytes -= size
-        if self._taken is not None:
-            taken, self._taken = self._taken, None
+        self._waiting_bytes -= size
+        if self._space_event is not None:
+            taken, self._space_event = self._space_event, None
             taken.set()
         chunk = b"".join(lines)
         if self._recorder is not None:
             self._recorder.stream("i", chunk)
         return chunk
 
-    def _tell(self) -> None:
-        if self._news is not None:
-            self._news.set()
+    def _wake_reader(self) -> None:
+        if self._line_event is not None:
+            self._line_event.set()
 
 
 class HubStdout:
@@ -89,33 +91,33 @@ class HubStdout:
     """
 
     def __init__(self, said: Callable[[bytes], str], recorder: "Tap | None" = None) -> None:
-        self._said = said
+        self._store_lines = said
         self._recorder = recorder
-        self._failed = anyio.Event()
-        self.reason = ""
+        self._failure_event = anyio.Event()
+        self.failure_reason = ""
 
     @property
     def broken(self) -> bool:
         """Whether what was said could not be kept, so that it was said to nobody."""
-        return bool(self.reason)
+        return bool(self.failure_reason)
 
-    def fail(self, reason: str) -> None:
+    def record_failure(self, reason: str) -> None:
         """Nothing more is said; the conversation ends as if its frontend had gone."""
-        if not self.reason:
-            self.reason = reason
-            self._failed.set()
+        if not self.failure_reason:
+            self.failure_reason = reason
+            self._failure_event.set()
 
     async def gone(self) -> None:
         """Wait until nothing more can be said."""
-        await self._failed.wait()
+        await self._failure_event.wait()
 
     async def write(self, data: bytes) -> None:
         """Say whole lines. FrontendGoneError where they cannot be kept."""
-        if not self.reason and data:
+        if not self.failure_reason and data:
             if self._recorder is not None:
                 self._recorder.stream("O", data)
-            if reason := self._said(data):
-                self.fail(reason)
-        if self.reason:
-            raise FrontendGoneError(self.reason)
+            if reason := self._store_lines(data):
+                self.record_failure(reason)
+        if self.failure_reason:
+            raise FrontendGoneError(self.failure_reason)
         await anyio.lowlevel.cancel_shielded_checkpoint()  # the clients get their turn

@@ -16,8 +16,8 @@ import anyio
 from shim import __version__
 from shim.bridge import registry, sockets
 from shim.bridge.cast_log import RecordingLog
-from shim.bridge.host.door import Door
-from shim.bridge.host.ends import HubSource, HubStdout
+from shim.bridge.host.door import UnixServer
+from shim.bridge.host.ends import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import Start
@@ -36,80 +36,85 @@ from shim.process import spawn
 from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions
 
-TICK_SECONDS = 1.0  # between two looks at the time, at most
+MAX_TICK_INTERVAL_S = 1.0  # between two looks at the time, at most
 # Of the time that a question may wait: the hub settles it a little before the conversation would,
 # so that one does. It looks at the time twice in between.
-PATIENCE, EARLIER_SECONDS = 0.9, 10.0
-SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
-FIRST_CHILD_SECONDS = 2.0  # then modules are imported although no child was started
+PROMPT_TIMEOUT_FACTOR, PROMPT_TIMEOUT_MARGIN_S = 0.9, 10.0
+MIN_TICK_INTERVAL_S = 0.01  # between two looks, however short the time to answer is
+FIRST_CHILD_TIMEOUT_S = 2.0  # then modules are imported although no child was started
 # short, so that all is imported before the child ends its first turn
-FIRST_CHILD_POLL_SECONDS = 0.001
-STOPPED, IDLE, OVER = "stopped", "idle", "ended"
-DISPLACED = "its folder was removed, or another host has taken its place"
+FIRST_CHILD_POLL_INTERVAL_S = 0.001
+REASON_STOPPED, REASON_IDLE, REASON_ENDED = "stopped", "idle", "ended"
+REASON_REPLACED = "its folder was removed, or another host has taken its place"
 
 
-class Facts:
+class HostMetadata:
     """The facts of a life, kept in `host.json`. Where they cannot be kept, the session goes on."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._place = sockets.find_socket_file_id(folder)
-        self.known = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
+        self._socket_file_id = sockets.find_socket_file_id(folder)
+        self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
-    def change(self, facts: Mapping[str, Any]) -> None:
+    def update(self, facts: Mapping[str, Any]) -> None:
         """Keep other values of some facts, if any is another one."""
-        if self.ours and any(self.known.get(key) != value for key, value in facts.items()):
-            self.known = {**self.known, **facts}
+        if self.owns_folder and any(self.values.get(key) != value for key, value in facts.items()):
+            self.values = {**self.values, **facts}
             with suppress(OSError):
-                registry.write_metadata(self._folder, self.known)
+                registry.write_metadata(self._folder, self.values)
 
-    def again(self) -> None:
+    def restore_file(self) -> None:
         """Write the file again if it is missing or damaged: without it the session cannot be found
         and ended.
         """
-        if self.ours and registry.read_metadata(self._folder) is None:
+        if self.owns_folder and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
-                registry.write_metadata(self._folder, self.known)
+                registry.write_metadata(self._folder, self.values)
 
     @property
-    def ours(self) -> bool:
+    def owns_folder(self) -> bool:
         """Return whether the folder is still that of this life: it may have been removed, and made
         again.
         """
-        return sockets.find_socket_file_id(self._folder) == self._place
+        return sockets.find_socket_file_id(self._folder) == self._socket_file_id
 
-    def end(self, state: str, detail: str | None = None) -> None:
+    def record_end(self, state: str, detail: str | None = None) -> None:
         """The life is over. `state` is for a session that was at work; a finished one stays as it
         was.
         """
-        working = self.known.get("state") in registry.ACTIVE_STATES
+        working = self.values.get("state") in registry.ACTIVE_STATES
         said = {"state": state} if working else {}
         if detail is not None:
             said = {"state": "failed", "detail": detail}
-        self.change(
+        self.update(
             {"status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **said}
         )
 
 
-class Life:
+class HostRuntime:
     """One life of a session: its hub between the conversation and the socket. It has the ends of a
     conversation.
     """
 
     def __init__(
-        self, folder: str, facts: Facts, start: Start, wanted: SessionSpec, listening: socket.socket
+        self,
+        folder: str,
+        facts: HostMetadata,
+        start: Start,
+        wanted: SessionSpec,
+        listening: socket.socket,
     ) -> None:
         settings, recorder = start.settings, start.recorder
-        known, session = facts.known, os.path.basename(folder)
+        known, session = facts.values, os.path.basename(folder)
         generation = known["generation"]
-        self.source = HubSource(settings.max_inbound_bytes, recorder)
-        self.stdout = HubStdout(self._said, recorder)
-        self.why = OVER
-        self._facts = facts
-        self._prompt = wanted.prompt, wanted.prompt_id or fresh_uuid()
-        self._idle_seconds = settings.bridge.idle
-        self._kept_days = settings.bridge.days
-        self._used = time.monotonic()
+        self.source = HubStdin(settings.max_inbound_bytes, recorder)
+        self.stdout = HubStdout(self._store_lines, recorder)
+        self.end_reason = REASON_ENDED
+        self._metadata = facts
+        self._first_prompt = wanted.prompt, wanted.prompt_id or fresh_uuid()
+        self._idle_timeout_s = settings.bridge.idle
+        self._retention_days = settings.bridge.days
+        self._last_use = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordingLog(
             os.path.join(folder, registry.LOG_FOLDER),
@@ -118,11 +123,11 @@ class Life:
         )
         flags = start.invocation.permissions
         chosen = flags.skip_permissions or flags.permission_mode is not None
-        mode = start.mode if chosen else _read_by(start).mode or start.mode
+        mode = start.mode if chosen else _load_conversation_settings(start).mode or start.mode
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
-        question_seconds = max(PATIENCE * patience, patience - EARLIER_SECONDS)
-        self._tick_seconds = max(
-            SHORTEST_SECONDS, min(TICK_SECONDS, (patience - question_seconds) / 2)
+        question_seconds = max(PROMPT_TIMEOUT_FACTOR * patience, patience - PROMPT_TIMEOUT_MARGIN_S)
+        self._tick_interval_s = max(
+            MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (patience - question_seconds) / 2)
         )
         hub = Hub(
             Session(
@@ -147,16 +152,21 @@ class Life:
             clock=clock,
             known=self._log.list_message_ids() if generation > 1 else (),
         )
-        tell, failed = self.source.put, self.stdout.fail
+        tell, failed = self.source.put, self.stdout.record_failure
         self.runner = HubRunner(
-            hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed
+            hub,
+            self._log,
+            send_line=tell,
+            update_metadata=facts.update,
+            end_session=self._end_session,
+            report_failure=failed,
         )
-        self._door = Door(listening, self.runner, self.source)
-        self._folder, self._start = folder, start
-        self._settled: Settled | None = None
-        self._upgrade = ""  # the notice about the package's files, after it was reported
-        self._keep_settings()
-        facts.change(
+        self._server = UnixServer(listening, self.runner, self.source)
+        self._folder, self._startup = folder, start
+        self._stored_settings: Settled | None = None
+        self._upgrade_notice = ""  # the notice about the package's files, after it was reported
+        self._store_settings()
+        facts.update(
             {
                 "pid": os.getpid(),
                 "vendor": start.vendor.shown,
@@ -170,67 +180,73 @@ class Life:
         """Clients come and go while the conversation runs; at its end they are told."""
         runner = self.runner
         async with anyio.create_task_group() as tasks:
-            for work in (self._door.serve, runner.rounds, self._tick, self._tidy, self._preload):
+            for work in (
+                self._server.accept_clients,
+                runner.run_write_rounds,
+                self._run_ticks,
+                self._remove_old_sessions,
+                self._preload,
+            ):
                 tasks.start_soon(work)
             runner.hub.open()
-            self._ask_first()
-            runner.settle()
+            self._send_first_prompt()
+            runner.run_commands()
             try:
                 yield
             finally:
                 # the loop hears none any more, and one would take the last words away
                 early_signals.listen()
                 with anyio.CancelScope(shield=True):
-                    await runner.finish(runner.reason or self.why)
+                    await runner.close_clients(runner.failure_reason or self.end_reason)
                     self._log.close()
                 tasks.cancel_scope.cancel()
 
-    def _keep_settings(self) -> None:
+    def _store_settings(self) -> None:
         """Keep what the conversation has read of Claude's settings, for who joins. It is tried
         again where it fails.
         """
-        settled = _read_by(self._start)
-        if settled != self._settled:
+        settled = _load_conversation_settings(self._startup)
+        if settled != self._stored_settings:
             with suppress(OSError):
-                registry.write_settings(self._folder, self._facts.known["generation"], settled)
-                self._settled = settled
+                registry.write_settings(self._folder, self._metadata.values["generation"], settled)
+                self._stored_settings = settled
 
     async def _preload(self) -> None:
         """Import all modules that this host may need, because an upgrade may replace the files.
 
         It runs while the first child starts, which takes longer.
         """
-        with anyio.move_on_after(FIRST_CHILD_SECONDS):
-            while self._prompt[0] is not None and not spawn.running:
-                await anyio.sleep(FIRST_CHILD_POLL_SECONDS)
+        with anyio.move_on_after(FIRST_CHILD_TIMEOUT_S):
+            while self._first_prompt[0] is not None and not spawn.running:
+                await anyio.sleep(FIRST_CHILD_POLL_INTERVAL_S)
         validator = (
             ("jsonschema", "jsonschema_specifications")
-            if self._start.invocation.json_schema
+            if self._startup.invocation.json_schema
             else ()
         )
         preload(HOST, os.environ, NOT_IN_A_HOST, validator)
 
-    def _notice_upgrade(self) -> None:
+    def _report_upgrade(self) -> None:
         """Report once, on stderr and to new clients, that the package's files were replaced or are
         gone.
         """
-        if self._upgrade:
+        if self._upgrade_notice:
             return
         change = describe_package_change()
         if not change:
             return
         name = short_id(os.path.basename(self._folder))
-        self._upgrade = (
+        self._upgrade_notice = (
             f"{change}; this session continues with {__version__} until `claude respawn {name}`"
         )
-        tell(f"{self._upgrade}\n")
-        self.runner.hub.set_notice(self._upgrade)
+        tell(f"{self._upgrade_notice}\n")
+        self.runner.hub.set_notice(self._upgrade_notice)
 
-    def _said(self, data: bytes) -> str:
-        return self.runner.said(data)
+    def _store_lines(self, data: bytes) -> str:
+        return self.runner.on_conversation_lines(data)
 
-    def _ask_first(self) -> None:
-        message, uuid = self._prompt
+    def _send_first_prompt(self) -> None:
+        message, uuid = self._first_prompt
         if message is None:
             return
         try:
@@ -238,47 +254,47 @@ class Life:
         except RefusedError as error:
             tell(f"the prompt was refused: {error}\n")
 
-    def _end(self, by: str) -> None:
-        self._stop(STOPPED)
+    def _end_session(self, by: str) -> None:
+        self._stop_session(REASON_STOPPED)
 
-    def _stop(self, why: str) -> None:
+    def _stop_session(self, why: str) -> None:
         """End the session: what runs is stopped as by a signal. Behind the conversation another one
         would kill us.
         """
-        if self.why == OVER:
-            self.why = why
+        if self.end_reason == REASON_ENDED:
+            self.end_reason = why
             os.kill(os.getpid(), signal.SIGTERM)
 
-    async def _tick(self) -> None:
+    async def _run_ticks(self) -> None:
         """Look at the time: for the hub, for our stderr, and whether anybody needs us."""
         while True:
-            await anyio.sleep(self._tick_seconds)
+            await anyio.sleep(self._tick_interval_s)
             self.runner.hub.tick()
-            self.runner.settle()
-            self.runner.tick()
-            bound_stderr()
-            self._notice_upgrade()
-            self._keep_settings()
-            self._facts.again()
-            if not self._facts.ours:
-                self._stop(DISPLACED)
+            self.runner.run_commands()
+            self.runner.close_stuck_clients()
+            truncate_stderr()
+            self._report_upgrade()
+            self._store_settings()
+            self._metadata.restore_file()
+            if not self._metadata.owns_folder:
+                self._stop_session(REASON_REPLACED)
             if self.runner.hub.clients or self.runner.hub.running:
-                self._used = time.monotonic()
-            elif time.monotonic() - self._used >= self._idle_seconds:
-                self.why = IDLE
-                self.runner.hub.close(IDLE)  # who comes from now on is told so
-                self.runner.settle()
+                self._last_use = time.monotonic()
+            elif time.monotonic() - self._last_use >= self._idle_timeout_s:
+                self.end_reason = REASON_IDLE
+                self.runner.hub.close(REASON_IDLE)  # who comes from now on is told so
+                self.runner.run_commands()
                 self.source.close()
 
-    async def _tidy(self) -> None:
+    async def _remove_old_sessions(self) -> None:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
-        days = self._kept_days
+        days = self._retention_days
         await anyio.to_thread.run_sync(
             registry.remove_old_sessions, os.environ, days, abandon_on_cancel=True
         )
 
 
-def _read_by(start: Start) -> Settled:
+def _load_conversation_settings(start: Start) -> Settled:
     """What a conversation has read of Claude's settings files. A real claude reads them itself, and
     again when they change."""
     if not start.vendor.passthrough or start.listing.several:
@@ -289,7 +305,7 @@ def _read_by(start: Start) -> Settled:
         return Settled()
 
 
-def bound_stderr(descriptor: int = 2) -> None:
+def truncate_stderr(descriptor: int = 2) -> None:
     """Empty our stderr where it has grown too large; it is a file that is appended to."""
     with suppress(OSError):
         if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:

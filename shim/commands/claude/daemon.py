@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.stop import stop
+from shim.bridge.stop import stop_hosts
 from shim.commands.claude.answers import Answer, refused
 from shim.core.reading.account import counted, printable
 from shim.io.raw_output import tell
@@ -88,7 +88,7 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
         return Answer(
             "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
         )
-    left = stop(living, os.environ)
+    left = stop_hosts(living, os.environ)
     ended = counted(len(living) - len(left), "background session")
     if left:
         return refused(f"ended {ended}; still running: {', '.join(one.short_id for one in left)}")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.stop import stop as end
-from shim.bridge.stop import untaken
-from shim.bridge.which import UNLISTED, which, which_by_id
+from shim.bridge.stop import describe_unanswered_messages
+from shim.bridge.stop import stop_hosts as end
+from shim.bridge.which import NO_MATCH_WITH_HINT, find_session_by_id, find_session_by_reference
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
 from shim.core.errors import ShimError
@@ -39,30 +39,30 @@ def door(name: str, words: Sequence[str]) -> Answer:
 
 
 def _logs(words: Sequence[str]) -> Answer:
-    one = which(words[0], alone=len(words) == 1)
+    one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
     from shim.commands.sessions.logs import recent
 
     return Answer(recent(one))
 
 
 def _attach(words: Sequence[str]) -> Answer:
-    one = which(words[0], alone=len(words) == 1)
+    one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
     from shim.commands.sessions.terminal.attach import attach
 
     return Answer("", attach(one, os.environ))
 
 
 def _stop(words: Sequence[str]) -> Answer:
-    one = which_by_id(words[0], UNLISTED)
+    one = find_session_by_id(words[0], NO_MATCH_WITH_HINT)
     if end([one], os.environ):
         return _unsure(one)
-    if lost := untaken(one, os.environ):
+    if lost := describe_unanswered_messages(one, os.environ):
         tell(f"{lost}\n")  # beside the words that programs know
     return Answer(f"stopped {one.short_id}\n")
 
 
 def _remove(words: Sequence[str]) -> Answer:
-    one = which_by_id(words[0])
+    one = find_session_by_id(words[0])
     if end([one], os.environ):
         return _unsure(one)
     if not registry.remove_session(one):
@@ -73,7 +73,7 @@ def _remove(words: Sequence[str]) -> Answer:
 def _respawn(words: Sequence[str]) -> Answer:
     known = registry.list_sessions(os.environ)
     if words[0] != EVERY:
-        one = which_by_id(words[0], known=known)
+        one = find_session_by_id(words[0], sessions=known)
         return _unsure(one) if end([one], os.environ) else _restarted(one)
     living = [one for one in known if one.is_running]
     if not living:

@@ -21,8 +21,8 @@ from shim.bridge.link import (
 )
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, respawn_session
-from shim.bridge.stop import stop, untaken
-from shim.bridge.which import which
+from shim.bridge.stop import describe_unanswered_messages, stop_hosts
+from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.listing import drawn, none
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
@@ -72,7 +72,7 @@ def say_message(
 
     Example: shim bridge say 1f0c "and now the tests"
     """
-    one, message = which(session), {"role": "user", "content": text}
+    one, message = find_session_by_reference(session), {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.is_running:
@@ -137,7 +137,7 @@ def answer_question(
             "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
         )
     changed = _input(given) if given else None
-    one = which(session)
+    one = find_session_by_reference(session)
     if not one.is_running:
         raise FrontendError(
             f"session {one.short_id} has ended, and asks nothing",
@@ -178,12 +178,15 @@ def stop_sessions(
     """
     known = registry.list_sessions(os.environ)
     wanted = list(
-        {one.session_id: one for one in (which(word, known=known) for word in sessions)}.values()
+        {
+            one.session_id: one
+            for one in (find_session_by_reference(word, sessions=known) for word in sessions)
+        }.values()
     )
-    left = stop(wanted, os.environ)
+    left = stop_hosts(wanted, os.environ)
     for one in wanted:
         if one.session_id not in {each.session_id for each in left}:
-            lost = untaken(one, os.environ)
+            lost = describe_unanswered_messages(one, os.environ)
             say(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
     if left:
         pids = " ".join(str(one.metadata.get("pid")) for one in left)

@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import can_respawn
-from shim.bridge.which import which
+from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.logs import casts_of
 from shim.commands.sessions.terminal.attach import attach, watch
 from shim.commands.turn.waiting import pipe_of
@@ -34,7 +34,7 @@ def attach_session(session: WhichSession) -> None:
 
     Example: shim bridge attach 1f0c
     """
-    raise typer.Exit(attach(which(session), os.environ, "shim bridge attach"))
+    raise typer.Exit(attach(find_session_by_reference(session), os.environ, "shim bridge attach"))
 
 
 def watch_session(
@@ -56,7 +56,7 @@ def watch_session(
 
     Example: shim bridge watch 1f0c
     """
-    one = which(session)
+    one = find_session_by_reference(session)
     if as_json:
         _print_frames(one)
     elif one.is_running:

@@ -18,7 +18,7 @@ from hosting_box import HostingBox
 
 from shim.bridge import registry
 from shim.bridge.link import connect_to_session_blocking, exchange_frames
-from shim.bridge.stop import stop
+from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_link import HEARS_LATE
 from tests.conversation.test_conversation import U, request, responses, results, user
@@ -627,7 +627,7 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
     living, flags, status, shown
 ):
     one, _ = begun(living)
-    stop([one], living.variables)
+    stop_hosts([one], living.variables)
     words = [
         sys.executable,
         "-P",
@@ -651,7 +651,7 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
 
 def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(living):
     one, _ = begun(living, "--permission-mode", "plan")
-    stop([one], living.variables)
+    stop_hosts([one], living.variables)
     living.vendor(
         ["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
@@ -683,7 +683,7 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     one, _ = begun(living, "--settings", "s.json")
     file.unlink()
-    stop([one], living.variables)
+    stop_hosts([one], living.variables)
     done = living.claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result

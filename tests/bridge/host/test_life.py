@@ -207,13 +207,13 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
     )
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
-    assert now.is_running and gone.value.reason == life.IDLE
+    assert now.is_running and gone.value.reason == life.REASON_IDLE
 
 
 @pytest.mark.anyio
 async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
-    looks, look = [], life_here._facts.again
-    life_here._facts.again = lambda: (looks.append(1), look())
+    looks, look = [], life_here._metadata.restore_file
+    life_here._metadata.restore_file = lambda: (looks.append(1), look())
     question = {
         "subtype": "can_use_tool",
         "tool_name": "Bash",
@@ -222,7 +222,7 @@ async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
     }
 
     def say(**line):
-        assert life_here.runner.said(ndjson(line).encode()) == ""
+        assert life_here.runner.on_conversation_lines(ndjson(line).encode()) == ""
 
     with anyio.fail_after(PATIENCE):
         async with life_here.serving():
@@ -231,9 +231,9 @@ async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
             say(type="control_request", request_id="q1", request=question)
             while len(looks) < 30:
                 await anyio.sleep(0.001)
-            assert life_here.why == life.OVER, "it ended"
+            assert life_here.end_reason == life.REASON_ENDED, "it ended"
             say(type="result", subtype="success", is_error=False, result="Done.")
-            while life_here.why != life.IDLE:
+            while life_here.end_reason != life.REASON_IDLE:
                 await anyio.sleep(0.001)
             assert await life_here.source.read() == b""
 
@@ -295,7 +295,7 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
     with hosts.link(one) as link:
         until_result(link)
         os.rename(one.folder, one.folder + "-away")
-        assert until(link, "bye")["reason"] == life.DISPLACED
+        assert until(link, "bye")["reason"] == life.REASON_REPLACED
     os.rename(one.folder + "-away", one.folder)
     hosts.ended(one)
 
@@ -338,10 +338,10 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
     path = tmp_path / "stderr.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, b"x" * 101)
-    life.bound_stderr(descriptor)
+    life.truncate_stderr(descriptor)
     assert path.stat().st_size == 0
     os.write(descriptor, b"y")
-    life.bound_stderr(descriptor)
+    life.truncate_stderr(descriptor)
     os.close(descriptor)
     assert path.read_text() == "y"
 
@@ -502,4 +502,4 @@ def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings
         environment={},
         cwd=str(gone),
     )
-    assert life._read_by(real) == Settled()
+    assert life._load_conversation_settings(real) == Settled()

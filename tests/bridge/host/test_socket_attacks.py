@@ -96,7 +96,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
 def test_who_says_no_hello_has_no_place(hosts):
     one = hosts.start()
     with raw(one) as link:
-        link.sendall(b"x" * (door.HELLO_BYTES + 1))
+        link.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
         assert b"no hello" in heard(link)
     with raw(one) as link:
         link.sendall(b"not json\n")
@@ -110,7 +110,7 @@ def test_who_says_no_hello_has_no_place(hosts):
 
 @pytest.mark.anyio
 async def test_a_silent_client_loses_its_place(life_here, monkeypatch):
-    monkeypatch.setattr(door, "HELLO_SECONDS", 0.05)
+    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.05)
     async with life_here.serving():
         with raw_at(life_here._folder) as link:
             assert b"no hello of at most" in await anyio.to_thread.run_sync(heard, link)
@@ -118,7 +118,7 @@ async def test_a_silent_client_loses_its_place(life_here, monkeypatch):
 
 def test_only_so_many_may_come_in(hosts):
     one = hosts.start()
-    links = [raw(one) for _ in range(door.CONNECTIONS)]
+    links = [raw(one) for _ in range(door.MAX_CONNECTIONS)]
     with raw(one) as link:
         assert door.FULL.encode() in heard(link)
     links.pop().close()

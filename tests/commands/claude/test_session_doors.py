@@ -240,7 +240,7 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
     one = desk.start("hi")
     with desk.halted(one):
-        assert stop.stop([desk.now(one)], desk.environment) == []
+        assert stop.stop_hosts([desk.now(one)], desk.environment) == []
     now = desk.now(one)
     assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
@@ -252,7 +252,7 @@ def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
     os.kill(one.metadata["pid"], signal.SIGKILL)
     desk.ended(one)
     registry.write_metadata(one.folder, {**one.metadata, "pid": os.getpid(), "state": "working"})
-    assert stop.stop([one], desk.environment) == []
+    assert stop.stop_hosts([one], desk.environment) == []
 
 
 def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, one):

@@ -17,7 +17,7 @@ from changed_transcripts import EDITS, apply_edit
 from forking import Forked, possible
 
 from shim.bridge import registry
-from shim.bridge.stop import stop
+from shim.bridge.stop import stop_hosts
 from shim.commands.conform import control as conform_control
 from shim.commands.conform import doors as conform_doors
 from shim.commands.conform import judge as conform
@@ -842,7 +842,7 @@ def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
         assert check_ours(monkeypatch, "demo", "") == UNSEEN_IN_DEMO
         assert registry.list_sessions(os.environ), "they lived in hosts"
     finally:
-        assert stop(registry.list_sessions(os.environ), os.environ) == []
+        assert stop_hosts(registry.list_sessions(os.environ), os.environ) == []
 
 
 @pytest.mark.full

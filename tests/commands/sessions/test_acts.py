@@ -9,7 +9,7 @@ import pytest
 from box import ndjson
 from hosting import until, until_result
 
-from shim.bridge.which import UNLISTED
+from shim.bridge.which import NO_MATCH_WITH_HINT
 from shim.commands.sessions import acts
 from shim.commands.sessions.acts import what
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
@@ -213,7 +213,7 @@ def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
 @pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
 def test_an_unknown_session_is_named(desk, words):
     done = desk.shim("bridge", *words)
-    assert done.status == 1 and UNLISTED.format(word="x") in done.stderr
+    assert done.status == 1 and NO_MATCH_WITH_HINT.format(word="x") in done.stderr
 
 
 def test_what_is_said_is_the_next_message(desk, asking):
