@@ -31,7 +31,10 @@ class Dialect(NamedTuple):
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
     return module.ClaudePen(
-        STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit
+        STABLE_IDENTITY,
+        partial=partial,
+        terminator=TERMINATORS["message_stop"],
+        max_line_bytes=limit,
     )
 
 
@@ -40,7 +43,7 @@ def _check_claude(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.YumePen(STABLE_IDENTITY, limit=limit)
+    return module.YumePen(STABLE_IDENTITY, max_line_bytes=limit)
 
 
 def _check_yume(said: bytes, partial: bool, limit: int) -> object:

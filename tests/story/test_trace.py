@@ -39,7 +39,7 @@ def test_blocks_of_one_message_are_one_reply():
     )
     (reply,) = replies(items)
     assert (reply.text("thinking"), reply.text()) == ("hm", "so")
-    assert (reply.identity, reply.model) == ("m1", "m-1")
+    assert (reply.message_id, reply.model) == ("m1", "m-1")
 
 
 def test_a_reply_waits_for_the_results_of_its_calls():

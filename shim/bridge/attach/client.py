@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim.bridge import registry
-from shim.bridge.attach.own_process import servers
+from shim.bridge.attach.own_process import split_servers
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.conversation.decide import Start
@@ -34,19 +34,23 @@ if TYPE_CHECKING:
     from shim.io.stdin import Source
     from shim.recording.recorder import Recorder
 
-JOINS = 3  # of a session that others begin and end meanwhile
-GOING = "the session {session} was begun and ended by others each time that it was to be joined"
-FLAT = "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
-ALONE = "the conversation is run without the bridge: {why}\n"
+MAX_JOIN_ATTEMPTS = 3  # of a session that others begin and end meanwhile
+JOIN_FAILED_ERROR = (
+    "the session {session} was begun and ended by others each time that it was to be joined"
+)
+CANNOT_JOIN_ERROR = (
+    "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
+)
+NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
 
 
-def client_of(
+def plan_joined_conversation(
     invocation: Invocation,
     settings: Settings,
     installed: Mapping[str, str],
     arguments: Sequence[str],
     alone: Callable[[Invocation], Start],
-) -> "Attached | None":
+) -> "JoinedConversation | None":
     """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
     as `Start`.
     """
@@ -60,43 +64,43 @@ def client_of(
     living = registry.find_session(session, environment) if session else None
     if living is not None and living.is_running:
         if dialect.flat:
-            raise _unjoined(living, dialect.name)
+            raise _build_join_error(living, dialect.name)
         vendor = invocation.own.shim_vendor
         if vendor and living.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
                 f"this session belongs to {living.metadata['vendor']}; {vendor} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
-        return Attached(
+        return JoinedConversation(
             invocation, settings, installed, arguments, alone, session=session, living=living
         )
     if not settings.bridge.every:
         return None
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
-    if why := _unbridged(invocation, dialect.flat):
-        tell(ALONE.format(why=why))
+    if why := _explain_no_bridge(invocation, dialect.flat):
+        tell(NO_BRIDGE_WARNING.format(why=why))
         return None
-    return Attached(invocation, settings, installed, arguments, alone, session=session)
+    return JoinedConversation(invocation, settings, installed, arguments, alone, session=session)
 
 
-def check_apart(session: str, dialect: str) -> None:
+def check_not_running(session: str, dialect: str) -> None:
     """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
     join.
     """
     living = registry.find_session(session, os.environ)
     if living is not None and living.is_running:
-        raise _unjoined(living, dialect)
+        raise _build_join_error(living, dialect)
 
 
-def _unjoined(living: SessionRecord, dialect: str) -> FrontendError:
+def _build_join_error(living: SessionRecord, dialect: str) -> FrontendError:
     return FrontendError(
-        FLAT.format(id=living.short_id, dialect=dialect),
+        CANNOT_JOIN_ERROR.format(id=living.short_id, dialect=dialect),
         hint=f"`claude stop {living.short_id}` first",
     )
 
 
-def _unbridged(invocation: Invocation, flat: bool) -> str:
+def _explain_no_bridge(invocation: Invocation, flat: bool) -> str:
     """Why a conversation cannot live in a host; "" if it can."""
     if flat:
         return "its dialect has no words for it"
@@ -105,7 +109,7 @@ def _unbridged(invocation: Invocation, flat: bool) -> str:
     return ""
 
 
-class Attached:
+class JoinedConversation:
     """One conversation of a frontend in a host: the one that lives, or a fresh one."""
 
     def __init__(
@@ -121,66 +125,71 @@ class Attached:
     ) -> None:
         self._invocation = invocation
         self._settings = settings
-        self._installed = installed
-        self._arguments = arguments
-        self._alone = alone
-        self._session = session
-        self._living = living
-        self._started: Start | None = None
+        self._installed_options = installed
+        self._args = arguments
+        self._create_startup = alone
+        self._session_id = session
+        self._running_session = living
+        self._startup: Start | None = None
 
     @property
     def recorder(self) -> "Recorder | None":
         """Of a run without the bridge; what a host says is in its own recordings."""
-        return None if self._started is None else self._started.recorder
+        return None if self._startup is None else self._startup.recorder
 
     def run(self, signals: "Signals") -> int:
         """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a
         run has it.
         """
         try:
-            return self._run(signals)
+            return self._run_joined(signals)
         except ShimError as error:
             if not error.vendor:
-                error.vendor, error.tried = self._whose()
+                error.vendor, error.tried = self._find_vendor()
             raise
 
-    def _whose(self) -> tuple[str, tuple[Tried, ...]]:
+    def _find_vendor(self) -> tuple[str, tuple[Tried, ...]]:
         """The vendor whose turn it would have been, and those of a list that were passed over for
         it.
         """
-        if self._living is not None:
-            return str(self._living.metadata["vendor"]), ()
+        if self._running_session is not None:
+            return str(self._running_session.metadata["vendor"]), ()
         try:
-            begun = Start(self._invocation, self._installed, self._arguments, launches=DryLauncher)
+            begun = Start(
+                self._invocation, self._installed_options, self._args, launches=DryLauncher
+            )
         except ShimError:  # it is not even known who was meant
             return "", ()
         return begun.vendor.name, tuple(begun.listing.skipped)
 
-    def _run(self, signals: "Signals") -> int:
-        prompt, source = self._asked()
+    def _run_joined(self, signals: "Signals") -> int:
+        prompt, source = self._read_prompt()
         if prompt is not None:  # it is read once
             self._invocation = self._invocation.with_flags(prompt=prompt)
         signals.check()
         try:
-            for _ in range(JOINS):
-                one = self._living or self._begin()
+            for _ in range(MAX_JOIN_ATTEMPTS):
+                one = self._running_session or self._start_host()
                 # while its host loads, too
-                from shim.bridge.attach.joining import EndedError, Joining
+                from shim.bridge.attach.joining import HostEndedError, HostJoiner
 
-                joining = Joining(one, self._invocation, self._settings, own=self._living is None)
+                joining = HostJoiner(
+                    one, self._invocation, self._settings, owns_host=self._running_session is None
+                )
                 try:
-                    return joining.run(signals, prompt, source)
-                except EndedError:
-                    self._living = None
+                    return joining.join_session(signals, prompt, source)
+                except HostEndedError:
+                    self._running_session = None
                     if not self._settings.bridge.every:
-                        return self._run_alone(signals, "")
+                        return self._run_locally(signals, "")
             raise MachineError(
-                GOING.format(session=self._session), hint="say it again once it is over"
+                JOIN_FAILED_ERROR.format(session=self._session_id),
+                hint="say it again once it is over",
             )
         except _NoHostError as error:
-            return self._run_alone(signals, str(error))
+            return self._run_locally(signals, str(error))
 
-    def _asked(self) -> "tuple[str | None, Source | None]":
+    def _read_prompt(self) -> "tuple[str | None, Source | None]":
         """The one message of the command line, and our stdin where it brings messages or answers."""
         from shim.io.stdin import Source
 
@@ -191,37 +200,37 @@ class Attached:
             return invocation.prompt, Source(limit=limit)
         return read_prompt(invocation, 0, limit), None
 
-    def _run_alone(self, signals: "Signals", why: str) -> int:
+    def _run_locally(self, signals: "Signals", why: str) -> int:
         if why:
-            tell(ALONE.format(why=why))
-        self._started = self._alone(self._invocation)
-        return self._started.run(signals)
+            tell(NO_BRIDGE_WARNING.format(why=why))
+        self._startup = self._create_startup(self._invocation)
+        return self._startup.run(signals)
 
-    def _begin(self) -> SessionRecord:
+    def _start_host(self) -> SessionRecord:
         """A host of our own, or the living one of who was quicker. ShimError where no conversation
         can begin at all.
         """
         environment, cwd = os.environ, working_directory()
         invocation, forked = self._invocation, ""
-        session = self._session or invocation.session.session_id or fresh_uuid()
+        session = self._session_id or invocation.session.session_id or fresh_uuid()
         if invocation.session.fork_session:
             named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
             forked = parse_uuid(named or "") or ""
         if (
-            known := registry.find_session(forked or self._session, environment)
-            if forked or self._session
+            known := registry.find_session(forked or self._session_id, environment)
+            if forked or self._session_id
             else None
         ):
             invocation = build_resume_invocation(known, cwd, invocation, is_copy=bool(forked))
-        begun, asks = self._planned(invocation)
+        begun, asks = self._plan_start(invocation)
         wanted = SessionSpec(
-            conversation_words(_without_inside(invocation, begun.cwd)),
-            self._installed,
+            conversation_words(_remove_sdk_servers(invocation, begun.cwd)),
+            self._installed_options,
             begun.cwd,
             begun.vendor.shown,
             asks=asks,
             forked=forked,
-            resumes=bool(self._session),
+            resumes=bool(self._session_id),
             beginning=beginning_words(invocation),
         )
         try:
@@ -230,13 +239,13 @@ class Attached:
             found = registry.find_session(session, environment)
             if found is None:
                 raise
-            self._session, self._living = session, found
+            self._session_id, self._running_session = session, found
             return found
         except FrontendError as error:
             self._invocation = invocation  # without a host it is forbidden no less
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
-    def _planned(self, invocation: Invocation) -> tuple[Start, bool]:
+    def _plan_start(self, invocation: Invocation) -> tuple[Start, bool]:
         """What the host will start, which is nothing yet, and whether it asks. ShimError as a run
         would raise it.
         """
@@ -248,23 +257,23 @@ class Attached:
         )
         allow_mode_change = can_change_mode(self._invocation)
         try:
-            begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
+            begun = Start(streams, self._installed_options, self._args, launches=DryLauncher)
             begun.plan(allow_mode_change=allow_mode_change)
             return begun, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(
                 permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
             )
-            begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
+            begun = Start(streams, self._installed_options, self._args, launches=DryLauncher)
             begun.plan(allow_mode_change=allow_mode_change)
             return begun, False
 
 
-def _without_inside(invocation: Invocation, cwd: str) -> Invocation:
+def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
     and goes with it.
     """
-    inside, others = servers(invocation, cwd)
+    inside, others = split_servers(invocation, cwd)
     if not inside:
         return invocation
     return invocation.with_flags(

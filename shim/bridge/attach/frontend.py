@@ -8,8 +8,8 @@ are answered as a conversation of its own would (contract sections 3 and 6).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.bridge.attach.own_process import OwnProcess
-from shim.bridge.attach.own_turns import OwnTurns, Wants, Whose
+from shim.bridge.attach.own_process import LocalServices
+from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import NOW, read_line, read_message
 from shim.core.claude.permissions import FAILED, UNASKED
 from shim.core.reading.account import printable
@@ -17,11 +17,11 @@ from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any
 
-OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
-KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
+MAX_OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
+MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was
 # told at its begin.
-TOLD = (
+SESSION_INITIALIZE_KEYS = (
     "hooks",
     "sdkMcpServers",
     "mcpServers",
@@ -31,12 +31,14 @@ TOLD = (
     "jsonSchema",
 )
 INITIALIZE = "initialize"
-OURS = object()  # who asked, where it was not the frontend
-OTHERS = "{driver} drives it in the middle of a turn; say it again once that turn has ended"
-LEFT = "the frontend has said all, and answers nothing any more"
+INTERNAL_REQUEST = object()  # who asked, where it was not the frontend
+OTHER_CONTROLLER_TEXT = (
+    "{driver} drives it in the middle of a turn; say it again once that turn has ended"
+)
+FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
 
 
-class Frontend:
+class FrontendBridge:
     """A frontend and its host, in between.
 
     `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has
@@ -46,368 +48,395 @@ class Frontend:
 
     def __init__(
         self,
-        wants: Wants,
+        wants: FrontendOptions,
         session: str,
         mint: Callable[[], str],
         *,
-        asked: bool,
-        servers: Sequence[str] = (),
+        can_answer: bool,
+        sdk_servers: Sequence[str] = (),
     ) -> None:
         """`servers` are the MCP servers of its own process that its command line names."""
-        self.turns = OwnTurns(wants, session, mint)
+        self.turn_filter = TurnFilter(wants, session, mint)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
-        self.complaints: list[str] = []
+        self.warnings: list[str] = []
         self.welcome: Mapping[str, Any] = {}
-        self.driver: str | None = None
-        self.busy = False
-        self.bye = self.refusal = ""
-        self.awaited: set[str] = set()
-        self._wants = wants
-        self._mint = mint
-        self._asked = asked
-        self._process = OwnProcess(servers)
-        self._closed = False
-        self._open: dict[str, object] = {}  # our id of a request → the frontend's
-        self._answers: dict[str, str] = {}  # our id of an answer → the question
-        self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
-        self._put: set[str] = set()  # those that were put to the frontend
+        self.controller: str | None = None
+        self.is_busy = False
+        self.end_reason = self.refusal = ""
+        self.pending_stop_ids: set[str] = set()
+        self._options = wants
+        self._create_id = mint
+        self._can_answer = can_answer
+        self._local_services = LocalServices(sdk_servers)
+        self._is_stdin_closed = False
+        self._open_requests: dict[str, object] = {}  # our id of a request → the frontend's
+        self._prompt_ids_by_answer: dict[str, str] = {}  # our id of an answer → the question
+        self._open_prompts: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
+        self._forwarded_prompts: set[str] = set()  # those that were put to the frontend
         # messages that were said while another drove a turn
-        self._hasty: dict[str, Mapping[str, Any]] = {}
+        self._early_messages: dict[str, Mapping[str, Any]] = {}
 
     @property
-    def drives(self) -> bool:
-        return self.driver is not None and self.driver == self.welcome.get("client")
+    def is_controller(self) -> bool:
+        return self.controller is not None and self.controller == self.welcome.get("client")
 
     @property
-    def others_drive(self) -> bool:
-        return self.driver is not None and not self.drives
+    def has_other_controller(self) -> bool:
+        return self.controller is not None and not self.is_controller
 
     @property
-    def unanswered(self) -> bool:
+    def has_open_requests(self) -> bool:
         """Whether a request of the frontend's waits for its answer."""
-        return bool(self._open)
+        return bool(self._open_requests)
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def heard(self, raw: bytes) -> None:
+    def on_stdin_line(self, raw: bytes) -> None:
         """One line of stdin, without its LF."""
         if not raw.strip():
             return
         event = read_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            shown = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
-            self._complain(f"Error parsing streaming input line (type={shown}, {len(raw)} chars)")
+            shown = "unknown" if event is None else printable(str(kind)[:MAX_TYPE_CHARS])
+            self._add_warning(
+                f"Error parsing streaming input line (type={shown}, {len(raw)} chars)"
+            )
         elif kind == "user":
-            self._message(event)
+            self._on_user_message(event)
         elif kind == "control_request":
-            self._request(event)
+            self._on_control_request(event)
         elif kind == "control_response":
-            self._response(event)
+            self._on_control_response(event)
 
-    def say(self, text: str) -> None:
+    def send_prompt(self, text: str) -> None:
         """The one message of the command line."""
-        self._send(self._mint(), {"role": "user", "content": text})
+        self._send_message(self._create_id(), {"role": "user", "content": text})
 
-    def closed(self) -> None:
+    def on_stdin_end(self) -> None:
         """The frontend's stdin has ended: it answers nothing any more."""
-        self._closed = True
-        self._deafen()
-        for identity in self._process.asks:
-            self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
-        self._process.asks.clear()
+        self._is_stdin_closed = True
+        self._send_deaf()
+        for identity in self._local_services.open_request_ids:
+            self._send_reply(
+                identity, {"subtype": "error", "request_id": identity, "error": FRONTEND_LEFT_ERROR}
+            )
+        self._local_services.open_request_ids.clear()
 
-    def _deafen(self) -> None:
+    def _send_deaf(self) -> None:
         """No question can be put to the frontend: others who are attached may answer, else it is
         denied.
         """
-        self._frame("deaf", id=self._mint())
+        self._add_frame("deaf", id=self._create_id())
 
-    def interrupt(self) -> None:
+    def send_interrupt(self) -> None:
         """The turn is to be stopped."""
-        self.awaited.add(identity := self._mint())
-        self._frame("interrupt", id=identity)
+        self.pending_stop_ids.add(identity := self._create_id())
+        self._add_frame("interrupt", id=identity)
 
-    def take_back(self) -> None:
+    def cancel_waiting_messages(self) -> None:
         """No message that waits for its turn is to be answered any more."""
-        for uuid in [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]:
-            self._open[mine := self._mint()] = OURS
-            self.awaited.add(mine)
-            self._frame(
+        for uuid in [
+            uuid
+            for uuid in self.turn_filter.waiting_ids
+            if uuid not in self.turn_filter.answering_ids
+        ]:
+            self._open_requests[mine := self._create_id()] = INTERNAL_REQUEST
+            self.pending_stop_ids.add(mine)
+            self._add_frame(
                 "request",
                 id=mine,
                 request={"subtype": "cancel_async_message", "message_uuid": uuid},
             )
-            self.turns.refused(uuid)
-        self._process.held.clear()
+            self.turn_filter.remove_message(uuid)
+        self._local_services.waiting_messages.clear()
 
-    def _message(self, event: Mapping[str, Any]) -> None:
+    def _on_user_message(self, event: Mapping[str, Any]) -> None:
         try:
             message = read_message(event, "")
         except ValueError as error:
-            self._complain(f"Error: {error}")
+            self._add_warning(f"Error: {error}")
             return
-        if message.priority == NOW and self.turns.whose is Whose.OWN:
-            self.interrupt()
+        if message.priority == NOW and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
+            self.send_interrupt()
         given = {} if not message.priority else {"priority": message.priority}
-        self._send(parse_uuid(message.uuid or "") or self._mint(), message.message, **given)
+        self._send_message(
+            parse_uuid(message.uuid or "") or self._create_id(), message.message, **given
+        )
 
-    def _send(self, identity: str, message: Mapping[str, Any], **given: str) -> None:
-        self.turns.sent(identity)
-        if self._process.untaken or len(self._process.held) >= OPEN_REQUESTS:
-            self.turns.refused(identity)
-            self.refusal = self._process.untaken or "Too many messages wait already"
-        elif self._process.comes:
-            self._process.held[identity] = {"message": message, **given}
+    def _send_message(self, message_id: str, message: Mapping[str, Any], **given: str) -> None:
+        self.turn_filter.add_message(message_id)
+        if (
+            self._local_services.refusal
+            or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
+        ):
+            self.turn_filter.remove_message(message_id)
+            self.refusal = self._local_services.refusal or "Too many messages wait already"
+        elif self._local_services.is_pending:
+            self._local_services.waiting_messages[message_id] = {"message": message, **given}
         else:
-            if self.others_drive and self.busy and len(self._hasty) < OPEN_REQUESTS:
-                self._hasty[identity] = {"message": message, **given}
-            self._take_idle()
-            self._frame("message", id=identity, message=message, **given)
+            if (
+                self.has_other_controller
+                and self.is_busy
+                and len(self._early_messages) < MAX_OPEN_REQUESTS
+            ):
+                self._early_messages[message_id] = {"message": message, **given}
+            self._take_control_if_idle()
+            self._add_frame("message", id=message_id, message=message, **given)
 
-    def _again(self, identity: str) -> bool:
+    def _resend_message(self, identity: str) -> bool:
         """Say a message once more whose turn was over when it was refused: we had not heard of
         that. Whether it is.
         """
-        hasty = self._hasty.pop(identity, None)
-        if hasty is None or self.busy or identity not in self.turns.waiting:
+        hasty = self._early_messages.pop(identity, None)
+        if hasty is None or self.is_busy or identity not in self.turn_filter.waiting_ids:
             return False
-        self._take_idle()
-        self._frame("message", id=identity, **hasty)
+        self._take_control_if_idle()
+        self._add_frame("message", id=identity, **hasty)
         return True
 
-    def _take_idle(self) -> None:
+    def _take_control_if_idle(self) -> None:
         """Drive a session that another frontend drives, where no turn runs."""
-        if self.others_drive and not self.busy:
-            self._frame("take", id=self._mint())
+        if self.has_other_controller and not self.is_busy:
+            self._add_frame("take", id=self._create_id())
 
-    def _brought(self, identity: str, refused: str) -> None:
+    def _finish_initialize(self, identity: str, refused: str) -> None:
         """The session has taken what an `initialize` brings, or refused it: messages behind it go,
         or are not said.
         """
-        for message, given in self._process.taken(identity, refused).items():
-            self._send(
+        for message, given in self._local_services.finish_initialize(identity, refused).items():
+            self._send_message(
                 message, given["message"], **{key: given[key] for key in given if key != "message"}
             )
 
-    def _request(self, event: Mapping[str, Any]) -> None:
+    def _on_control_request(self, event: Mapping[str, Any]) -> None:
         request, identity = event.get("request"), event.get("request_id")
         if not isinstance(request, dict):
-            self._complain("Error: Missing request on control_request")
+            self._add_warning("Error: Missing request on control_request")
             return
-        subtype, mine = request.get("subtype"), self._mint()
-        if subtype == INITIALIZE and self._process.servers:
+        subtype, mine = request.get("subtype"), self._create_id()
+        if subtype == INITIALIZE and self._local_services.servers:
             inside = request.get("sdkMcpServers")
             request = {
                 **request,
                 "sdkMcpServers": [
                     *(inside if isinstance(inside, list) else ()),
-                    *self._process.servers,
+                    *self._local_services.servers,
                 ],
             }
         if (
             subtype == INITIALIZE
-            and not any(request.get(key) for key in TOLD)
+            and not any(request.get(key) for key in SESSION_INITIALIZE_KEYS)
             and self.welcome.get(INITIALIZE)
         ):
             current = {
-                "current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"
+                "current_permission_mode": self.turn_filter.mode
+                or self.welcome.get("mode")
+                or "default"
             }
-            self._answer(identity, {**self.welcome[INITIALIZE], **current})
+            self._write_success(identity, {**self.welcome[INITIALIZE], **current})
             return
-        if len(self._open) >= OPEN_REQUESTS:
-            self._refuse(identity, "Too many requests are open already")
+        if len(self._open_requests) >= MAX_OPEN_REQUESTS:
+            self._write_error(identity, "Too many requests are open already")
             return
-        self._open[mine] = identity
-        if subtype == INITIALIZE and self._process.bring(mine, request):
-            self._take_idle()
-        self._frame("request", id=mine, request=request)
+        self._open_requests[mine] = identity
+        if subtype == INITIALIZE and self._local_services.start_initialize(mine, request):
+            self._take_control_if_idle()
+        self._add_frame("request", id=mine, request=request)
 
-    def _response(self, event: Mapping[str, Any]) -> None:
+    def _on_control_response(self, event: Mapping[str, Any]) -> None:
         response = event.get("response")
         if not isinstance(response, dict):
             return
-        if self._wants.replays:
-            self._say(event)
+        if self._options.replays_messages:
+            self._write_line(event)
         identity = str(response.get("request_id"))
-        if identity in self._process.asks:
-            self._process.asks.discard(identity)
-            self._reply(identity, response)
-        elif identity in self._put:
-            self._put.discard(identity)
-            self._questions.pop(identity, None)
+        if identity in self._local_services.open_request_ids:
+            self._local_services.open_request_ids.discard(identity)
+            self._send_reply(identity, response)
+        elif identity in self._forwarded_prompts:
+            self._forwarded_prompts.discard(identity)
+            self._open_prompts.pop(identity, None)
             if response.get("subtype") == "error":
-                self._deny(identity, FAILED.format(error=response.get("error")))
+                self._send_denial(identity, FAILED.format(error=response.get("error")))
             else:
-                self._decide(identity, response.get("response"))
-            self._resume()
+                self._send_decision(identity, response.get("response"))
+            self._report_running()
 
     # -- what the host says ------------------------------------------------------------------------
 
-    def framed(self, said: Mapping[str, Any]) -> None:
+    def on_host_frame(self, said: Mapping[str, Any]) -> None:
         """One frame; `raw` in that of a line is Claude's own line, byte for byte."""
         match said.get("kind"):
             case "line":
-                self.lines += self.turns.line(said["raw"])
+                self.lines += self.turn_filter.filter_line(said["raw"])
             case "welcome":
-                self._welcomed(said)
+                self._on_welcome(said)
             case "question":
-                self._question(str(said.get("question")), said.get("request"))
+                self._on_prompt(str(said.get("question")), said.get("request"))
             case "settled":
-                self._settled(
+                self._on_prompt_resolved(
                     str(said.get("question")),
                     denied=said.get("how") == "deny" and said.get("by") is None,
                 )
             case "ask":
-                self._ask(str(said.get("id")), said.get("request"))
+                self._on_host_request(str(said.get("id")), said.get("request"))
             case "accepted":
-                self.awaited.discard(str(said.get("id")))
-                self._answers.pop(str(said.get("id")), None)
-                self._hasty.pop(str(said.get("id")), None)
+                self.pending_stop_ids.discard(str(said.get("id")))
+                self._prompt_ids_by_answer.pop(str(said.get("id")), None)
+                self._early_messages.pop(str(said.get("id")), None)
             case "response":
-                self._answered(str(said.get("id")), said.get("response"))
+                self._on_request_response(str(said.get("id")), said.get("response"))
             case "refused":
-                self._refused(str(said.get("id")), _why(said))
+                self._on_refused(str(said.get("id")), _explain_refusal(said))
             case "state":
-                self.busy = said.get("status") in ("busy", "waiting")
+                self.is_busy = said.get("status") in ("busy", "waiting")
             case "driver":
-                self._driven(said.get("client"))
+                self._set_controller(said.get("client"))
             case "bye":
-                self.bye = str(said.get("reason") or "ended")
+                self.end_reason = str(said.get("reason") or "ended")
 
-    def _welcomed(self, said: Mapping[str, Any]) -> None:
+    def _on_welcome(self, said: Mapping[str, Any]) -> None:
         self.welcome = said
         state = said.get("state") or {}
-        self.busy = state.get("status") in ("busy", "waiting")
+        self.is_busy = state.get("status") in ("busy", "waiting")
         init = said.get("init")
-        self.turns.attach(dump(init) if init else b"", running=self.busy)
-        self._driven(said.get("driver"))
-        if not self._asked:
-            self._deafen()
+        self.turn_filter.attach(dump(init) if init else b"", is_running=self.is_busy)
+        self._set_controller(said.get("driver"))
+        if not self._can_answer:
+            self._send_deaf()
 
-    def _driven(self, client: object) -> None:
-        self.driver = client if isinstance(client, str) else None
-        self.turns.driving = self.drives
-        if not self.others_drive:
-            for question, request in self._questions.items():
-                self._put_question(question, request)
+    def _set_controller(self, client: object) -> None:
+        self.controller = client if isinstance(client, str) else None
+        self.turn_filter.is_controller = self.is_controller
+        if not self.has_other_controller:
+            for question, request in self._open_prompts.items():
+                self._forward_prompt(question, request)
 
-    def _question(self, question: str, request: object) -> None:
+    def _on_prompt(self, question: str, request: object) -> None:
         if not isinstance(request, dict):
             return
-        self._questions[question] = request
-        if not self.others_drive:  # who else drives is asked about what it drives
-            self._put_question(question, request)
+        self._open_prompts[question] = request
+        if not self.has_other_controller:  # who else drives is asked about what it drives
+            self._forward_prompt(question, request)
 
-    def _put_question(self, question: str, request: Mapping[str, Any]) -> None:
+    def _forward_prompt(self, question: str, request: Mapping[str, Any]) -> None:
         """Put a question to the frontend, if it is asked at all; else it waits for others who are
         attached.
         """
-        if not self._asked or self._closed or question in self._put:
+        if not self._can_answer or self._is_stdin_closed or question in self._forwarded_prompts:
             return
         line = dump({"type": "control_request", "request_id": question, "request": request})
-        if self._wants.limit and len(line) > self._wants.limit:
+        if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
             return  # never cut: somebody else may see all of it
-        self._put.add(question)
-        self.lines += [*self.turns.state("requires_action"), line]
+        self._forwarded_prompts.add(question)
+        self.lines += [*self.turn_filter.build_state_lines("requires_action"), line]
 
-    def _settled(self, question: str, *, denied: bool) -> None:
+    def _on_prompt_resolved(self, question: str, *, denied: bool) -> None:
         """A question has its answer; one that was put to the frontend, which did not give it, is
         taken back.
 
         `denied`: nobody could answer it, which a frontend that was not asked is told (contract
         5.13).
         """
-        request = self._questions.pop(question, None)
-        if denied and request is not None and not self._asked:
-            self.lines += self.turns.denied(request, UNASKED.format(tool=request.get("tool_name")))
-        if question in self._put:
-            self._put.discard(question)
-            self._say({"type": "control_cancel_request", "request_id": question})
-            self._resume()
+        request = self._open_prompts.pop(question, None)
+        if denied and request is not None and not self._can_answer:
+            self.lines += self.turn_filter.build_denial_lines(
+                request, UNASKED.format(tool=request.get("tool_name"))
+            )
+        if question in self._forwarded_prompts:
+            self._forwarded_prompts.discard(question)
+            self._write_line({"type": "control_cancel_request", "request_id": question})
+            self._report_running()
 
-    def _resume(self) -> None:
-        if not self._put and self.turns.whose is Whose.OWN:
-            self.lines += self.turns.state("running")
+    def _report_running(self) -> None:
+        if not self._forwarded_prompts and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
+            self.lines += self.turn_filter.build_state_lines("running")
 
-    def _ask(self, identity: str, request: object) -> None:
-        if self._closed:
-            self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
+    def _on_host_request(self, identity: str, request: object) -> None:
+        if self._is_stdin_closed:
+            self._send_reply(
+                identity, {"subtype": "error", "request_id": identity, "error": FRONTEND_LEFT_ERROR}
+            )
             return
-        self._process.asks.add(identity)
-        self._say({"type": "control_request", "request_id": identity, "request": request})
+        self._local_services.open_request_ids.add(identity)
+        self._write_line({"type": "control_request", "request_id": identity, "request": request})
 
-    def _answered(self, identity: str, response: object) -> None:
-        self.awaited.discard(identity)
-        if identity not in self._open or not isinstance(response, dict):
+    def _on_request_response(self, identity: str, response: object) -> None:
+        self.pending_stop_ids.discard(identity)
+        if identity not in self._open_requests or not isinstance(response, dict):
             return
         body = response.get("response")
         if isinstance(body, dict) and body.get("cancelled") is True:
-            self.turns.refused(str(body.get("message_uuid")))
-        asked = self._open.pop(identity)
-        self._brought(
+            self.turn_filter.remove_message(str(body.get("message_uuid")))
+        asked = self._open_requests.pop(identity)
+        self._finish_initialize(
             identity, str(response.get("error")) if response.get("subtype") == "error" else ""
         )
-        if asked is not OURS:
-            self._say({"type": "control_response", "response": {**response, "request_id": asked}})
+        if asked is not INTERNAL_REQUEST:
+            self._write_line(
+                {"type": "control_response", "response": {**response, "request_id": asked}}
+            )
 
-    def _refused(self, identity: str, reason: str) -> None:
-        self.awaited.discard(identity)
-        if identity in self._open:
-            if (asked := self._open.pop(identity)) is not OURS:
-                self._refuse(asked, reason)
-            self._brought(identity, reason)
-        elif identity in self._answers:  # one that cannot be read is a denial (never wider)
-            self._deny(self._answers.pop(identity), FAILED.format(error=reason))
-        elif not self._again(identity) and self.turns.refused(identity):
+    def _on_refused(self, identity: str, reason: str) -> None:
+        self.pending_stop_ids.discard(identity)
+        if identity in self._open_requests:
+            if (asked := self._open_requests.pop(identity)) is not INTERNAL_REQUEST:
+                self._write_error(asked, reason)
+            self._finish_initialize(identity, reason)
+        elif (
+            identity in self._prompt_ids_by_answer
+        ):  # one that cannot be read is a denial (never wider)
+            self._send_denial(self._prompt_ids_by_answer.pop(identity), FAILED.format(error=reason))
+        elif not self._resend_message(identity) and self.turn_filter.remove_message(identity):
             self.refusal = reason
 
     # -- lines and frames --------------------------------------------------------------------------
 
-    def _frame(self, kind: str, **keys: object) -> None:
+    def _add_frame(self, kind: str, **keys: object) -> None:
         self.frames.append({"kind": kind, **keys})
 
-    def _reply(self, identity: str, response: Mapping[str, Any]) -> None:
-        self._frame("reply", id=identity, response=response)
+    def _send_reply(self, identity: str, response: Mapping[str, Any]) -> None:
+        self._add_frame("reply", id=identity, response=response)
 
-    def _decide(self, question: str, decision: object) -> None:
-        identity = self._mint()
-        if len(self._answers) < OPEN_REQUESTS:
-            self._answers[identity] = question
-        self._frame("answer", id=identity, question=question, decision=decision)
+    def _send_decision(self, question: str, decision: object) -> None:
+        identity = self._create_id()
+        if len(self._prompt_ids_by_answer) < MAX_OPEN_REQUESTS:
+            self._prompt_ids_by_answer[identity] = question
+        self._add_frame("answer", id=identity, question=question, decision=decision)
 
-    def _deny(self, question: str, message: str) -> None:
+    def _send_denial(self, question: str, message: str) -> None:
         decision = {"behavior": "deny", "message": message}
-        self._frame("answer", id=self._mint(), question=question, decision=decision)
+        self._add_frame("answer", id=self._create_id(), question=question, decision=decision)
 
-    def _answer(self, identity: object, body: object) -> None:
+    def _write_success(self, identity: object, body: object) -> None:
         response = {"subtype": "success", "request_id": identity}
-        self._say(
+        self._write_line(
             {
                 "type": "control_response",
                 "response": response if body is None else response | {"response": body},
             }
         )
 
-    def _refuse(self, identity: object, text: str) -> None:
+    def _write_error(self, identity: object, text: str) -> None:
         response = {"subtype": "error", "request_id": identity, "error": text}
-        self._say({"type": "control_response", "response": response})
+        self._write_line({"type": "control_response", "response": response})
 
-    def _say(self, line: Mapping[str, Any]) -> None:
+    def _write_line(self, line: Mapping[str, Any]) -> None:
         self.lines.append(dump(line))
 
-    def _complain(self, text: str) -> None:
-        self.complaints.append(f"{text}; the line was skipped\n")
+    def _add_warning(self, text: str) -> None:
+        self.warnings.append(f"{text}; the line was skipped\n")
 
 
-def driven_by(driver: object) -> str:
+def describe_controller(driver: object) -> str:
     """Who drives the session, and when it takes a message."""
-    return OTHERS.format(driver=printable(str(driver)))
+    return OTHER_CONTROLLER_TEXT.format(driver=printable(str(driver)))
 
 
-def _why(refused: Mapping[str, Any]) -> str:
+def _explain_refusal(refused: Mapping[str, Any]) -> str:
     """Why the host refuses a frame, in words for who knows nothing of frames."""
     if refused.get("reason") == "not-driver" and refused.get("driver"):
-        return driven_by(refused["driver"])
+        return describe_controller(refused["driver"])
     return str(refused.get("text") or refused.get("reason"))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from shim.bridge import registry
-from shim.bridge.attach.frontend import Frontend, driven_by
+from shim.bridge.attach.frontend import FrontendBridge, describe_controller
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.narrower import narrower_now
-from shim.bridge.attach.own_process import servers
-from shim.bridge.attach.own_turns import Wants
+from shim.bridge.attach.narrower import load_restrictions
+from shim.bridge.attach.own_process import split_servers
+from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
@@ -35,48 +35,50 @@ from shim.state.config import Settings
 if TYPE_CHECKING:
     from shim.io.stdin import Source
 
-LOOK_SECONDS = 0.05  # between two looks whether a host that ends is gone
-BUSY = (  # the real one's sentence (background page, B50)
+POLL_INTERVAL_S = 0.05  # between two looks whether a host that ends is gone
+BUSY_ERROR = (  # the real one's sentence (background page, B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )
-NARROWER = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
-INSTEAD = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
-UNHEEDED = "no effect on the session {id}, which runs in the background already: {flags}\n"
+RESTRICTION_ERROR = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
+RESTRICTION_HINT = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
+IGNORED_FLAGS_WARNING = (
+    "no effect on the session {id}, which runs in the background already: {flags}\n"
+)
 
 
-class BusyError(FrontendError):
+class SessionBusyError(FrontendError):
     """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
 
 
-class EndedError(Exception):
+class HostEndedError(Exception):
     """A host that was to be joined has ended."""
 
 
-class Joining:
+class HostJoiner:
     """A frontend and the host of `one`; `own`: that was begun for this frontend, whose flags it
     has.
     """
 
     def __init__(
-        self, one: SessionRecord, invocation: Invocation, settings: Settings, *, own: bool
+        self, one: SessionRecord, invocation: Invocation, settings: Settings, *, owns_host: bool
     ) -> None:
-        self._one = one
+        self._session = one
         self._invocation = invocation
         self._settings = settings
-        self._own = own
+        self._owns_host = owns_host
 
-    def run(self, signals: Signals, prompt: str | None, source: "Source | None") -> int:
+    def join_session(self, signals: Signals, prompt: str | None, source: "Source | None") -> int:
         """The conversation; the exit status. EndedError where the host has ended meanwhile."""
         signals.started = True
 
         async def conversation() -> int:
-            async with await self._greeted(signals) as link:
-                return await self._converse(link, signals, prompt, source)
+            async with await self._connect(signals) as link:
+                return await self._run_conversation(link, signals, prompt, source)
 
         return anyio.run(conversation)
 
-    async def _greeted(self, signals: Signals) -> HostConnection:
+    async def _connect(self, signals: Signals) -> HostConnection:
         """A connection to the host. EndedError for one that has ended meanwhile."""
         name, partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
@@ -84,21 +86,21 @@ class Joining:
         )
         try:
             return await connect_to_session(
-                self._one.session_id, os.environ, client=name, replay=False, partial=partial
+                self._session.session_id, os.environ, client=name, replay=False, partial=partial
             )
         except HostGoneError as error:
-            self._wait_for_end(signals)
-            if self._own:
+            self._wait_for_host_exit(signals)
+            if self._owns_host:
                 raise MachineError(
                     f"the session could not begin: {error.reason or 'its host has ended'}"
                 ) from None
-            raise EndedError from None
+            raise HostEndedError from None
 
-    def _wait_for_end(self, signals: Signals) -> None:
+    def _wait_for_host_exit(self, signals: Signals) -> None:
         """A host that is about to end is waited for: two must not have the same session of the
         vendor's.
         """
-        one, end = self._one, time.monotonic() + HOST_EXIT_TIMEOUT_S
+        one, end = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(one.session_id, os.environ):
             if signals.pending:
                 raise StoppedError(signals.pending[0])
@@ -107,36 +109,46 @@ class Joining:
                     f"the session {one.session_id} has a host that does not answer (pid {one.metadata['pid']})",
                     hint=f"`claude stop {one.short_id}` ends it",
                 )
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_INTERVAL_S)
 
-    async def _converse(
+    async def _run_conversation(
         self, link: HostConnection, signals: Signals, prompt: str | None, source: "Source | None"
     ) -> int:
         streams, asked = self._invocation.streams, prompts(self._invocation)
-        inside, _ = servers(self._invocation, working_directory())
-        frontend = Frontend(
-            self._wants(), self._one.session_id, fresh_uuid, asked=asked, servers=inside
+        inside, _ = split_servers(self._invocation, working_directory())
+        frontend = FrontendBridge(
+            self._build_options(),
+            self._session.session_id,
+            fresh_uuid,
+            can_answer=asked,
+            sdk_servers=inside,
         )
-        frontend.framed(link.welcome)
-        if frontend.busy and (frontend.others_drive or not asked):
-            why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
-            raise BusyError(BUSY.format(id=self._one.short_id) + why)
-        if not self._own:
-            await self._narrow(link, frontend)
+        frontend.on_host_frame(link.welcome)
+        if frontend.is_busy and (frontend.has_other_controller or not asked):
+            why = (
+                f" {describe_controller(frontend.controller)}."
+                if frontend.has_other_controller
+                else ""
+            )
+            raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + why)
+        if not self._owns_host:
+            await self._apply_restrictions(link, frontend)
         output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
-        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=self._own)
+        loop = AttachLoop(
+            frontend, link, output, prompt=prompt, source=source, ends_session=self._owns_host
+        )
         return await loop.run(signals.pending)
 
-    async def _narrow(self, link: HostConnection, frontend: Frontend) -> None:
+    async def _apply_restrictions(self, link: HostConnection, frontend: FrontendBridge) -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or
         refuse it.
         """
-        one, welcome = self._one, frontend.welcome
+        one, welcome = self._session, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
         if read is None:  # a host of another version, or one without room for a file
             read = permissions(read_start_invocation(one), os.environ, str(one.metadata["cwd"]))
-        less = narrower_now(
+        less = load_restrictions(
             self._invocation,
             read_start_invocation(one),
             read,
@@ -144,58 +156,64 @@ class Joining:
             mode,
             os.environ,
         )
-        if less.refused:
+        if less.refusals:
             raise FrontendError(
-                NARROWER.format(id=one.short_id, what=less.refused[0]),
-                hint=INSTEAD.format(id=one.short_id),
+                RESTRICTION_ERROR.format(id=one.short_id, what=less.refusals[0]),
+                hint=RESTRICTION_HINT.format(id=one.short_id),
             )
-        if less.unheeded:
-            tell(UNHEEDED.format(id=one.short_id, flags=", ".join(less.unheeded)))
+        if less.ignored_flags:
+            tell(IGNORED_FLAGS_WARNING.format(id=one.short_id, flags=", ".join(less.ignored_flags)))
         patient = link.wait_for_answer
 
         async def narrow(what: str, **frame: object) -> None:
-            if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
+            if why := await patient(_send_and_wait(link, frontend, {"kind": "narrow", **frame})):
                 raise FrontendError(
-                    NARROWER.format(id=one.short_id, what=f"{what}: {why}"),
-                    hint=INSTEAD.format(id=one.short_id),
+                    RESTRICTION_ERROR.format(id=one.short_id, what=f"{what}: {why}"),
+                    hint=RESTRICTION_HINT.format(id=one.short_id),
                 )
 
         if less.mode:
             now = str(welcome.get("mode") or mode)
             held = narrowest((less.mode, now))
             # of what does not change nobody is told
-            frontend.turns.begun_with = held if held != now else ""
+            frontend.turn_filter.requested_mode = held if held != now else ""
             await narrow(f"the permission mode {less.mode}", mode=less.mode)
-            frontend.turns.mode = held  # the line that says so comes behind the answer, maybe later
-        if less.rules:
+            frontend.turn_filter.mode = (
+                held  # the line that says so comes behind the answer, maybe later
+            )
+        if less.has_rules:
             await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
         if less.model and (
             error := await patient(
-                _ask(link, frontend, {"subtype": "set_model", "model": less.model})
+                _send_request(link, frontend, {"subtype": "set_model", "model": less.model})
             )
         ):
             tell(f"--model has no effect on the session {one.short_id}: {error}\n")
 
-    def _wants(self) -> Wants:
+    def _build_options(self) -> FrontendOptions:
         streams = self._invocation.streams
         ending = TERMINATORS[terminator(self._invocation, self._settings.terminator)]
-        return Wants(
-            partial=streams.partial,
-            replays=streams.replay_user_messages,
-            states=state_events(os.environ),
+        return FrontendOptions(
+            wants_partial=streams.partial,
+            replays_messages=streams.replay_user_messages,
+            state_events=state_events(os.environ),
             terminator=ending,
-            limit=self._settings.max_line_bytes,
+            max_line_bytes=self._settings.max_line_bytes,
         )
 
 
-async def _ask(link: HostConnection, frontend: Frontend, request: Mapping[str, Any]) -> str:
+async def _send_request(
+    link: HostConnection, frontend: FrontendBridge, request: Mapping[str, Any]
+) -> str:
     """Have a request of ours answered; why it was refused, "" where it was done."""
-    if frontend.others_drive:
+    if frontend.has_other_controller:
         await link.send_frame({"kind": "take", "id": fresh_uuid()})
-    return await _answered(link, frontend, {"kind": "request", "request": request})
+    return await _send_and_wait(link, frontend, {"kind": "request", "request": request})
 
 
-async def _answered(link: HostConnection, frontend: Frontend, frame: Mapping[str, Any]) -> str:
+async def _send_and_wait(
+    link: HostConnection, frontend: FrontendBridge, frame: Mapping[str, Any]
+) -> str:
     """Have a frame of ours obeyed; why it was refused, "" where it was done."""
     identity = fresh_uuid()
     await link.send_frame({**frame, "id": identity})
@@ -208,7 +226,7 @@ async def _answered(link: HostConnection, frontend: Frontend, frame: Mapping[str
                 or ""
             )
         before = len(frontend.lines)
-        frontend.framed(said)
+        frontend.on_host_frame(said)
         # what follows from our flags; a run of its own would have begun with them
         if said["kind"] == "line":
             del frontend.lines[before:]

@@ -15,11 +15,11 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
 from shim.state.claude_settings import ALL, permissions
 
-LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
+LIMIT_FIELDS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a
 # word for each.
-UNHEEDED = (
-    *("allowed_tools", "add_dirs", "mcp_config", *LIMITS),
+IGNORED_FIELDS = (
+    *("allowed_tools", "add_dirs", "mcp_config", *LIMIT_FIELDS),
     *(
         "max_thinking_tokens",
         "thinking",
@@ -36,16 +36,25 @@ UNHEEDED = (
     ),
     *("permission_prompts", "shim_record"),
 )
-BELOW_BYPASS = NARROWEST_FIRST[-2]  # the widest mode of who is forbidden bypassPermissions
-STDIO = "stdio"  # the permission prompt tool that asks the frontend, which any session can
+WIDEST_MODE_BELOW_BYPASS = NARROWEST_FIRST[
+    -2
+]  # the widest mode of who is forbidden bypassPermissions
+STDIO_PROMPT_TOOL = (
+    "stdio"  # the permission prompt tool that asks the frontend, which any session can
+)
 # Flags that leave a session less than it has, or keep less of it: none that lives can be given them
 # any more.
-REFUSED = ("strict_mcp_config", "no_session_persistence", "resume_session_at", "resume_drops_turn")
-REFUSED_OTHERS = ("--agent", "--bare", "--disable-slash-commands", "--safe-mode", "--task-budget")
-HEEDED_OTHERS = ("--managed-settings",)  # with the other settings
+REFUSED_FIELDS = (
+    "strict_mcp_config",
+    "no_session_persistence",
+    "resume_session_at",
+    "resume_drops_turn",
+)
+REFUSED_FLAGS = ("--agent", "--bare", "--disable-slash-commands", "--safe-mode", "--task-budget")
+SETTINGS_FLAGS = ("--managed-settings",)  # with the other settings
 
 
-class Narrower(NamedTuple):
+class JoinRestrictions(NamedTuple):
     """What is to hold in the session while the frontend drives it.
 
     mode      a permission mode that lets less run than that of the session may; "" for none
@@ -62,71 +71,79 @@ class Narrower(NamedTuple):
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    unheeded: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    ignored_flags: tuple[str, ...] = ()
 
     @property
-    def rules(self) -> bool:
+    def has_rules(self) -> bool:
         return bool(self.deny or self.ask)
 
 
-def narrower_now(
+def load_restrictions(
     asked: Invocation,
     known: Invocation,
     known_settled: Settled,
     cwd: str,
     mode: str,
     environment: Mapping[str, str],
-) -> Narrower:
+) -> JoinRestrictions:
     """What our flags, and settings files as they are now, forbid beyond those that a session in the
     folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
     meant in the folder where it was said."""
     here = working_directory()
     asked, known = rooted(asked, here, cwd), rooted(known, cwd, here)
-    settled = _rooted(permissions(asked, environment, cwd), here, cwd)
-    return narrower(asked, settled, known, _rooted(known_settled, cwd, here), mode)
+    settled = _resolve_settings_paths(permissions(asked, environment, cwd), here, cwd)
+    return compute_restrictions(
+        asked, settled, known, _resolve_settings_paths(known_settled, cwd, here), mode
+    )
 
 
-def _rooted(settled: Settled, folder: str, cwd: str) -> Settled:
+def _resolve_settings_paths(settled: Settled, folder: str, cwd: str) -> Settled:
     deny, ask, allow = (
         rooted_rules(rules, folder, cwd) for rules in (settled.deny, settled.ask, settled.allow)
     )
     return settled._replace(deny=deny, ask=ask, allow=allow)
 
 
-def narrower(
+def compute_restrictions(
     asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
-) -> Narrower:
+) -> JoinRestrictions:
     """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen
     in it now.
     """
-    deny = _more(_denied(asked, settled), _denied(known, known_settled))
-    ask = _more(settled.ask, known_settled.ask)
+    deny = _subtract_rules(
+        _collect_deny_rules(asked, settled), _collect_deny_rules(known, known_settled)
+    )
+    ask = _subtract_rules(settled.ask, known_settled.ask)
     if asked.rules.allowed_tools:  # who says nothing takes the session as it is
-        ask += _more(_allowed(known, known_settled), _allowed(asked, settled))
+        ask += _subtract_rules(
+            _collect_allow_rules(known, known_settled), _collect_allow_rules(asked, settled)
+        )
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
     wanted = (
-        mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
+        mode_of(asked)
+        if given
+        else _find_own_settings_mode(asked, settled, known, known_settled) or mode
     )
     # A plan is said by who wants one, whatever the session is in now; `default` by everybody who
     # chooses nothing.
     less = rank(wanted) < rank(mode) or (given and rank(wanted) < rank("default"))
-    unheeded = _unheeded(asked, known)
+    unheeded = _list_ignored_flags(asked, known)
     if given and rank(wanted) > rank(mode) and not asked.permissions.skip_permissions:
         unheeded += ("--permission-mode",)
-    limit = BELOW_BYPASS if settled.forbids and not known_settled.forbids else ""
-    return Narrower(
+    limit = WIDEST_MODE_BELOW_BYPASS if settled.forbids and not known_settled.forbids else ""
+    return JoinRestrictions(
         mode=wanted if less else limit,
         model=asked.model if asked.model and asked.model != known.model else "",
-        deny=tuple(map(_text, deny)),
-        ask=tuple(map(_text, ask)),
+        deny=tuple(map(_format_rule, deny)),
+        ask=tuple(map(_format_rule, ask)),
         sources=tuple(dict.fromkeys(rule.source for rule in (*deny, *ask))),
-        refused=tuple(_refused(asked, settled, known, known_settled, mode)),
-        unheeded=unheeded,
+        refusals=tuple(_list_refusals(asked, settled, known, known_settled, mode)),
+        ignored_flags=unheeded,
     )
 
 
-def _refused(
+def _list_refusals(
     asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str
 ) -> list[str]:
     found, only = [], asked.rules.tools
@@ -136,8 +153,8 @@ def _refused(
         found.append("--tools leaves fewer tools")
     found += [
         f"{flag_name(field)} ends a turn sooner"
-        for field in LIMITS
-        if _tighter(asked.flag(field), known.flag(field))
+        for field in LIMIT_FIELDS
+        if _is_lower_limit(asked.flag(field), known.flag(field))
     ]
     hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
     found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
@@ -145,7 +162,9 @@ def _refused(
         found.append("--json-schema asks for another answer")
     if asked.permissions.restricted and not known.permissions.restricted:
         found.append("--restricted forbids more")
-    less = [flag_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
+    less = [
+        flag_name(field) for field in REFUSED_FIELDS if asked.flag(field) and not known.flag(field)
+    ]
     servers, own = asked.configuration, known.configuration
     if (
         servers.strict_mcp_config
@@ -153,7 +172,7 @@ def _refused(
         and set(own.mcp_config) - set(servers.mcp_config)
     ):
         less.append("--strict-mcp-config")
-    less += [name for name in _others(asked, known) if name in REFUSED_OTHERS]
+    less += [name for name in _list_new_flags(asked, known) if name in REFUSED_FLAGS]
     found += [f"{name} leaves it less" for name in less]
     found += [
         f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded
@@ -163,22 +182,22 @@ def _refused(
     return found
 
 
-def _tighter(limit: Any, known: Any) -> bool:
+def _is_lower_limit(limit: Any, known: Any) -> bool:
     return limit is not None and (known is None or limit < known)
 
 
-def _denied(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+def _collect_deny_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
     return (
         *read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
         *settled.deny,
     )
 
 
-def _allowed(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+def _collect_allow_rules(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
     return (*read_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
 
 
-def _mode_of_files(
+def _find_own_settings_mode(
     asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled
 ) -> str | None:
     """The mode that settings of the frontend's own ask for; None for the session's own, which may
@@ -188,7 +207,7 @@ def _mode_of_files(
     return settled.mode if own or settled.mode != known_settled.mode else None
 
 
-def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _subtract_rules(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that are about something else than the known ones."""
     same = {(rule.tool, rule.content, rule.base) for rule in known}
     whole = {rule.tool for rule in known if rule.content is None}
@@ -199,46 +218,56 @@ def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
     )
 
 
-def _text(rule: Rule) -> str:
+def _format_rule(rule: Rule) -> str:
     """A rule as words that mean the same in the session's folder."""
     # relative ones are about the session's folder
     absolute = rule.base and (rule.content or "").startswith("/")
     return str(rooted_rule(rule, rule.base)) if absolute else str(rule)
 
 
-def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
+def _list_ignored_flags(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
-    found = [flag_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
+    found = [
+        flag_name(field)
+        for field in IGNORED_FIELDS
+        if _is_new_value(asked.flag(field), known.flag(field))
+    ]
     tools, own = asked.rules.tools, known.rules.tools
     found += ["--tools"] if tools is not None and own is not None and set(tools) > set(own) else []
     found += (
         ["--permission-prompt-tool"]
-        if asked.permissions.permission_prompt_tool not in (None, STDIO)
+        if asked.permissions.permission_prompt_tool not in (None, STDIO_PROMPT_TOOL)
         else []
     )
     sources = asked.configuration.setting_sources
     found += (
-        ["--setting-sources"] if sources is not None and _sources(asked) != _sources(known) else []
+        ["--setting-sources"]
+        if sources is not None and _parse_setting_sources(asked) != _parse_setting_sources(known)
+        else []
     )
     return (
         *found,
-        *(name for name in _others(asked, known) if name not in (*REFUSED_OTHERS, *HEEDED_OTHERS)),
+        *(
+            name
+            for name in _list_new_flags(asked, known)
+            if name not in (*REFUSED_FLAGS, *SETTINGS_FLAGS)
+        ),
     )
 
 
-def _sources(invocation: Invocation) -> set[str]:
+def _parse_setting_sources(invocation: Invocation) -> set[str]:
     said = invocation.configuration.setting_sources
     return {name.strip() for name in (ALL if said is None else said).split(",")} - {""}
 
 
-def _others(asked: Invocation, known: Invocation) -> list[str]:
+def _list_new_flags(asked: Invocation, known: Invocation) -> list[str]:
     """The flags without a field that the session did not begin with, each once."""
     own = {*known.leftovers.other, *known.leftovers.unknown}
     given = (*asked.leftovers.other, *asked.leftovers.unknown)
     return list(dict.fromkeys(name for name, value in given if (name, value) not in own))
 
 
-def _new(value: object, known: object) -> bool:
+def _is_new_value(value: object, known: object) -> bool:
     if isinstance(value, tuple) and isinstance(known, tuple):
         return bool(set(value) - set(known))
     return value not in (None, "") and value is not False and value != known

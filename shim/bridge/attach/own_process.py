@@ -8,11 +8,11 @@ from shim.conversation.session_facts import named_servers
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 
-BROUGHT = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
-UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
+LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
+SERVICES_REFUSED_TEXT = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
 
 
-def servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
+def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
     """The MCP servers of the frontend's own process, by their names, and the others with their
     configuration.
     """
@@ -25,7 +25,7 @@ def servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]
     return inside, {name: server for name, server in named.items() if name not in inside}
 
 
-class OwnProcess:
+class LocalServices:
     """`servers` are the names of those that the command line names; `asks` what the session asks
     and has no answer yet.
 
@@ -35,30 +35,30 @@ class OwnProcess:
 
     def __init__(self, servers: Sequence[str]) -> None:
         self.servers = servers
-        self.asks: set[str] = set()
-        self.held: dict[str, Mapping[str, Any]] = {}
-        self.untaken = ""
-        self._bringing: set[str] = set()
+        self.open_request_ids: set[str] = set()
+        self.waiting_messages: dict[str, Mapping[str, Any]] = {}
+        self.refusal = ""
+        self._pending_ids: set[str] = set()
 
     @property
-    def comes(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether the session has yet to take it."""
-        return bool(self._bringing)
+        return bool(self._pending_ids)
 
-    def bring(self, identity: str, request: Mapping[str, Any]) -> bool:
+    def start_initialize(self, identity: str, request: Mapping[str, Any]) -> bool:
         """An `initialize` goes to the session; whether it brings something."""
-        if not any(request.get(key) for key in BROUGHT):
+        if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
-        self._bringing.add(identity)
+        self._pending_ids.add(identity)
         return True
 
-    def taken(self, identity: str, refused: str) -> Mapping[str, Mapping[str, Any]]:
+    def finish_initialize(self, identity: str, refused: str) -> Mapping[str, Mapping[str, Any]]:
         """The session has taken it, or `refused` says why not; the messages that waited for that."""
-        if identity not in self._bringing:
+        if identity not in self._pending_ids:
             return {}
-        self._bringing.discard(identity)
-        self.untaken = UNTAKEN.format(why=refused) if refused else ""
-        if self._bringing:
+        self._pending_ids.discard(identity)
+        self.refusal = SERVICES_REFUSED_TEXT.format(why=refused) if refused else ""
+        if self._pending_ids:
             return {}
-        held, self.held = self.held, {}
+        held, self.waiting_messages = self.waiting_messages, {}
         return held

@@ -10,17 +10,21 @@ from enum import Enum
 
 import orjson
 
-from shim.bridge.attach.open_reply import OpenReply
+from shim.bridge.attach.open_reply import OpenAssistantMessage
 from shim.core.claude.messages import read_line
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any, NamedTuple
 
-PARTIAL = b'{"type":"stream_event"'  # how a partial line begins, of ours and of the real claude's
-HELD_LINES = 1000  # of the head of a turn, before it shows whose it is; a real one's has some ten
+PARTIAL_PREFIX = (
+    b'{"type":"stream_event"'  # how a partial line begins, of ours and of the real claude's
+)
+MAX_BUFFERED_LINES = (
+    1000  # of the head of a turn, before it shows whose it is; a real one's has some ten
+)
 
 
-class Wants(NamedTuple):
+class FrontendOptions(NamedTuple):
     """What a frontend is said beside its turns, by its flags and its environment.
 
     partial     partial messages
@@ -30,23 +34,23 @@ class Wants(NamedTuple):
     limit       the length in bytes that no line passes; 0 for none
     """
 
-    partial: bool = False
-    replays: bool = False
-    states: str = ""
+    wants_partial: bool = False
+    replays_messages: bool = False
+    state_events: str = ""
     terminator: bytes = b""
-    limit: int = 0
+    max_line_bytes: int = 0
 
 
-class Whose(Enum):
+class TurnOwner(Enum):
     """Whose turn runs."""
 
-    BETWEEN = "no turn runs"
-    OPEN = "a turn begins, and it has not shown whose it is"
-    OWN = "it answers messages of this frontend"
-    OTHERS = "it answers messages of others"
+    NO_TURN = "no turn runs"
+    UNKNOWN = "a turn begins, and it has not shown whose it is"
+    THIS_FRONTEND = "it answers messages of this frontend"
+    OTHER_CLIENT = "it answers messages of others"
 
 
-class OwnTurns:
+class TurnFilter:
     """The frontend's view of the session's turns.
 
     `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is
@@ -56,45 +60,52 @@ class OwnTurns:
     result that it was said, and its line.
     """
 
-    def __init__(self, wants: Wants, session: str, mint: Callable[[], str]) -> None:
-        self.driving = False
-        self.waiting: dict[str, None] = {}
-        self.taken: set[str] = set()
+    def __init__(self, wants: FrontendOptions, session: str, mint: Callable[[], str]) -> None:
+        self.is_controller = False
+        self.waiting_ids: dict[str, None] = {}
+        self.answering_ids: set[str] = set()
         self.result: Mapping[str, Any] = {}
         self.result_line = b""
-        self.mode = self.begun_with = ""
-        self.whose = Whose.BETWEEN
-        self._wants = wants
-        self._session = session
-        self._mint = mint
-        self._init = b""
-        self._held: list[bytes] = []
-        self._reply = OpenReply()
+        self.mode = self.requested_mode = ""
+        self.owner = TurnOwner.NO_TURN
+        self._options = wants
+        self._session_id = session
+        self._create_id = mint
+        self._init_line = b""
+        self._buffered_lines: list[bytes] = []
+        self._open_message = OpenAssistantMessage()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether every message has its result."""
-        return not self.waiting and self.whose is not Whose.OWN
+        return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
 
-    def attach(self, init: bytes, *, running: bool) -> None:
+    def attach(self, init: bytes, *, is_running: bool) -> None:
         """The session as it is found; `init` is its last one, "" where it has had no turn."""
-        self._init, self.whose = init, Whose.OTHERS if running else Whose.BETWEEN
+        self._init_line, self.owner = (
+            init,
+            TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
+        )
 
-    def sent(self, identity: str) -> None:
+    def add_message(self, identity: str) -> None:
         """A message goes to the session."""
-        self.waiting[identity] = None
+        self.waiting_ids[identity] = None
 
-    def refused(self, identity: str) -> bool:
+    def remove_message(self, identity: str) -> bool:
         """The session does not take a message; whether it was still waiting."""
-        return self.waiting.pop(identity, self) is None
+        return self.waiting_ids.pop(identity, self) is None
 
-    def line(self, raw: bytes) -> list[bytes]:
+    def filter_line(self, raw: bytes) -> list[bytes]:
         """A line of the session, without its LF; what the frontend is said, likewise."""
-        if raw.startswith(PARTIAL):
-            if self.whose is Whose.OPEN:
-                self._hold(raw)
-                return self._decide() if self.driving else []
-            return self._partial(raw) if self.whose is Whose.OWN and self._wants.partial else []
+        if raw.startswith(PARTIAL_PREFIX):
+            if self.owner is TurnOwner.UNKNOWN:
+                self._buffer_line(raw)
+                return self._decide_owner() if self.is_controller else []
+            return (
+                self._pass_partial(raw)
+                if self.owner is TurnOwner.THIS_FRONTEND and self._options.wants_partial
+                else []
+            )
         line = read_line(raw)
         if not isinstance(line, dict):
             return []
@@ -104,38 +115,38 @@ class OwnTurns:
             case ("system", "session_state_changed") | ("message_stop", _):
                 return []  # each frontend has its own
             case ("system", "init"):
-                return self._begin(raw)
+                return self._start_turn(raw)
             case ("result", _):
-                return self._end(raw, line)
+                return self._end_turn(raw, line)
             case ("user", _) if line.get("isReplay") is True:
-                return self._echo(raw, line.get("uuid"))
-        if self.whose is Whose.BETWEEN:
+                return self._on_replayed_message(raw, line.get("uuid"))
+        if self.owner is TurnOwner.NO_TURN:
             if (
-                self.begun_with
+                self.requested_mode
                 and line.get("subtype") == "status"
-                and line.get("permissionMode") == self.begun_with
+                and line.get("permissionMode") == self.requested_mode
             ):
-                self.begun_with = ""
+                self.requested_mode = ""
                 return []
-            return [self._fit(raw)] if self.driving else []
-        if self.whose is Whose.OPEN:
-            self._hold(raw)
-            return [] if line.get("type") == "system" else self._decide()
+            return [self._fit_line(raw)] if self.is_controller else []
+        if self.owner is TurnOwner.UNKNOWN:
+            self._buffer_line(raw)
+            return [] if line.get("type") == "system" else self._decide_owner()
         if line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
-            self._reply.whole()
-        return [self._fit(raw)] if self.whose is Whose.OWN else []
+            self._open_message.on_complete_line()
+        return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
 
-    def state(self, state: str) -> list[bytes]:
+    def build_state_lines(self, state: str) -> list[bytes]:
         """The session's state, for a frontend that wants to know."""
-        if not self._wants.states:
+        if not self._options.state_events:
             return []
-        hidden = {"sdk_host_only": True} if self._wants.states == "host" else {}
+        hidden = {"sdk_host_only": True} if self._options.state_events == "host" else {}
         line = {"type": "system", "subtype": "session_state_changed", "state": state, **hidden}
-        return [dump(line | {"uuid": self._mint(), "session_id": self._session})]
+        return [dump(line | {"uuid": self._create_id(), "session_id": self._session_id})]
 
-    def denied(self, request: Mapping[str, Any], message: str) -> list[bytes]:
+    def build_denial_lines(self, request: Mapping[str, Any], message: str) -> list[bytes]:
         """A call of the frontend's own turn that nobody could be asked about."""
-        if self.whose is not Whose.OWN:
+        if self.owner is not TurnOwner.THIS_FRONTEND:
             return []
         line = {
             "type": "system",
@@ -145,96 +156,105 @@ class OwnTurns:
         line |= {
             "tool_use_id": request.get("tool_use_id"),
             "message": message,
-            "session_id": self._session,
+            "session_id": self._session_id,
         }
-        return [dump(line | {"uuid": self._mint()})]
+        return [dump(line | {"uuid": self._create_id()})]
 
-    def conclude(self, line: Mapping[str, Any]) -> list[bytes]:
+    def finish_with_result(self, line: Mapping[str, Any]) -> list[bytes]:
         """A result of ours, in the place of one that does not come any more; every message has its
         result then.
 
         What the session still says of a turn that ran is not the frontend's any more.
         """
-        shown = [] if self.whose is not Whose.OPEN else self._show()
-        rest = Whose.OTHERS if self.whose is Whose.OWN else Whose.BETWEEN
-        self.taken.clear()
-        self.waiting.clear()
-        about = {"parent_tool_use_id": None, "session_id": self._session}
+        shown = [] if self.owner is not TurnOwner.UNKNOWN else self._release_buffered()
+        rest = (
+            TurnOwner.OTHER_CLIENT if self.owner is TurnOwner.THIS_FRONTEND else TurnOwner.NO_TURN
+        )
+        self.answering_ids.clear()
+        self.waiting_ids.clear()
+        about = {"parent_tool_use_id": None, "session_id": self._session_id}
         shown += [
-            dump({**missing, **about, "uuid": self._mint()}) for missing in self._reply.close()
+            dump({**missing, **about, "uuid": self._create_id()})
+            for missing in self._open_message.build_closing_lines()
         ]
-        shown += self._concluded(dump(line), line)
-        self.whose = rest
+        shown += self._build_result_lines(dump(line), line)
+        self.owner = rest
         return shown
 
-    def _partial(self, raw: bytes) -> list[bytes]:
+    def _pass_partial(self, raw: bytes) -> list[bytes]:
         line = read_line(raw)
         if isinstance(line, dict):
-            self._reply.partial(line)
+            self._open_message.on_partial_line(line)
         return [raw]
 
-    def _begin(self, raw: bytes) -> list[bytes]:
-        if self.whose is Whose.OWN:  # a real claude may say it twice
-            return [self._fit(raw)]
-        self._init, self.whose = raw, Whose.OPEN
-        self._held = [raw]
+    def _start_turn(self, raw: bytes) -> list[bytes]:
+        if self.owner is TurnOwner.THIS_FRONTEND:  # a real claude may say it twice
+            return [self._fit_line(raw)]
+        self._init_line, self.owner = raw, TurnOwner.UNKNOWN
+        self._buffered_lines = [raw]
         return []
 
-    def _hold(self, raw: bytes) -> None:
-        if len(self._held) < HELD_LINES:
-            self._held.append(raw)
+    def _buffer_line(self, raw: bytes) -> None:
+        if len(self._buffered_lines) < MAX_BUFFERED_LINES:
+            self._buffered_lines.append(raw)
 
-    def _echo(self, raw: bytes, identity: object) -> list[bytes]:
+    def _on_replayed_message(self, raw: bytes, identity: object) -> list[bytes]:
         """A message that the turn answers, also one that was said into it."""
         shown: list[bytes] = []
-        if isinstance(identity, str) and identity in self.waiting:
-            self.taken.add(identity)
-            if self.whose is not Whose.OWN:
-                shown = self._show()
-        elif self.whose is Whose.OPEN:
-            self.whose, self._held = Whose.OTHERS, []
-        if self.whose is Whose.OWN and self._wants.replays:
-            shown.append(self._fit(raw))
+        if isinstance(identity, str) and identity in self.waiting_ids:
+            self.answering_ids.add(identity)
+            if self.owner is not TurnOwner.THIS_FRONTEND:
+                shown = self._release_buffered()
+        elif self.owner is TurnOwner.UNKNOWN:
+            self.owner, self._buffered_lines = TurnOwner.OTHER_CLIENT, []
+        if self.owner is TurnOwner.THIS_FRONTEND and self._options.replays_messages:
+            shown.append(self._fit_line(raw))
         return shown
 
-    def _decide(self) -> list[bytes]:
+    def _decide_owner(self) -> list[bytes]:
         """A turn that names no message is whose it is that drives."""
-        if self.driving:
-            return self._show()
-        self.whose, self._held = Whose.OTHERS, []
+        if self.is_controller:
+            return self._release_buffered()
+        self.owner, self._buffered_lines = TurnOwner.OTHER_CLIENT, []
         return []
 
-    def _show(self) -> list[bytes]:
-        held = self._held if self.whose is Whose.OPEN else [self._init] if self._init else []
-        self.whose, self._held = Whose.OWN, []
-        shown = self.state("running")
+    def _release_buffered(self) -> list[bytes]:
+        held = (
+            self._buffered_lines
+            if self.owner is TurnOwner.UNKNOWN
+            else [self._init_line]
+            if self._init_line
+            else []
+        )
+        self.owner, self._buffered_lines = TurnOwner.THIS_FRONTEND, []
+        shown = self.build_state_lines("running")
         for raw in held:
-            if not raw.startswith(PARTIAL):
-                shown.append(self._fit(raw))
-            elif self._wants.partial:
-                shown += self._partial(raw)
+            if not raw.startswith(PARTIAL_PREFIX):
+                shown.append(self._fit_line(raw))
+            elif self._options.wants_partial:
+                shown += self._pass_partial(raw)
         return shown
 
-    def _end(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        shown = self._decide() if self.whose is Whose.OPEN else []
-        if self.whose is not Whose.OWN and not (
-            self.whose is Whose.BETWEEN and self.driving and self.waiting
+    def _end_turn(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
+        shown = self._decide_owner() if self.owner is TurnOwner.UNKNOWN else []
+        if self.owner is not TurnOwner.THIS_FRONTEND and not (
+            self.owner is TurnOwner.NO_TURN and self.is_controller and self.waiting_ids
         ):
-            self.whose = Whose.BETWEEN
+            self.owner = TurnOwner.NO_TURN
             return []
         # one that was not said again is the oldest
-        for identity in self.taken or list(self.waiting)[:1]:
-            self.waiting.pop(identity, None)
-        self.taken.clear()
-        return [*shown, *self._concluded(self._fit(raw), line)]
+        for identity in self.answering_ids or list(self.waiting_ids)[:1]:
+            self.waiting_ids.pop(identity, None)
+        self.answering_ids.clear()
+        return [*shown, *self._build_result_lines(self._fit_line(raw), line)]
 
-    def _concluded(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        self.whose = Whose.BETWEEN
+    def _build_result_lines(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
+        self.owner = TurnOwner.NO_TURN
         self.result, self.result_line = line, raw + b"\n"
-        terminator = self._wants.terminator.rstrip(b"\n")
-        return [raw, *([terminator] if terminator else []), *self.state("idle")]
+        terminator = self._options.terminator.rstrip(b"\n")
+        return [raw, *([terminator] if terminator else []), *self.build_state_lines("idle")]
 
-    def _fit(self, raw: bytes) -> bytes:
+    def _fit_line(self, raw: bytes) -> bytes:
         """A line of a session whose own limit is another."""
-        limit = self._wants.limit
+        limit = self._options.max_line_bytes
         return raw if not limit or len(raw) <= limit else dump(fit_line(orjson.loads(raw), limit))

@@ -16,7 +16,7 @@ from shim.io.signals import Signals
 from shim.state import config
 
 if TYPE_CHECKING:
-    from shim.bridge.attach.client import Attached
+    from shim.bridge.attach.client import JoinedConversation
     from shim.recording.recorder import Recorder
 
 TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
@@ -98,18 +98,18 @@ def _raising(error: ShimError) -> "Callable[[], Start]":
 
 def conversation(
     invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
-) -> "Start | Attached":
+) -> "Start | JoinedConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
     settings = config.load(invocation, os.environ, installed)
     if settings.bridge.every or may_live(invocation):
-        from shim.bridge.attach.client import client_of
+        from shim.bridge.attach.client import plan_joined_conversation
 
         def alone(asked: Invocation) -> Start:
             return Start(asked, installed, arguments, settings=settings)
 
-        client = client_of(invocation, settings, installed, arguments, alone)
+        client = plan_joined_conversation(invocation, settings, installed, arguments, alone)
         if client is not None:
             return client
     return Start(invocation, installed, arguments, settings=settings)
@@ -145,7 +145,7 @@ def some_lived() -> bool:
 
 def serve(
     invocation: Invocation,
-    start: "Callable[[], Start | Attached]",
+    start: "Callable[[], Start | JoinedConversation]",
     installed: Mapping[str, str],
     arguments: Sequence[str],
     shown: str = "",
@@ -156,7 +156,7 @@ def serve(
     recorded where the run was refused before it had a recording of its own.
     """
     signals = Signals()
-    started: Start | Attached | None = None
+    started: Start | JoinedConversation | None = None
     recorder: Recorder | None = None
     status = 1
     try:

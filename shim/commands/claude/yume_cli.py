@@ -73,9 +73,9 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
         if call.misspelled:
             raise explain_misspelled(call.misspelled, MODE_FLAG)
         if session and some_lived():
-            from shim.bridge.attach.client import check_apart
+            from shim.bridge.attach.client import check_not_running
 
-            check_apart(session, "yume")
+            check_not_running(session, "yume")
         return yume_start(call, invocation, installed, arguments)
 
     return serve(refused, start, installed, arguments, shown)

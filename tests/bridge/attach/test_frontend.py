@@ -4,10 +4,10 @@ import itertools
 
 import orjson
 
-from shim.bridge.attach.frontend import Frontend
-from shim.bridge.attach.own_turns import Wants
+from shim.bridge.attach.frontend import FrontendBridge
+from shim.bridge.attach.own_turns import FrontendOptions
 
-PLAIN = Wants()
+PLAIN = FrontendOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
 MINE = "11111111-1111-4111-8111-111111111111"
 QUESTION = {
@@ -22,7 +22,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 
 def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
     counter = itertools.count(1)
-    frontend = Frontend(wants, SESSION, lambda: f"id-{next(counter)}", asked=asked)
+    frontend = FrontendBridge(wants, SESSION, lambda: f"id-{next(counter)}", can_answer=asked)
     state = {"status": "busy" if busy else "idle"}
     greeting = {
         "kind": "welcome",
@@ -32,13 +32,13 @@ def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
         "state": state,
         "mode": "plan",
     }
-    frontend.framed({**greeting, "initialize": {"pid": 7}, "init": None, **welcome})
-    frontend.framed({"kind": "synced", "number": 0})
+    frontend.on_host_frame({**greeting, "initialize": {"pid": 7}, "init": None, **welcome})
+    frontend.on_host_frame({"kind": "synced", "number": 0})
     return frontend
 
 
 def hear(frontend, **line):
-    frontend.heard(orjson.dumps(line))
+    frontend.on_stdin_line(orjson.dumps(line))
     return taken(frontend)
 
 
@@ -48,13 +48,13 @@ def taken(frontend):
 
 
 def tell(frontend, kind, **keys):
-    frontend.framed({"kind": kind, **keys})
+    frontend.on_host_frame({"kind": kind, **keys})
     return said(frontend)
 
 
 def say(frontend, *lines):
     for line in lines:
-        frontend.framed({"kind": "line", "raw": orjson.dumps(line)})
+        frontend.on_host_frame({"kind": "line", "raw": orjson.dumps(line)})
     return said(frontend)
 
 
@@ -86,7 +86,7 @@ def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
     ]
     (frame,) = hear(frontend, type="user", message=message, priority="later")
     assert (frame["id"], frame["priority"]) == ("id-1", "later")
-    assert list(frontend.turns.waiting) == [MINE, "id-1"]
+    assert list(frontend.turn_filter.waiting_ids) == [MINE, "id-1"]
 
 
 def test_who_speaks_while_another_drives_an_idle_session_takes_it():
@@ -97,9 +97,9 @@ def test_who_speaks_while_another_drives_an_idle_session_takes_it():
 
 def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when_to_say_it_again():
     frontend = attached(driver="editor")
-    frontend.framed({"kind": "state", "status": "busy"})
+    frontend.on_host_frame({"kind": "state", "status": "busy"})
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
-    frontend.framed(
+    frontend.on_host_frame(
         {
             "kind": "refused",
             "id": message["id"],
@@ -123,14 +123,14 @@ def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_ta
     assert tell(frontend, "refused", **refused) == [] and frontend.refusal == ""
     assert taken(frontend) == [{"kind": "take", "id": "id-1"}, message]
     tell(frontend, "refused", **refused)
-    assert taken(frontend) == [] and frontend.refusal and frontend.turns.idle
+    assert taken(frontend) == [] and frontend.refusal and frontend.turn_filter.is_idle
 
 
 def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
     frontend = attached()
-    frontend.heard(b"{nonsense")
-    frontend.heard(b'{"type":"user","message":{"role":"assistant"}}')
-    assert [text.partition(" ")[0] for text in frontend.complaints] == ["Error", "Error:"]
+    frontend.on_stdin_line(b"{nonsense")
+    frontend.on_stdin_line(b'{"type":"user","message":{"role":"assistant"}}')
+    assert [text.partition(" ")[0] for text in frontend.warnings] == ["Error", "Error:"]
     assert taken(frontend) == []
 
 
@@ -151,10 +151,10 @@ def test_an_initialize_that_brings_something_goes_to_the_session():
 def test_every_other_request_is_answered_by_the_session():
     frontend, request = attached(), {"subtype": "set_model", "model": "small"}
     assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
-    assert said(frontend) == [] and frontend.unanswered
+    assert said(frontend) == [] and frontend.has_open_requests
     body = {"subtype": "success", "request_id": "id-1", "response": {"model": "small"}}
     assert tell(frontend, "response", id="id-1", response=body) == answered({"model": "small"})
-    assert not frontend.unanswered
+    assert not frontend.has_open_requests
 
 
 def test_a_request_that_the_session_refuses_is_answered_with_an_error():
@@ -223,17 +223,17 @@ def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
     body = {"cancelled": True, "message_uuid": MINE}
     response = {"subtype": "success", "request_id": frame["id"], "response": body}
     assert tell(frontend, "response", id=frame["id"], response=response) == answered(body)
-    assert frontend.turns.idle
+    assert frontend.turn_filter.is_idle
 
 
 def test_what_we_take_back_is_not_told_to_the_frontend():
     frontend = attached()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
-    frontend.take_back()
+    frontend.cancel_waiting_messages()
     (frame,) = taken(frontend)
     assert frame["request"] == {"subtype": "cancel_async_message", "message_uuid": MINE}
     assert tell(frontend, "response", id=frame["id"], response={"subtype": "success"}) == []
-    assert frontend.turns.idle and not frontend.unanswered
+    assert frontend.turn_filter.is_idle and not frontend.has_open_requests
 
 
 def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone():
@@ -244,7 +244,7 @@ def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone()
 
 
 def test_a_question_that_would_be_too_long_is_never_cut():
-    frontend = attached(wants=Wants(limit=1000))
+    frontend = attached(wants=FrontendOptions(max_line_bytes=1000))
     request = {**QUESTION, "input": {"command": "x" * 2000}}
     assert tell(frontend, "question", question="q1", request=request) == []
 
@@ -261,7 +261,7 @@ def test_a_hook_is_asked_and_its_answer_goes_back():
 def test_a_frontend_that_has_said_all_answers_no_hook():
     frontend, request = attached(), {"subtype": "hook_callback", "callback_id": "h"}
     tell(frontend, "ask", id="a1", request=request)
-    frontend.closed()
+    frontend.on_stdin_end()
     tell(frontend, "ask", id="a2", request=request)
     deaf, *replies = taken(frontend)
     assert deaf["kind"] == "deaf"
@@ -271,7 +271,7 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
 
 
 def test_states_are_told_around_a_question():
-    frontend = attached(wants=Wants(states="visible"))
+    frontend = attached(wants=FrontendOptions(state_events="visible"))
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     lines = say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
     lines += tell(frontend, "question", question="q1", request=QUESTION)
@@ -290,7 +290,7 @@ def test_a_message_that_the_session_does_not_take_is_told():
     frontend = attached()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     tell(frontend, "refused", id=MINE, reason="driven", text="terminal drives", driver="terminal")
-    assert frontend.refusal == "terminal drives" and frontend.turns.idle
+    assert frontend.refusal == "terminal drives" and frontend.turn_filter.is_idle
 
 
 HOOKS = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
@@ -315,7 +315,7 @@ def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
         )
         == []
     )
-    assert not frontend.turns.idle
+    assert not frontend.turn_filter.is_idle
     tell(frontend, "response", id=request["id"], response={"subtype": "success", "response": {}})
     (message,) = taken(frontend)
     assert (message["kind"], message["id"], message["priority"]) == ("message", MINE, "next")
@@ -331,13 +331,13 @@ def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has
     )
     assert (
         taken(frontend) == []
-        and frontend.turns.idle
+        and frontend.turn_filter.is_idle
         and frontend.refusal.endswith(": terminal drives")
     )
     tell(frontend, "driver", client=None)
     frontend.refusal = ""
     assert hear(frontend, type="user", message={"role": "user", "content": "again"}) == []
-    assert frontend.refusal and frontend.turns.idle
+    assert frontend.refusal and frontend.turn_filter.is_idle
     (request,) = ask(frontend, "initialize", **HOOKS)
     tell(frontend, "response", id=request["id"], response={"subtype": "success"})
     assert [

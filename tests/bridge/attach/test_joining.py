@@ -23,4 +23,6 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
     one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StoppedError):
-        joining.Joining(one, parse([]), Settings(), own=False).run(signals, None, None)
+        joining.HostJoiner(one, parse([]), Settings(), owns_host=False).join_session(
+            signals, None, None
+        )

@@ -11,9 +11,9 @@ from box import PATIENCE
 
 from shim.bridge import link as links
 from shim.bridge.attach import joining, loop
-from shim.bridge.attach.frontend import Frontend
+from shim.bridge.attach.frontend import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.own_turns import Wants
+from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, NoAnswerError
 from shim.core.bridge.frames import frame, line_frame
 from shim.io.stdout import Output
@@ -80,12 +80,14 @@ class Joined:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
-        self.frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
-        self.frontend.framed({**WELCOME, "knows": ["accepted"]})
+        self.frontend = FrontendBridge(
+            FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
+        )
+        self.frontend.on_host_frame({**WELCOME, "knows": ["accepted"]})
         self.link = HostConnection(SESSION, ours, {}, pid=4711)
         output = Output("stream-json", verbose=True, stdout=self.stdout)
         self.loop = AttachLoop(
-            self.frontend, self.link, output, prompt=prompt, source=None, ends=False
+            self.frontend, self.link, output, prompt=prompt, source=None, ends_session=False
         )
 
     async def run(self, *pending):
@@ -172,7 +174,7 @@ async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_en
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
         await joined.link.wait_for_answer(
-            joining._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"})
+            joining._send_and_wait(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"})
         )
     joined.link.close()
 
@@ -181,11 +183,13 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     host, stdout = Host(theirs), Stdout()
-    frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
-    frontend.framed(WELCOME)
+    frontend = FrontendBridge(
+        FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
+    )
+    frontend.on_host_frame(WELCOME)
     output = Output("text", verbose=False, stdout=stdout)
     link, status = HostConnection(SESSION, ours, {}), None
-    ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends=True)
+    ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends_session=True)
 
     async def run():
         nonlocal status

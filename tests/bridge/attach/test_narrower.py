@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.bridge.attach.narrower import Narrower, narrower, narrower_now
+from shim.bridge.attach.narrower import JoinRestrictions, compute_restrictions, load_restrictions
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
@@ -13,7 +13,9 @@ NO_FILES = Settled()
 
 
 def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_FILES):
-    return narrower(parse(asked.split()), settled, parse(known.split()), known_settled, mode)
+    return compute_restrictions(
+        parse(asked.split()), settled, parse(known.split()), known_settled, mode
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,21 +32,23 @@ def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_
     ],
 )
 def test_flags_that_forbid_no_more_ask_for_nothing(asked, known):
-    assert less(asked, known) == Narrower()
+    assert less(asked, known) == JoinRestrictions()
 
 
 def test_calls_that_the_frontend_denies_are_denied_in_the_session():
     found = less("--disallowedTools AskUserQuestion,Bash(rm:*)", "--disallowedTools Read")
-    assert found == Narrower(deny=("AskUserQuestion", "Bash(rm:*)"), sources=("--disallowedTools",))
+    assert found == JoinRestrictions(
+        deny=("AskUserQuestion", "Bash(rm:*)"), sources=("--disallowedTools",)
+    )
 
 
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     rules = read_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
     found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
-    assert found == Narrower(
+    assert found == JoinRestrictions(
         deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
     )
-    assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == Narrower()
+    assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == JoinRestrictions()
     odd = read_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
     assert less(settled=Settled(deny=odd)).deny == (
         "Edit(//w/\\[slug]/x/*)",
@@ -55,7 +59,7 @@ def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
 
 def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
     found = less("--allowedTools Read", "--allowedTools Read,Bash(git:*)")
-    assert found == Narrower(ask=("Bash(git:*)",), sources=("--allowedTools",))
+    assert found == JoinRestrictions(ask=("Bash(git:*)",), sources=("--allowedTools",))
 
 
 def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
@@ -64,7 +68,7 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
     both = Settled(allow=allow)
     assert (
         less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both)
-        == Narrower()
+        == JoinRestrictions()
     )
 
 
@@ -87,7 +91,7 @@ def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, kn
         settled=Settled(mode=mode),
         known_settled=Settled(mode=known_mode),
     )
-    assert found == Narrower(mode=chosen)
+    assert found == JoinRestrictions(mode=chosen)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +108,22 @@ def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, kn
     ],
 )
 def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
-    assert less(flag).refused == (f"{flag.partition(' ')[0]} leaves it less",)
-    assert less(flag, flag) == Narrower()
+    assert less(flag).refusals == (f"{flag.partition(' ')[0]} leaves it less",)
+    assert less(flag, flag) == JoinRestrictions()
 
 
 def test_a_key_of_its_settings_that_restricts_is_refused():
     key = "sandbox in --settings"
-    assert less(settled=Settled(unheeded=(key,))).refused == (f"{key} restricts it",)
+    assert less(settled=Settled(unheeded=(key,))).refusals == (f"{key} restricts it",)
     assert (
-        less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,))) == Narrower()
+        less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,)))
+        == JoinRestrictions()
     )
 
 
 def test_every_other_flag_that_has_no_effect_is_named_once():
     found = less("--chrome --betas a --betas b --nonsense --managed-settings {} --ide", "--ide")
-    assert found == Narrower(unheeded=("--chrome", "--betas", "--nonsense"))
+    assert found == JoinRestrictions(ignored_flags=("--chrome", "--betas", "--nonsense"))
 
 
 @pytest.mark.parametrize(
@@ -137,18 +142,20 @@ def test_every_other_flag_that_has_no_effect_is_named_once():
 def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(
     asked, mode, chosen, unheeded
 ):
-    assert less(asked, mode=mode) == Narrower(mode=chosen, unheeded=unheeded)
+    assert less(asked, mode=mode) == JoinRestrictions(mode=chosen, ignored_flags=unheeded)
 
 
 def test_what_only_widens_or_changes_the_session_is_named():
     asked = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
     found = less(asked, "--add-dir /d")
-    assert found == Narrower(
-        unheeded=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
+    assert found == JoinRestrictions(
+        ignored_flags=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
     )
     assert (
-        narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default")
-        == Narrower()
+        compute_restrictions(
+            parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default"
+        )
+        == JoinRestrictions()
     )
 
 
@@ -164,31 +171,33 @@ def test_what_only_widens_or_changes_the_session_is_named():
     ],
 )
 def test_a_flag_with_another_value_than_the_session_began_with_is_named(asked, known, named):
-    assert less(asked, known) == Narrower(unheeded=(named,))
-    assert less(asked, asked) == Narrower()
+    assert less(asked, known) == JoinRestrictions(ignored_flags=(named,))
+    assert less(asked, asked) == JoinRestrictions()
 
 
 def test_a_tool_that_is_to_be_asked_for_permission_is_named():
-    assert less("--permission-prompt-tool mcp__judge__ask") == Narrower(
-        unheeded=("--permission-prompt-tool",)
+    assert less("--permission-prompt-tool mcp__judge__ask") == JoinRestrictions(
+        ignored_flags=("--permission-prompt-tool",)
     )
 
 
 def test_strictly_fewer_servers_than_the_session_has_are_refused():
     found = less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b")
-    assert found.refused == ("--strict-mcp-config leaves it less",)
+    assert found.refusals == ("--strict-mcp-config leaves it less",)
     assert (
         less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a")
-        == Narrower()
+        == JoinRestrictions()
     )
 
 
 def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
-    assert less(settled=Settled(forbids="managed")) == Narrower(mode="acceptEdits")
-    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == Narrower(
+    assert less(settled=Settled(forbids="managed")) == JoinRestrictions(mode="acceptEdits")
+    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == JoinRestrictions(
         mode="plan"
     )
-    assert less(settled=Settled(forbids="m"), known_settled=Settled(forbids="m")) == Narrower()
+    assert (
+        less(settled=Settled(forbids="m"), known_settled=Settled(forbids="m")) == JoinRestrictions()
+    )
 
 
 def test_another_model_is_asked_for():
@@ -197,24 +206,26 @@ def test_another_model_is_asked_for():
 
 def test_what_no_living_session_can_be_kept_to_is_refused():
     hook = SettingsHook("Bash", "./judge", source="--settings")
-    assert less("--tools Read", settled=Settled(hooks=(hook,))).refused == (
+    assert less("--tools Read", settled=Settled(hooks=(hook,))).refusals == (
         "--tools leaves fewer tools",
         "a hook in --settings judges calls",
     )
-    assert less("--json-schema {}").refused == ("--json-schema asks for another answer",)
-    assert less("--restricted").refused == ("--restricted forbids more",)
+    assert less("--json-schema {}").refusals == ("--json-schema asks for another answer",)
+    assert less("--restricted").refusals == ("--restricted forbids more",)
     forbids = Settled(forbids="managed")
-    assert less(mode="bypassPermissions", settled=forbids).refused == (
+    assert less(mode="bypassPermissions", settled=forbids).refusals == (
         "managed forbids the mode bypassPermissions",
     )
 
 
 def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effect():
-    assert less("--max-turns 3").refused == ("--max-turns ends a turn sooner",)
-    assert less("--max-budget-usd 1", "--max-budget-usd 2").refused == (
+    assert less("--max-turns 3").refusals == ("--max-turns ends a turn sooner",)
+    assert less("--max-budget-usd 1", "--max-budget-usd 2").refusals == (
         "--max-budget-usd ends a turn sooner",
     )
-    assert less("--max-turns 9", "--max-turns 3") == Narrower(unheeded=("--max-turns",))
+    assert less("--max-turns 9", "--max-turns 3") == JoinRestrictions(
+        ignored_flags=("--max-turns",)
+    )
 
 
 def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
@@ -229,21 +240,21 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
     read = permissions(parse(["--settings", f"{there}/s.json"]), {}, str(there))
 
     def found(*words):
-        return narrower_now(
+        return load_restrictions(
             parse(words), known, read, str(there), "default", {"HOME": str(tmp_path)}
         )
 
-    assert found() == Narrower()
+    assert found() == JoinRestrictions()
     assert found("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)
-    assert found("--disallowedTools", f"Edit(/{there}/x/y)") == Narrower()
+    assert found("--disallowedTools", f"Edit(/{there}/x/y)") == JoinRestrictions()
     assert found("--disallowedTools", "Edit(./x/y)").deny == (f"Edit(/{here}/x/y)",)
     assert (
-        found("--add-dir", "d").unheeded == ("--add-dir",)
-        and found("--add-dir", f"{there}/d") == Narrower()
+        found("--add-dir", "d").ignored_flags == ("--add-dir",)
+        and found("--add-dir", f"{there}/d") == JoinRestrictions()
     )
     monkeypatch.chdir(there)
     assert (
         found("--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d")
-        == Narrower()
+        == JoinRestrictions()
     )
     assert found("--disallowedTools", "Edit(./z)").deny == ("Edit(./z)",)

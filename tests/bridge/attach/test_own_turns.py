@@ -5,9 +5,9 @@ import itertools
 import orjson
 import pytest
 
-from shim.bridge.attach.own_turns import OwnTurns, Wants, Whose
+from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
 
-PLAIN = Wants()
+PLAIN = FrontendOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
 MINE, THEIRS = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 
@@ -30,25 +30,25 @@ def echo(uuid):
 
 def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     counter = itertools.count()
-    turns = OwnTurns(wants, SESSION, lambda: f"id-{next(counter)}")
-    turns.driving = driving
+    turns = TurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
+    turns.is_controller = driving
     for identity in sent:
-        turns.sent(identity)
+        turns.add_message(identity)
     return turns
 
 
 def said(turns, *lines):
-    return [one for raw in lines for one in turns.line(raw)]
+    return [one for raw in lines for one in turns.filter_line(raw)]
 
 
 def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
     turns = view()
     assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, TEXT, RESULT]
-    assert turns.idle and turns.result["result"] == "done"
+    assert turns.is_idle and turns.result["result"] == "done"
 
 
 def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
-    turns = view(Wants(partial=True, replays=True))
+    turns = view(FrontendOptions(wants_partial=True, replays_messages=True))
     assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
         INIT,
         echo(MINE),
@@ -61,36 +61,36 @@ def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
 def test_the_turn_of_somebody_elses_message_is_not_said():
     turns = view()
     assert said(turns, INIT, echo(THEIRS), DELTA, TEXT, RESULT) == []
-    assert not turns.idle
+    assert not turns.is_idle
     assert said(turns, INIT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
 
 
 def test_what_is_left_of_a_turn_that_ran_before_it_came_is_not_said():
     turns = view()
-    turns.attach(INIT, running=True)
+    turns.attach(INIT, is_running=True)
     assert said(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
-    assert not turns.idle
+    assert not turns.is_idle
 
 
 def test_a_message_that_is_said_into_a_turn_is_answered_by_the_rest_of_it():
     turns = view()
-    turns.attach(INIT, running=True)
+    turns.attach(INIT, is_running=True)
     assert said(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
-    assert turns.idle
+    assert turns.is_idle
 
 
 def test_one_result_answers_all_messages_that_its_turn_took():
     turns = view(sent=(MINE, THEIRS))
     said(turns, INIT, echo(MINE), TEXT, echo(THEIRS), RESULT)
-    assert turns.idle
+    assert turns.is_idle
     turns = view(sent=(MINE, THEIRS))
     said(turns, INIT, echo(MINE), TEXT, RESULT)
-    assert list(turns.waiting) == [THEIRS]
+    assert list(turns.waiting_ids) == [THEIRS]
 
 
 @pytest.mark.parametrize("driving", [True, False])
 def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
-    turns = view(Wants(partial=True), driving=driving, sent=())
+    turns = view(FrontendOptions(wants_partial=True), driving=driving, sent=())
     assert said(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
         [INIT, STATUS, DELTA, TEXT, RESULT] if driving else []
     )
@@ -99,11 +99,11 @@ def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
 def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
     turns = view()
     assert said(turns, RESULT) == [RESULT]
-    assert turns.idle
+    assert turns.is_idle
 
 
 def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
-    turns = view(Wants(states="host", terminator=b'{"type":"message_stop"}\n'))
+    turns = view(FrontendOptions(state_events="host", terminator=b'{"type":"message_stop"}\n'))
     lines = said(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
     running, *rest, idle = map(orjson.loads, lines)
     assert (running["state"], idle["state"]) == ("running", "idle") and running[
@@ -114,7 +114,7 @@ def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
 
 
 def test_a_line_of_a_session_with_a_higher_limit_is_cut():
-    turns = view(Wants(limit=2000))
+    turns = view(FrontendOptions(max_line_bytes=2000))
     long = line("assistant", message={"content": [{"type": "text", "text": "x" * 9000}]})
     (cut,) = said(turns, INIT, echo(MINE), long)[1:]
     assert len(cut) <= 2000 and orjson.loads(cut)["type"] == "assistant"
@@ -122,17 +122,17 @@ def test_a_line_of_a_session_with_a_higher_limit_is_cut():
 
 def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
     turns = view()
-    turns.line(INIT)
-    assert turns.whose is Whose.OPEN
-    assert turns.conclude({"type": "result", "is_error": True}) == [
+    turns.filter_line(INIT)
+    assert turns.owner is TurnOwner.UNKNOWN
+    assert turns.finish_with_result({"type": "result", "is_error": True}) == [
         INIT,
         b'{"type":"result","is_error":true}',
     ]
-    assert turns.idle
+    assert turns.is_idle
 
 
 def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_behind_it():
-    turns = view(Wants(partial=True))
+    turns = view(FrontendOptions(wants_partial=True))
 
     def event(kind, **fields):
         return line("stream_event", event={"type": kind, **fields}, parent_tool_use_id=None)
@@ -146,11 +146,13 @@ def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_
         event("content_block_start", index=3),
         delta,
     )
-    told = [orjson.loads(raw) for raw in turns.conclude({"type": "result", "is_error": True})]
+    told = [
+        orjson.loads(raw) for raw in turns.finish_with_result({"type": "result", "is_error": True})
+    ]
     kinds = [one.get("event", one)["type"] for one in told]
     assert kinds == ["assistant", "content_block_stop", "message_delta", "message_stop", "result"]
     assert told[0]["message"] == {"id": "m", "content": [{"type": "text", "text": "One, t"}]}
     assert told[1]["event"]["index"] == 3
     assert said(turns, DELTA, TEXT, RESULT) == [], "the rest of the turn is not its own any more"
-    turns.sent(THEIRS)
+    turns.add_message(THEIRS)
     assert said(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], "the next one is"
