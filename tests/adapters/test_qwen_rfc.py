@@ -186,8 +186,8 @@ def test_no_row_and_no_fixture_is_left_out():
 
 @over(CASES)
 def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
-    assert case.facts["source"] == "handmade from documentation"
-    assert case.facts["read"] and case.facts["pins"]
+    assert case.metadata["source"] == "handmade from documentation"
+    assert case.metadata["read"] and case.metadata["pins"]
 
 
 # -- what a row says beside its lines --------------------------------------------------------------

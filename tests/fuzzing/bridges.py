@@ -770,7 +770,7 @@ class Bridge(RuleBasedStateMachine):
             frame,
         )
         must(
-            (entry.generation, entry.at) == (frame["generation"], frame["at"]),
+            (entry.generation, entry.at_ms) == (frame["generation"], frame["at"]),
             "another place or time",
             frame,
         )

@@ -16,7 +16,7 @@ import anyio
 import orjson
 
 from shim.bridge.gateway.hosts import NewSession
-from shim.bridge.gateway.server import Endpoint, listen, server_of
+from shim.bridge.gateway.server import Endpoint, create_server, open_listener
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame, read_frame, said_line
 
@@ -243,10 +243,10 @@ class Web:
     def __init__(self, hosts: Any, tokens: TokenFile, endpoint: Endpoint) -> None:
         self.hosts = hosts
         self.tokens = tokens
-        self._opened = listen(endpoint)
+        self._opened = open_listener(endpoint)
         self.port: int = self._opened.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
-        self.server = server_of(endpoint, hosts, tokens, self._opened)
+        self.server = create_server(endpoint, hosts, tokens, self._opened)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

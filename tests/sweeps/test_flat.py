@@ -60,7 +60,7 @@ def test_a_scenario_shows_what_its_name_says(case):
         "session-resume": "text" in kinds and not codes,
         "stream-disconnect": "text" in kinds and codes in ([], ["STREAM_DISCONNECT"]),
     }
-    assert shown[case.facts["yume"]], short(lines)
+    assert shown[case.metadata["yume"]], short(lines)
 
 
 def test_no_flat_golden_stands_without_its_scenario():

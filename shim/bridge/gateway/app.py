@@ -95,81 +95,99 @@ from starlette.routing import Route
 
 from shim import __version__, adapters
 from shim.bridge.gateway import acts
-from shim.bridge.gateway.drawing import clean
-from shim.bridge.gateway.gate import App, Gate, Names, Refused, Visitor, set_cookie
+from shim.bridge.gateway.drawing import make_printable
+from shim.bridge.gateway.gate import (
+    App,
+    AuthMiddleware,
+    HTTPError,
+    ServerNames,
+    Visitor,
+    build_set_cookie,
+)
 from shim.bridge.gateway.hosts import Hosts, NewSession
-from shim.bridge.gateway.limits import Limits
-from shim.bridge.gateway.openapi import document
-from shim.bridge.gateway.streams import Drawn, Ended, EventStream, Teller, cursor_of
+from shim.bridge.gateway.limits import RequestLimits
+from shim.bridge.gateway.openapi import build_openapi_document
+from shim.bridge.gateway.streams import (
+    EventEncoder,
+    EventStream,
+    NoContentResponse,
+    StepEncoder,
+    parse_cursor,
+)
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
 
-ASSETS = os.path.join(os.path.dirname(__file__), "assets")
-DRAWING = os.path.join(os.path.dirname(__file__), "..", "..", "story", "export", "assets")
+PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
+STORY_ASSETS_FOLDER = os.path.join(
+    os.path.dirname(__file__), "..", "..", "story", "export", "assets"
+)
 # the drawing that the exported page has too
-SHARED = ("look.css", "steps.css", "elements.js", "steps.js")
-KINDS = {
+SHARED_ASSETS = ("look.css", "steps.css", "elements.js", "steps.js")
+MEDIA_TYPES = {
     "css": "text/css",
     "js": "text/javascript",
     "html": "text/html",
     "svg": "image/svg+xml",
     "png": "image/png",
 }
-KINDS["webmanifest"] = "application/manifest+json"
-INDEX = "index.html"
+MEDIA_TYPES["webmanifest"] = "application/manifest+json"
+INDEX_FILE = "index.html"
 # Of the facts of a session.
-SHOWN = (
+SESSION_KEYS = (
     "id", "session", "vendor", "name", "cwd", "created", "started", "alive", "state", "status", "waitingFor", "needs",
     "detail", "driver", "version",
 )  # fmt: skip
-LAST, MOST_STEPS = 1000, 20_000  # steps of the past that are told: usually, and at most
+DEFAULT_STEPS, MAX_STEPS = 1000, 20_000  # steps of the past that are told: usually, and at most
 
-Answer = Callable[[Request], Awaitable[Any]]
+RequestHandler = Callable[[Request], Awaitable[Any]]
 
 
-def application(hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -> App:
+def create_app(hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: RequestLimits) -> App:
     """The whole gateway as one ASGI application."""
     gateway = Gateway(hosts, names, tokens, limits)
     routes = [
-        Route("/", gateway.page),
-        Route("/assets/{name}", gateway.asset),
-        Route("/openapi.json", gateway.openapi),
-        Route("/me", gateway.me),
+        Route("/", gateway.serve_page),
+        Route("/assets/{name}", gateway.serve_asset),
+        Route("/openapi.json", gateway.serve_openapi),
+        Route("/me", gateway.describe_visitor),
         Route("/login", gateway.log_in, methods=["POST"]),
         Route("/logout", gateway.log_out, methods=["POST"]),
-        Route("/sessions", gateway.sessions, methods=["GET"]),
-        Route("/sessions", gateway.begin, methods=["POST"]),
-        Route("/sessions/{id}", gateway.session),
-        Route("/sessions/{id}/events", gateway.events, methods=["GET"]),
-        Route("/sessions/{id}/steps", gateway.steps, methods=["GET"]),
+        Route("/sessions", gateway.list_sessions, methods=["GET"]),
+        Route("/sessions", gateway.create_session, methods=["POST"]),
+        Route("/sessions/{id}", gateway.show_session),
+        Route("/sessions/{id}/events", gateway.stream_events, methods=["GET"]),
+        Route("/sessions/{id}/steps", gateway.stream_steps, methods=["GET"]),
         *(
-            Route(f"/sessions/{{id}}/{name}", gateway.act, methods=["POST"], name=name)
-            for name in ACTS
+            Route(f"/sessions/{{id}}/{name}", gateway.post_action, methods=["POST"], name=name)
+            for name in ACTIONS
         ),
     ]
     handlers: dict[Any, Any] = {
-        Refused: _refused,
-        HTTPException: _unknown,
-        ShimError: _failed,
-        ClientDisconnect: _gone,
+        HTTPError: _respond_http_error,
+        HTTPException: _respond_unknown_route,
+        ShimError: _respond_shim_error,
+        ClientDisconnect: _respond_disconnect,
     }
-    return Gate(Starlette(routes=routes, exception_handlers=handlers), names, tokens)
+    return AuthMiddleware(Starlette(routes=routes, exception_handlers=handlers), names, tokens)
 
 
 # What may be posted to a session → the frame for the host, of the request's body.
-ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "messages": lambda body: {
         "kind": "message",
         "id": acts.read_message_id(body),
-        "message": {"role": "user", "content": acts.text(body, "text", most=acts.TEXT_CHARACTERS)},
+        "message": {
+            "role": "user",
+            "content": acts.read_text(body, "text", max_chars=acts.MAX_TEXT_CHARS),
+        },
     },
     "answers": lambda body: {"kind": "answer"},
     "interrupt": lambda body: {"kind": "interrupt"},
-    "model": lambda body: {"kind": "model", "model": acts.text(body, "model")},
-    "mode": lambda body: {"kind": "mode", "mode": acts.text(body, "mode")},
+    "model": lambda body: {"kind": "model", "model": acts.read_text(body, "model")},
+    "mode": lambda body: {"kind": "mode", "mode": acts.read_text(body, "mode")},
     "take": lambda body: {"kind": "take"},
     "release": lambda body: {"kind": "release"},
     "stop": lambda body: {"kind": "end"},
@@ -179,160 +197,187 @@ ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 class Gateway:
     """The answers to requests. It keeps what may be lost: how much of its limits is used."""
 
-    def __init__(self, hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -> None:
+    def __init__(
+        self, hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: RequestLimits
+    ) -> None:
         self._hosts = hosts
-        self._names = names
+        self._server_names = names
         self._tokens = tokens
         self._limits = limits
         # The files are kept in memory: an upgrade may replace them, and a page has to fit its
         # server.
-        self._assets = {name: _read_asset(DRAWING, name) for name in SHARED}
-        self._assets |= {name: _read_asset(ASSETS, name) for name in os.listdir(ASSETS)}
+        self._assets = {name: _read_asset(STORY_ASSETS_FOLDER, name) for name in SHARED_ASSETS}
+        self._assets |= {
+            name: _read_asset(PAGE_ASSETS_FOLDER, name) for name in os.listdir(PAGE_ASSETS_FOLDER)
+        }
 
     # -- what anybody may have ---------------------------------------------------------------------
 
-    async def page(self, request: Request) -> Response:
-        return Response(self._assets[INDEX], media_type="text/html")
+    async def serve_page(self, request: Request) -> Response:
+        return Response(self._assets[INDEX_FILE], media_type="text/html")
 
-    async def asset(self, request: Request) -> Response:
+    async def serve_asset(self, request: Request) -> Response:
         """A file of the page. Its name is looked up, and never becomes a path."""
         name = request.path_params["name"]
-        content, kind = self._assets.get(name), KINDS.get(name.rpartition(".")[2])
+        content, kind = self._assets.get(name), MEDIA_TYPES.get(name.rpartition(".")[2])
         if content is None or kind is None:
-            raise Refused(404, "there is no such file")
+            raise HTTPError(404, "there is no such file")
         return Response(content, media_type=kind)
 
-    async def openapi(self, request: Request) -> Response:
-        return _json(document())
+    async def serve_openapi(self, request: Request) -> Response:
+        return _build_json_response(build_openapi_document())
 
     async def log_in(self, request: Request) -> Response:
         """A cookie for a token, so that the token need not stand in the page's address."""
-        token = acts.text(await _body(request), "token")
+        token = acts.read_text(await _read_body(request), "token")
         tokens = self._tokens.current()
         role = tokens.role(token) or tokens.role_of_way_in(token, time.time())
         if role is None:
-            raise Refused(
+            raise HTTPError(
                 401,
                 "this token is unknown, or too old; `shim bridge token` shows the one that is good",
             )
-        authority = self._names.authority
-        cookie = set_cookie(self._names, tokens.cookie(role, authority))
-        return _json(
+        authority = self._server_names.authority
+        cookie = build_set_cookie(self._server_names, tokens.cookie(role, authority))
+        return _build_json_response(
             {"role": role, "proof": tokens.proof(role, authority)}, headers={"set-cookie": cookie}
         )
 
     # -- with a token ------------------------------------------------------------------------------
 
     async def log_out(self, request: Request) -> Response:
-        return _json({}, headers={"set-cookie": set_cookie(self._names, "")})
+        return _build_json_response(
+            {}, headers={"set-cookie": build_set_cookie(self._server_names, "")}
+        )
 
-    async def me(self, request: Request) -> Response:
+    async def describe_visitor(self, request: Request) -> Response:
         """What this visitor may do, and what a new session may be of."""
         told = {
-            "role": _visitor(request).role,
+            "role": _get_visitor(request).role,
             "version": __version__,
             "vendors": list(adapters.VENDORS),
         }
-        return _json({**told, "installed": await anyio.to_thread.run_sync(self._hosts.installed)})
+        return _build_json_response(
+            {
+                **told,
+                "installed": await anyio.to_thread.run_sync(self._hosts.list_installed_vendors),
+            }
+        )
 
-    async def sessions(self, request: Request) -> Response:
-        return _json(
+    async def list_sessions(self, request: Request) -> Response:
+        return _build_json_response(
             {
                 "sessions": [
-                    _shown(one) for one in await anyio.to_thread.run_sync(self._hosts.sessions)
+                    _select_session_keys(one)
+                    for one in await anyio.to_thread.run_sync(self._hosts.list_sessions)
                 ]
             }
         )
 
-    async def session(self, request: Request) -> Response:
-        return _json(_shown(await self._found(request)))
+    async def show_session(self, request: Request) -> Response:
+        return _build_json_response(_select_session_keys(await self._find_session(request)))
 
-    async def events(self, request: Request) -> Ended | EventStream:
+    async def stream_events(self, request: Request) -> NoContentResponse | EventStream:
         """The lines of a session."""
-        return await self._stream(request, Teller)
+        return await self._open_stream(request, EventEncoder)
 
-    async def steps(self, request: Request) -> Ended | EventStream:
+    async def stream_steps(self, request: Request) -> NoContentResponse | EventStream:
         """The drawn steps of a session."""
-        last = request.query_params.get("last", str(LAST))
-        if not last.isascii() or not last.isdigit() or int(last[:9]) > MOST_STEPS:
-            raise Refused(400, f"`last` must be a number up to {MOST_STEPS:,}")
-        return await self._stream(request, lambda cursor: Drawn(cursor, int(last)))
+        last = request.query_params.get("last", str(DEFAULT_STEPS))
+        if not last.isascii() or not last.isdigit() or int(last[:9]) > MAX_STEPS:
+            raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
+        return await self._open_stream(request, lambda cursor: StepEncoder(cursor, int(last)))
 
-    async def _stream(
-        self, request: Request, teller: Callable[[Cursor | None], Teller]
-    ) -> Ended | EventStream:
-        found = await self._found(request)
-        cursor = cursor_of(
+    async def _open_stream(
+        self, request: Request, teller: Callable[[Cursor | None], EventEncoder]
+    ) -> NoContentResponse | EventStream:
+        found = await self._find_session(request)
+        cursor = parse_cursor(
             request.headers.get("last-event-id") or request.query_params.get("after", "")
         )
-        if cursor is not None and not found["alive"] and self._hosts.seen(found["session"], cursor):
-            return Ended()
-        visitor = _visitor(request)
-        place = self._limits.stream(visitor.role)
-        return EventStream(self._hosts, found["session"], teller(cursor), visitor.still, place)
+        if (
+            cursor is not None
+            and not found["alive"]
+            and self._hosts.is_up_to_date(found["session"], cursor)
+        ):
+            return NoContentResponse()
+        visitor = _get_visitor(request)
+        place = self._limits.open_stream(visitor.role)
+        return EventStream(
+            self._hosts, found["session"], teller(cursor), visitor.is_authorized, place
+        )
 
-    async def begin(self, request: Request) -> Response:
+    async def create_session(self, request: Request) -> Response:
         """Another session."""
-        body = await self._posted(request)
-        vendor, cwd = acts.text(body, "vendor"), acts.text(body, "cwd", most=4096)
-        prompt = acts.text(body, "prompt", most=acts.TEXT_CHARACTERS)
-        model, mode = acts.text(body, "model", needed=False), acts.text(body, "mode", needed=False)
+        body = await self._read_posted_body(request)
+        vendor, cwd = acts.read_text(body, "vendor"), acts.read_text(body, "cwd", max_chars=4096)
+        prompt = acts.read_text(body, "prompt", max_chars=acts.MAX_TEXT_CHARS)
+        model, mode = (
+            acts.read_text(body, "model", is_required=False),
+            acts.read_text(body, "mode", is_required=False),
+        )
         if not vendor_name(vendor) or vendor not in adapters.VENDORS:
-            raise Refused(
+            raise HTTPError(
                 400,
-                f"there is no vendor {clean(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
+                f"there is no vendor {make_printable(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
             )
         if mode == BYPASS:
-            raise Refused(
+            raise HTTPError(
                 403, f"a session with {BYPASS} is not begun from the web; begin it on the machine"
             )
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
-            raise Refused(
+            raise HTTPError(
                 400, "`cwd` must be the absolute path of a folder that exists", field="cwd"
             )
         if model.startswith("-") or mode.startswith("-"):
-            raise Refused(400, "neither a model nor a mode begins with a dash")
+            raise HTTPError(400, "neither a model nor a mode begins with a dash")
         session = await anyio.to_thread.run_sync(
-            self._hosts.start, NewSession(vendor, prompt, cwd, model, mode)
+            self._hosts.start_session, NewSession(vendor, prompt, cwd, model, mode)
         )
-        return _json({"id": short_id(session), "session": session}, status=201)
+        return _build_json_response({"id": short_id(session), "session": session}, status=201)
 
-    async def act(self, request: Request) -> Response:
+    async def post_action(self, request: Request) -> Response:
         """Something posted to a session."""
         name = request.url.path.rpartition("/")[2]
-        body = await self._posted(request)
-        frame = ACTS[name](body)
+        body = await self._read_posted_body(request)
+        frame = ACTIONS[name](body)
         take = acts.read_flag(body, "take")
         wake = acts.read_flag(body, "wake")
-        found = await self._found(request)
+        found = await self._find_session(request)
         if not found["alive"] and name == "messages" and wake:
             session, message_id = found["session"], frame["id"]
             prompt = frame["message"]["content"]
             if message_id and await anyio.to_thread.run_sync(
-                self._hosts.taken, session, message_id
+                self._hosts.has_message, session, message_id
             ):
-                return _json({"id": message_id})
-            if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, message_id):
-                return _json({"woken": True})
+                return _build_json_response({"id": message_id})
+            if await anyio.to_thread.run_sync(
+                self._hosts.respawn_session, session, prompt, message_id
+            ):
+                return _build_json_response({"woken": True})
         elif not found["alive"]:
-            raise Refused(409, acts.ENDED, state=found.get("state"))
+            raise HTTPError(409, acts.SESSION_ENDED_TEXT, state=found.get("state"))
         if name == "answers":
-            return _json(
-                await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body)
+            return _build_json_response(
+                await acts.answer_prompt(
+                    self._hosts, found["session"], acts.read_text(body, "question"), body
+                )
             )
-        return _json(await acts.act(self._hosts, found["session"], frame, take=take))
+        return _build_json_response(
+            await acts.perform_action(self._hosts, found["session"], frame, take_control=take)
+        )
 
-    async def _posted(self, request: Request) -> dict[str, Any]:
-        self._limits.post(_visitor(request).role)
-        return await _body(request)
+    async def _read_posted_body(self, request: Request) -> dict[str, Any]:
+        self._limits.count_post(_get_visitor(request).role)
+        return await _read_body(request)
 
-    async def _found(self, request: Request) -> dict[str, Any]:
+    async def _find_session(self, request: Request) -> dict[str, Any]:
         """The session that the address names, by its short id or its UUID."""
         word = request.path_params["id"].lower()
         named = is_short_id(word) or parse_uuid(word) == word
-        found = await anyio.to_thread.run_sync(self._hosts.find, word) if named else []
+        found = await anyio.to_thread.run_sync(self._hosts.find_sessions, word) if named else []
         if len(found) != 1:
-            raise Refused(
+            raise HTTPError(
                 404 if not found else 409,
                 "there is no such session" if not found else "give the whole id",
             )
@@ -344,48 +389,55 @@ def _read_asset(folder: str, name: str) -> bytes:
         return file.read()
 
 
-def _visitor(request: Request) -> Visitor:
+def _get_visitor(request: Request) -> Visitor:
     visitor: Visitor = request.state.visitor
     return visitor
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _read_body(request: Request) -> dict[str, Any]:
     """The object in a request's body; an empty body is an empty object."""
     try:
         found = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:
-        raise Refused(400, f"the body is no JSON: {error}") from None
+        raise HTTPError(400, f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Refused(400, "the body must be an object of JSON")
+        raise HTTPError(400, "the body must be an object of JSON")
     return found
 
 
-def _shown(facts: dict[str, Any]) -> dict[str, Any]:
-    return {key: clean(facts.get(key)) for key in SHOWN}
+def _select_session_keys(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {key: make_printable(metadata.get(key)) for key in SESSION_KEYS}
 
 
-def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _build_json_response(
+    value: object, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
 
 
-def _refused(request: Request, refusal: Refused) -> Response:
+def _respond_http_error(request: Request, refusal: HTTPError) -> Response:
     close = {"connection": "close"} if refusal.status in (400, 413) else None
-    return _json({"error": str(refusal), **refusal.more}, status=refusal.status, headers=close)
+    return _build_json_response(
+        {"error": str(refusal), **refusal.extra_fields}, status=refusal.status, headers=close
+    )
 
 
-def _unknown(request: Request, error: HTTPException) -> Response:
+def _respond_unknown_route(request: Request, error: HTTPException) -> Response:
     text = {404: "there is nothing here", 405: "this is not done here"}.get(
         error.status_code, error.detail
     )
-    return _json({"error": text}, status=error.status_code)
+    return _build_json_response({"error": text}, status=error.status_code)
 
 
-def _failed(request: Request, error: ShimError) -> Response:
-    return _json(
-        {"error": clean(str(error)), **({"hint": clean(error.hint)} if error.hint else {})},
+def _respond_shim_error(request: Request, error: ShimError) -> Response:
+    return _build_json_response(
+        {
+            "error": make_printable(str(error)),
+            **({"hint": make_printable(error.hint)} if error.hint else {}),
+        },
         status=409,
     )
 
 
-def _gone(request: Request, error: ClientDisconnect) -> Response:
+def _respond_disconnect(request: Request, error: ClientDisconnect) -> Response:
     return Response(status_code=400)

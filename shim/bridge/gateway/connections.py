@@ -13,23 +13,25 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import limit_connections
 
-CONNECTIONS = 512  # at once, if the process has enough file descriptors; a person needs about ten
+MAX_CONNECTIONS = (
+    512  # at once, if the process has enough file descriptors; a person needs about ten
+)
 DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
 # For files, for hosts that are started, and for connections that were accepted but not yet counted
 # (ACCEPT_BACKLOG).
 RESERVED_DESCRIPTORS = 96
 ACCEPT_BACKLOG = 16  # asyncio accepts so many connections before the first of them is counted
-REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
-HEAD_BYTES = 32 * 1024
+REQUEST_TIMEOUT_S = 20.0  # until a request is whole: the largest over a slow network
+MAX_HEAD_BYTES = 32 * 1024
 # Linux: until what nobody took is an error
 TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
+WRITE_TIMEOUT_S = 60.0  # a client that takes nothing of its answer for so long has gone
 
 
-def max_connections() -> int:
+def compute_max_connections() -> int:
     """Return how many connections may be open at once."""
     return limit_connections(
-        CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS
+        MAX_CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS
     )
 
 
@@ -37,7 +39,7 @@ class BoundedConnection(H11Protocol):
     """One connection. All of a server share the table of those that have not said a request yet."""
 
     # By server: its connections that have no request open, the one that waits longest first.
-    _idle: dict[int, dict["BoundedConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
+    _idle_connections: dict[int, dict["BoundedConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
 
     def connection_made(self, transport: Any) -> None:
         """Let it in; the one that has been silent for the longest time goes when there are too
@@ -46,22 +48,22 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         if TCP_USER_TIMEOUT is not None:  # a phone that left the network says no goodbye
             peer = transport.get_extra_info("socket")
-            peer.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * STUCK_SECONDS))
-        self._late: asyncio.TimerHandle | None = None
-        self._stuck: asyncio.TimerHandle | None = None
-        idle = self._table()
-        if len(self.connections) > max_connections():
+            peer.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * WRITE_TIMEOUT_S))
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        idle = self._get_idle_connections()
+        if len(self.connections) > compute_max_connections():
             if not idle:
                 transport.abort()
                 return
             next(iter(idle)).drop()
-        self._wait()
+        self._start_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._forget()
-        if not self._table():
-            self._idle.pop(id(self.server_state), None)
+        self._clear_request_timer()
+        if not self._get_idle_connections():
+            self._idle_connections.pop(id(self.server_state), None)
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -69,7 +71,7 @@ class BoundedConnection(H11Protocol):
         """Take bytes; with a whole request it is nobody to be dropped any more."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete:
-            self._forget()
+            self._clear_request_timer()
 
     def on_response_complete(self) -> None:
         """The next request has its own time."""
@@ -77,35 +79,35 @@ class BoundedConnection(H11Protocol):
         super().on_response_complete()
         whole_already = self.cycle is not before and not self.cycle.more_body
         if not whole_already and not self.transport.is_closing():
-            self._wait()
+            self._start_request_timer()
 
     def pause_writing(self) -> None:
         """The client takes nothing; not for ever."""
         super().pause_writing()
-        self._stuck = self.loop.call_later(STUCK_SECONDS, self.drop)
+        self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.drop)
 
     def resume_writing(self) -> None:
         """The client takes its answer."""
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
         super().resume_writing()
 
     def drop(self) -> None:
         """End it without a word."""
-        self._forget()
+        self._clear_request_timer()
         self.transport.abort()
 
-    def _wait(self) -> None:
-        self._forget()
-        self._table()[self] = None
-        self._late = self.loop.call_later(REQUEST_SECONDS, self.drop)
+    def _start_request_timer(self) -> None:
+        self._clear_request_timer()
+        self._get_idle_connections()[self] = None
+        self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self.drop)
 
-    def _forget(self) -> None:
-        self._table().pop(self, None)
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _clear_request_timer(self) -> None:
+        self._get_idle_connections().pop(self, None)
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _table(self) -> dict["BoundedConnection", None]:
-        return self._idle.setdefault(id(self.server_state), {})
+    def _get_idle_connections(self) -> dict["BoundedConnection", None]:
+        return self._idle_connections.setdefault(id(self.server_state), {})

@@ -21,68 +21,68 @@ from shim.story.steps import MAIN, plainly_asked
 from shim.story.story import Change, Story
 from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
 
-TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
-DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
-FIELDS = 200  # of what is asked about; more are said in one
+MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
+MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
+MAX_FIELDS = 200  # of what is asked about; more are said in one
 
 
-class Drawing:
+class StepRenderer:
     """One reader's drawing of one session. `began` is the time of its first line, in ms since 1970."""
 
     def __init__(self) -> None:
         self.story = Story()
-        self.began: int | None = None
-        self._exported = Exported(redact=False, keep=False)
+        self.start_ms: int | None = None
+        self._session_export = Exported(redact=False, keep=False)
         # calls of this turn, which its result may call denied
-        self._failed: dict[int, tuple[Sheet, str]] = {}
+        self._failed_calls: dict[int, tuple[Sheet, str]] = {}
 
     @property
     def title(self) -> str:
         """The first line of the first prompt."""
-        return self._exported.title
+        return self._session_export.title
 
-    def line(self, at: int, line: bytes) -> list[Sheet]:
+    def add_line(self, at_ms: int, line: bytes) -> list[Sheet]:
         """The steps that a numbered line changes, by their numbers. `at` is in ms since 1970.
 
         `step_of` draws one. Most steps of a long session are never drawn: Markdown is what costs.
         """
-        event = _object(line)
+        event = _parse_object(line)
         if event is None:
             return []
-        self.began = at if self.began is None else self.began
-        seconds = max(at - self.began, 0) / 1000
+        self.start_ms = at_ms if self.start_ms is None else self.start_ms
+        seconds = max(at_ms - self.start_ms, 0) / 1000
         message = event.get("message")
         if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
             changes = self.story.prompt(seconds, message.get("content"))
         else:
             changes = self.story.event(seconds, event)
-        return self._touched(seconds, changes)
+        return self._collect_changed_steps(seconds, changes)
 
-    def _touched(self, at: float, changes: Iterable[Change]) -> list[Sheet]:
+    def _collect_changed_steps(self, at: float, changes: Iterable[Change]) -> list[Sheet]:
         touched: dict[int, Sheet] = {}
         for change in changes:
-            sheet = self._exported.change(at, change)
+            sheet = self._session_export.change(at, change)
             if sheet is None:
                 continue
             touched[sheet.number] = sheet
             if sheet.kind == "call" and sheet.outcome == "failed":
-                self._failed[sheet.number] = sheet, sheet.outcome
+                self._failed_calls[sheet.number] = sheet, sheet.outcome
             elif sheet.kind == "result" and change.what == "end":
                 touched |= {
                     number: other
-                    for number, (other, was) in self._failed.items()
+                    for number, (other, was) in self._failed_calls.items()
                     if other.outcome != was
                 }
-                self._failed.clear()
+                self._failed_calls.clear()
         return [touched[number] for number in sorted(touched)]
 
-    def partial(self, line: bytes) -> dict[str, Any] | None:
+    def render_partial(self, line: bytes) -> dict[str, Any] | None:
         """What a line without a number adds to the text that is open now; None if nothing."""
-        found = _object(line) or {}
+        found = _parse_object(line) or {}
         event = found.get("event")
         if not isinstance(event, Mapping):
             return None
-        above = self._exported.step_of(str(found.get("parent_tool_use_id") or ""))
+        above = self._session_export.step_of(str(found.get("parent_tool_use_id") or ""))
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
             name = printable(str(block.get("name") or ""))
@@ -100,24 +100,24 @@ class Drawing:
                     }
         return None
 
-    def totals(self) -> dict[str, Any]:
+    def build_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
         return {**totals_of(self.story), "model": printable(self.story.model)}
 
 
-def mode_of(line: bytes) -> str:
+def find_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
-    found = (_object(line) if b'"permissionMode"' in line else None) or {}
+    found = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
     mode = found.get("permissionMode")
     return printable(mode) if found.get("type") == "system" and isinstance(mode, str) else ""
 
 
-def step_of(sheet: Sheet) -> dict[str, Any]:
+def render_step(sheet: Sheet) -> dict[str, Any]:
     """A step as it is now, for the page."""
-    return drawn(sheet, TREE_BYTES)[0]
+    return drawn(sheet, MAX_TREE_BYTES)[0]
 
 
-def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
     """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
     it is printable.
 
@@ -137,9 +137,9 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
         else arguments
     )
     left = [(key, value) for key, value in dict(given).items() if key not in said]
-    fields = [(printable(key), _text(value)) for key, value in left[:FIELDS]]
-    if len(left) > FIELDS:
-        fields.append(("…", _text(dict(left[FIELDS:]))))
+    fields = [(printable(key), _format_value(value)) for key, value in left[:MAX_FIELDS]]
+    if len(left) > MAX_FIELDS:
+        fields.append(("…", _format_value(dict(left[MAX_FIELDS:]))))
     told = {
         "question": name,
         "kind": "ask"
@@ -148,16 +148,16 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
         if request.get("subtype") == ELICITATION
         else "permission",
         "tool": printable(tool),
-        "main": _text(
+        "main": _format_value(
             next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")
         ),
         "fields": fields,
         "diff": difference,
-        "message": _text(request.get("message") or request.get("description") or ""),
-        "reason": _text(request.get("decision_reason") or ""),
-        "path": _text(request.get("blocked_path") or ""),
-        "asked": clean(asked) if isinstance(asked, list) else None,
-        "schema": clean(request.get("requested_schema")),
+        "message": _format_value(request.get("message") or request.get("description") or ""),
+        "reason": _format_value(request.get("decision_reason") or ""),
+        "path": _format_value(request.get("blocked_path") or ""),
+        "asked": make_printable(asked) if isinstance(asked, list) else None,
+        "schema": make_printable(request.get("requested_schema")),
         "always": [
             printable(rule) for rule in answering.build_permission_prompt(name, request, cwd).rules
         ],
@@ -167,7 +167,7 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
     }
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     told = (
         value
         if isinstance(value, str)
@@ -176,20 +176,20 @@ def _text(value: Any) -> str:
     return printable(told.replace("\r\n", "\n"))
 
 
-def clean(value: Any, depth: int = DEPTH) -> Any:
+def make_printable(value: Any, depth: int = MAX_DEPTH) -> Any:
     """JSON with printable texts, at most `depth` levels of it."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list | Mapping) and not depth:
         return "…"
     if isinstance(value, list):
-        return [clean(one, depth - 1) for one in value]
+        return [make_printable(one, depth - 1) for one in value]
     if isinstance(value, Mapping):
-        return {printable(key): clean(one, depth - 1) for key, one in value.items()}
+        return {printable(key): make_printable(one, depth - 1) for key, one in value.items()}
     return value
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
         found = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -14,16 +14,16 @@ import orjson
 from shim.bridge.gateway.tokens import Role, TokenFile
 from shim.core.reading.account import printable
 
-BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
+MAX_BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
 # of a request before a token is known: anybody may send it, on every connection at once
-OPEN_BYTES = 4096
-OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
-ASSETS = "/assets/"
-METHODS = frozenset(("GET", "POST"))
-COOKIE_SECONDS = 30 * 24 * 60 * 60
-PROOF = b"x-shim-page"  # what a page shows beside its cookie
-ONCE = (
-    PROOF,
+MAX_PUBLIC_BODY_BYTES = 4096
+PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
+ASSETS_PREFIX = "/assets/"
+ALLOWED_METHODS = frozenset(("GET", "POST"))
+COOKIE_MAX_AGE_S = 30 * 24 * 60 * 60
+PROOF_HEADER = b"x-shim-page"  # what a page shows beside its cookie
+SINGLE_HEADERS = (
+    PROOF_HEADER,
     b"host",
     b"origin",
     b"authorization",
@@ -31,13 +31,13 @@ ONCE = (
     b"content-length",
 )  # of two, which one would count?
 
-RULES = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types worker"
 )
-HEADERS: Mapping[str, str] = {
-    "content-security-policy": RULES,
+RESPONSE_HEADERS: Mapping[str, str] = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -69,7 +69,7 @@ def add_origin_port(origin: str) -> str:
     return f"{scheme}://{add_port(host, secure=scheme == 'https')}" if separator else origin
 
 
-class Names(NamedTuple):
+class ServerNames(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
@@ -83,32 +83,32 @@ class Names(NamedTuple):
     hosts: frozenset[str]
     origins: frozenset[str]
     authority: str  # its name and port, which its cookies are made for
-    secure: bool = False  # browsers reach it by https
-    any_address: str = ""  # ":PORT" if any IP address will do
+    is_secure: bool = False  # browsers reach it by https
+    any_address_suffix: str = ""  # ":PORT" if any IP address will do
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
+class HTTPError(Exception):  # noqa: N818 - it is an answer
     """What is said instead of an answer: the status, a sentence, more keys of the JSON."""
 
     def __init__(self, status: int, sentence: str, **more: object) -> None:
         super().__init__(sentence)
         self.status = status
-        self.more = more
+        self.extra_fields = more
 
 
 class Visitor(NamedTuple):
     """Who asks: what the token allows, and a question whether it is still good."""
 
     role: Role
-    still: Callable[[], bool]
+    is_authorized: Callable[[], bool]
 
 
-class Gate:
+class AuthMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: App, names: Names, tokens: TokenFile) -> None:
+    def __init__(self, app: App, names: ServerNames, tokens: TokenFile) -> None:
         self._app = app
-        self._names = names
+        self._server_names = names
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +122,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 begun = True
                 given = {name.lower() for name, _ in message["headers"]}
-                more = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                more = ((name.encode(), value.encode()) for name, value in RESPONSE_HEADERS.items())
                 message["headers"] = [
                     *message["headers"],
                     *(pair for pair in more if pair[0] not in given),
@@ -130,44 +130,46 @@ class Gate:
             await send(message)
 
         try:
-            visitor = self._judge(scope)
+            visitor = self._authorize(scope)
             scope.setdefault("state", {})["visitor"] = visitor
             await self._app(
-                scope, _limited(receive, OPEN_BYTES if visitor is None else BODY_BYTES), bound
+                scope,
+                _limit_body(receive, MAX_PUBLIC_BODY_BYTES if visitor is None else MAX_BODY_BYTES),
+                bound,
             )
-        except Refused as refusal:
+        except HTTPError as refusal:
             if not begun:
-                await refuse(bound, refusal)
+                await send_error(bound, refusal)
 
-    def _judge(self, scope: Scope) -> Visitor | None:
+    def _authorize(self, scope: Scope) -> Visitor | None:
         """Who asks; None for what anybody may have. Refused says why not."""
-        headers = _headers(scope)
+        headers = _parse_headers(scope)
         path, method = scope["path"], scope["method"]
-        if not self._named(headers.get(b"host", "")):
+        if not self._accepts_host(headers.get(b"host", "")):
             host = printable(headers.get(b"host", ""))[:100]
-            raise Refused(
+            raise HTTPError(
                 403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name"
             )
-        if method not in METHODS:
-            raise Refused(405, "only GET and POST are answered")
-        open_to_all = path in OPEN or path.startswith(ASSETS)
+        if method not in ALLOWED_METHODS:
+            raise HTTPError(405, "only GET and POST are answered")
+        open_to_all = path in PUBLIC_PATHS or path.startswith(ASSETS_PREFIX)
         self._check_sender(headers, page=open_to_all and method != "POST")
         if method == "POST":
-            _check_body(headers, OPEN_BYTES if open_to_all else BODY_BYTES)
+            _check_body(headers, MAX_PUBLIC_BODY_BYTES if open_to_all else MAX_BODY_BYTES)
         if open_to_all:
             return None
-        visitor, by_cookie = self._visitor(headers)
+        visitor, by_cookie = self._authenticate(headers)
         if by_cookie and method == "POST" and b"origin" not in headers:
-            raise Refused(403, "a POST with a cookie must say its Origin, as browsers do")
+            raise HTTPError(403, "a POST with a cookie must say its Origin, as browsers do")
         if method == "POST" and visitor.role != "drive" and path != "/logout":
-            raise Refused(403, "this token may only watch")
+            raise HTTPError(403, "this token may only watch")
         return visitor
 
-    def _named(self, host: str) -> bool:
-        host = add_port(host.lower(), secure=self._names.secure) if host else ""
-        if host in self._names.hosts:
+    def _accepts_host(self, host: str) -> bool:
+        host = add_port(host.lower(), secure=self._server_names.is_secure) if host else ""
+        if host in self._server_names.hosts:
             return True
-        port = self._names.any_address
+        port = self._server_names.any_address_suffix
         return (
             bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
         )
@@ -177,11 +179,11 @@ class Gate:
         link may lead.
         """
         origin = headers.get(b"origin")
-        scheme = "https" if self._names.secure else "http"
+        scheme = "https" if self._server_names.is_secure else "http"
         # the host was checked before
         own = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
-        if origin is not None and add_origin_port(origin) not in (own, *self._names.origins):
-            raise Refused(403, "another page may not ask this gateway")
+        if origin is not None and add_origin_port(origin) not in (own, *self._server_names.origins):
+            raise HTTPError(403, "another page may not ask this gateway")
         site = headers.get(b"sec-fetch-site", "none")
         followed = (
             page
@@ -189,57 +191,57 @@ class Gate:
             and headers.get(b"sec-fetch-dest") == "document"
         )
         if site not in ("none", "same-origin") and not followed:
-            raise Refused(403, "another page may not ask this gateway")
+            raise HTTPError(403, "another page may not ask this gateway")
 
-    def _visitor(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
+    def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
         """Who asks, and whether a cookie says so."""
         bearer = headers.get(b"authorization")
         if bearer is not None:
             kind, _, token = bearer.partition(" ")
             role = self._tokens.current().role(token.strip()) if kind.lower() == "bearer" else None
             if role is None:
-                raise Refused(
+                raise HTTPError(
                     401, "this token is unknown; `shim bridge token` shows the one that is good"
                 )
             return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
-        cookie, proof = self._cookie(headers.get(b"cookie", "")), headers.get(PROOF, "")
-        authority = self._names.authority
+        cookie, proof = self._read_cookie(headers.get(b"cookie", "")), headers.get(PROOF_HEADER, "")
+        authority = self._server_names.authority
         role = self._tokens.current().role_of_page(cookie, proof, authority) if cookie else None
         if role is None:
-            raise Refused(401, "nothing is shown without a token; `shim bridge token` shows it")
+            raise HTTPError(401, "nothing is shown without a token; `shim bridge token` shows it")
         return Visitor(
             role, lambda: self._tokens.current().role_of_page(cookie, proof, authority) == role
         ), True
 
-    def _cookie(self, header: str) -> str:
+    def _read_cookie(self, header: str) -> str:
         """The value of our cookie, "" if there is none."""
         try:
-            found = SimpleCookie(header).get(cookie_name(self._names))
+            found = SimpleCookie(header).get(build_cookie_name(self._server_names))
         except CookieError:
             return ""
         return found.value if found is not None else ""
 
 
-def cookie_name(names: Names) -> str:
+def build_cookie_name(names: ServerNames) -> str:
     """Cookies are shared by all ports of a name, so the port stands in ours."""
     port = names.authority.rpartition(":")[2]
-    return f"__Host-shim-{port}" if names.secure else f"shim-{port}"
+    return f"__Host-shim-{port}" if names.is_secure else f"shim-{port}"
 
 
-def set_cookie(names: Names, value: str) -> str:
+def build_set_cookie(names: ServerNames, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
     parts = [
-        f"{cookie_name(names)}={value}",
+        f"{build_cookie_name(names)}={value}",
         "Path=/",
-        f"Max-Age={COOKIE_SECONDS if value else 0}",
+        f"Max-Age={COOKIE_MAX_AGE_S if value else 0}",
         "HttpOnly",
     ]
-    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if names.secure else [])])
+    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if names.is_secure else [])])
 
 
-async def refuse(send: Send, refusal: Refused) -> None:
+async def send_error(send: Send, refusal: HTTPError) -> None:
     """Say why not, as JSON, and close the connection: what is left of the request is not read."""
-    body = orjson.dumps({"error": str(refusal), **refusal.more})
+    body = orjson.dumps({"error": str(refusal), **refusal.extra_fields})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refusal.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -249,11 +251,11 @@ async def refuse(send: Send, refusal: Refused) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _headers(scope: Scope) -> dict[bytes, str]:
+def _parse_headers(scope: Scope) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for name, value in scope["headers"]:
-        if name in found and name in ONCE:
-            raise Refused(400, f"the header {name.decode('latin-1')} stands there twice")
+        if name in found and name in SINGLE_HEADERS:
+            raise HTTPError(400, f"the header {name.decode('latin-1')} stands there twice")
         found[name] = (
             f"{found[name]}; {value.decode('latin-1')}"
             if name in found
@@ -268,13 +270,13 @@ def _check_body(headers: Mapping[bytes, str], most: int) -> None:
         "",
         "charset=utf-8",
     ):
-        raise Refused(415, "a POST must have the Content-Type application/json")
+        raise HTTPError(415, "a POST must have the Content-Type application/json")
     length = headers.get(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length[:12]) > most:
-        raise Refused(413, f"a request may have at most {most:,} bytes")
+        raise HTTPError(413, f"a request may have at most {most:,} bytes")
 
 
-def _limited(receive: Receive, most: int) -> Receive:
+def _limit_body(receive: Receive, most: int) -> Receive:
     """Take no more of a body than `most` bytes, whatever its length was said to be."""
     size = 0
 
@@ -283,7 +285,7 @@ def _limited(receive: Receive, most: int) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > most:
-            raise Refused(413, f"a request may have at most {most:,} bytes")
+            raise HTTPError(413, f"a request may have at most {most:,} bytes")
         return message
 
     return limited

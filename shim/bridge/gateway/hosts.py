@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial as bound
+from functools import partial as bind
 from typing import Any, NamedTuple, Protocol
 
 import anyio
@@ -26,9 +26,12 @@ from shim.process.spawn_error import unstartable
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 
-CLIENT, READER = "web", "web reader"  # what other clients are told of who came through the gateway
-BATCH_LINES = 256  # of an ended session's log, that are read at once
-KEPT_STATE = ("state", "status", "waitingFor", "needs", "detail")
+CONTROLLER_NAME, WATCHER_NAME = (
+    "web",
+    "web reader",
+)  # what other clients are told of who came through the gateway
+READ_BATCH_LINES = 256  # of an ended session's log, that are read at once
+STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
 class NewSession(NamedTuple):
@@ -41,7 +44,7 @@ class NewSession(NamedTuple):
     mode: str = ""
 
 
-class Feed(Protocol):
+class SessionFeed(Protocol):
     """What a living session says, or an ended one has said.
 
     A `line` frame has `raw`, Claude's line byte for byte.
@@ -50,7 +53,7 @@ class Feed(Protocol):
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         """The frames, `welcome` first, to the end of the connection."""
 
-    async def send(self, frame: Mapping[str, Any]) -> None:
+    async def send_frame(self, frame: Mapping[str, Any]) -> None:
         """Say a frame. FrontendError where nobody hears it."""
 
 
@@ -59,19 +62,19 @@ class Hosts(Protocol):
     `alive`.
     """
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
 
-    def find(self, word: str) -> list[dict[str, Any]]:
+    def find_sessions(self, word: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
 
-    def installed(self) -> list[str]:
+    def list_installed_vendors(self) -> list[str]:
         """The vendors whose program is on this machine, without a program being asked."""
 
-    def start(self, wanted: NewSession) -> str:
+    def start_session(self, wanted: NewSession) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
+    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended, with a message. ShimError says why it
         cannot be.
 
@@ -79,23 +82,23 @@ class Hosts(Protocol):
         begin it.
         """
 
-    def taken(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID: nothing need begin for
         it again.
         """
 
-    def seen(self, session: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
-    def connect(
+    def connect_to_session(
         self,
         session: str,
         *,
-        drive: bool,
+        as_controller: bool,
         after: Cursor | None = None,
         replay: bool = True,
         partial: bool = True,
-    ) -> AbstractAsyncContextManager[Feed]:
+    ) -> AbstractAsyncContextManager[SessionFeed]:
         """A connection to a session; one that has ended says what it said, and `bye`.
 
         FrontendError where there is no such session, or its host does not answer.
@@ -109,32 +112,35 @@ class LocalHosts:
 
     def __init__(self, environment: Mapping[str, str], installed: Mapping[str, str]) -> None:
         self._environment = environment
-        self._installed = installed
+        self._installed_options = installed
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
         start.reap_hosts()
-        return [_facts(one) for one in registry.list_sessions(self._environment)]
+        return [_build_session_fields(one) for one in registry.list_sessions(self._environment)]
 
-    def find(self, word: str) -> list[dict[str, Any]]:
+    def find_sessions(self, word: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
-        return [_facts(one) for one in registry.list_sessions_by_id(word, self._environment)]
+        return [
+            _build_session_fields(one)
+            for one in registry.list_sessions_by_id(word, self._environment)
+        ]
 
-    def installed(self) -> list[str]:
+    def list_installed_vendors(self) -> list[str]:
         """The vendors whose program is on this machine, as a session that is begun here would find
         it.
         """
         try:
-            settings = load(Invocation(), self._environment, self._installed)
+            settings = load(Invocation(), self._environment, self._installed_options)
         except FrontendError:
             settings = Settings()  # the session that is begun says what is wrong with them
         return [
             name
             for name, vendor in own_vendors.read_all()[0].items()
-            if vendor.program.bundled or self._finds(vendor, settings.of(name))
+            if vendor.program.bundled or self._has_program(vendor, settings.of(name))
         ]
 
-    def _finds(self, vendor: Vendor, own: VendorSettings) -> bool:
+    def _has_program(self, vendor: Vendor, own: VendorSettings) -> bool:
         searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
         try:
             return not vendor.program.unreleased and bool(
@@ -143,7 +149,7 @@ class LocalHosts:
         except ShimError:
             return False
 
-    def start(self, wanted: NewSession) -> str:
+    def start_session(self, wanted: NewSession) -> str:
         """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be
         started.
         """
@@ -153,7 +159,7 @@ class LocalHosts:
         words += [f"--permission-mode={wanted.mode}"] if wanted.mode else []
         host = start.SessionSpec(
             arguments=words,
-            installed=self._installed,
+            installed=self._installed_options,
             cwd=wanted.cwd,
             vendor=wanted.vendor,
             prompt={"role": "user", "content": wanted.prompt},
@@ -165,7 +171,7 @@ class LocalHosts:
         at once.
         """
         vendor = own_vendors.read_all()[0].get(name)
-        own = load(Invocation(), self._environment, self._installed).of(name)
+        own = load(Invocation(), self._environment, self._installed_options).of(name)
         launcher = find_launcher(own.launcher, self._environment, cwd)
         if vendor is None or vendor.program.bundled:
             return
@@ -174,11 +180,11 @@ class LocalHosts:
             error = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             raise unstartable([program], self._environment, cwd, error)
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
+    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
         try:
             start.respawn_session(
-                self._one(session),
+                self._load_session(session),
                 self._environment,
                 {"role": "user", "content": prompt},
                 prompt_id,
@@ -187,81 +193,89 @@ class LocalHosts:
             return False
         return True
 
-    def taken(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID."""
-        return prompt_id in _log(self._one(session)).list_message_ids()
+        return prompt_id in _open_log(self._load_session(session)).list_message_ids()
 
-    def seen(self, session: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
-        log = _log(self._one(session))
-        return cursor.number == log.last and _has(log, cursor)
+        log = _open_log(self._load_session(session))
+        return cursor.number == log.last and _has_cursor_line(log, cursor)
 
     @asynccontextmanager
-    async def connect(
+    async def connect_to_session(
         self,
         session: str,
         *,
-        drive: bool,
+        as_controller: bool,
         after: Cursor | None = None,
         replay: bool = True,
         partial: bool = True,
-    ) -> AsyncIterator[Feed]:
+    ) -> AsyncIterator[SessionFeed]:
         """A connection to a session."""
-        one = await anyio.to_thread.run_sync(self._one, session)
+        one = await anyio.to_thread.run_sync(self._load_session, session)
         if not one.is_running:
-            yield _KeptFeed(one, after, await anyio.to_thread.run_sync(_log, one))
+            yield _EndedFeed(one, after, await anyio.to_thread.run_sync(_open_log, one))
             return
-        role = DRIVE if drive else WATCH
-        hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
+        role = DRIVE if as_controller else WATCH
+        hello = {
+            "client": CONTROLLER_NAME if as_controller else WATCHER_NAME,
+            "replay": replay,
+            "partial": partial,
+        }
         async with await connect_to_session(
             one.session_id, self._environment, role=role, after=after, **hello
         ) as link:
-            yield _LivingFeed(link)
+            yield _RunningFeed(link)
 
-    def _one(self, session: str) -> SessionRecord:
+    def _load_session(self, session: str) -> SessionRecord:
         one = registry.peek_session(session, self._environment)
         if one is None:
             raise FrontendError(f"there is no session {session}")
         return one
 
 
-class _LivingFeed:
+class _RunningFeed:
     """A connection to a living host."""
 
     def __init__(self, link: HostConnection) -> None:
-        self._link = link
+        self._connection = link
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        yield self._link.welcome
-        async for frame in self._link:
+        yield self._connection.welcome
+        async for frame in self._connection:
             yield frame
 
-    async def send(self, frame: Mapping[str, Any]) -> None:
-        await self._link.send_frame(frame)
+    async def send_frame(self, frame: Mapping[str, Any]) -> None:
+        await self._connection.send_frame(frame)
 
 
-class _KeptFeed:
+class _EndedFeed:
     """What an ended session said, as its host would say it."""
 
     def __init__(self, one: SessionRecord, after: Cursor | None, log: RecordingLog) -> None:
-        self._one = one
-        self._after = after.number if after is not None and _has(log, after) else 0
-        self._gap = after is not None and not _has(log, after)
+        self._session = one
+        self._after_number = (
+            after.number if after is not None and _has_cursor_line(log, after) else 0
+        )
+        self._has_gap = after is not None and not _has_cursor_line(log, after)
         self._log = log
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        facts, last = self._one.metadata, self._log.last
-        state = {key: facts.get(key) for key in KEPT_STATE}
+        facts, last = self._session.metadata, self._log.last
+        state = {key: facts.get(key) for key in STATE_KEYS}
         told = {
             key: facts.get(key)
             for key in ("session", "vendor", "name", "cwd", "generation", "version")
         }
-        yield {"kind": "welcome", **told, "id": self._one.short_id, "number": last, "state": state, "driver": None,
+        yield {"kind": "welcome", **told, "id": self._session.short_id, "number": last, "state": state, "driver": None,
                "questions": []}  # fmt: skip
-        if self._gap:
+        if self._has_gap:
             yield {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
-        after = self._after
-        while entries := await anyio.to_thread.run_sync(bound(self._log.read, after, BATCH_LINES)):
+        after = self._after_number
+        while entries := await anyio.to_thread.run_sync(
+            bind(self._log.read, after, READ_BATCH_LINES)
+        ):
             for entry in entries:
                 after = entry.number
                 yield {"kind": "line", "number": after, "generation": entry.generation, "at": entry.at,
@@ -269,15 +283,15 @@ class _KeptFeed:
         yield {"kind": "synced", "number": last}
         yield {"kind": "bye", "reason": str(facts.get("detail") or facts.get("state") or "ended")}
 
-    async def send(self, frame: Mapping[str, Any]) -> None:
+    async def send_frame(self, frame: Mapping[str, Any]) -> None:
         raise FrontendError("the session has ended")
 
 
-def _facts(one: SessionRecord) -> dict[str, Any]:
+def _build_session_fields(one: SessionRecord) -> dict[str, Any]:
     return {**one.metadata, "id": one.short_id, "session": one.session_id, "alive": one.is_running}
 
 
-def _has(log: RecordingLog, cursor: Cursor) -> bool:
+def _has_cursor_line(log: RecordingLog, cursor: Cursor) -> bool:
     """Return whether a log has the line of a cursor, from the same life of the session, or is as
     empty as the cursor.
 
@@ -292,7 +306,7 @@ def _has(log: RecordingLog, cursor: Cursor) -> bool:
     )
 
 
-def _log(one: SessionRecord) -> RecordingLog:
+def _open_log(one: SessionRecord) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
         return RecordingLog(one.log_folder, int(one.metadata["generation"]))

@@ -6,56 +6,56 @@ from time import monotonic
 
 from anyio import CancelScope
 
-from shim.bridge.gateway.connections import max_connections
-from shim.bridge.gateway.gate import Refused
+from shim.bridge.gateway.connections import compute_max_connections
+from shim.bridge.gateway.gate import HTTPError
 
 # at once, and from then on: a person types slower, a script may wait
-POSTS, POSTS_A_SECOND = 60, 10.0
+MAX_POST_BURST, MAX_POSTS_PER_S = 60, 10.0
 # the streams of one token take at most a third of all connections, so that requests have room
 STREAM_DIVISOR = 3
-STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
+MAX_STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
 
 
-class Limits:
+class RequestLimits:
     """The counts of one gateway, by the role of the token: there is one token for each."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         # role → how many are left, and when that was so
-        self._posts: dict[str, tuple[float, float]] = {}
-        self._streams: dict[str, int] = {}
-        self._open: set[CancelScope] = set()
+        self._post_budgets: dict[str, tuple[float, float]] = {}
+        self._stream_counts: dict[str, int] = {}
+        self._open_scopes: set[CancelScope] = set()
 
-    def post(self, role: str) -> None:
+    def count_post(self, role: str) -> None:
         """Count a request that does something. Refused if there are too many."""
         now = self._clock()
-        left, since = self._posts.get(role, (float(POSTS), now))
-        left = min(left + (now - since) * POSTS_A_SECOND, float(POSTS))
+        left, since = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
+        left = min(left + (now - since) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
         if left < 1:
-            raise Refused(
-                429, f"more than {POSTS_A_SECOND:.0f} requests a second; try again in a second"
+            raise HTTPError(
+                429, f"more than {MAX_POSTS_PER_S:.0f} requests a second; try again in a second"
             )
-        self._posts[role] = left - 1, now
+        self._post_budgets[role] = left - 1, now
 
     @contextmanager
-    def stream(self, role: str) -> Iterator[None]:
+    def open_stream(self, role: str) -> Iterator[None]:
         """A place for a stream, for as long as the server lives. Refused if there is none."""
-        max_streams = min(STREAMS, max_connections() // STREAM_DIVISOR)
-        if self._streams.get(role, 0) >= max_streams:
-            raise Refused(
+        max_streams = min(MAX_STREAMS, compute_max_connections() // STREAM_DIVISOR)
+        if self._stream_counts.get(role, 0) >= max_streams:
+            raise HTTPError(
                 429,
                 f"{max_streams} streams are open with this token already, and no more are allowed",
             )
-        self._streams[role] = self._streams.get(role, 0) + 1
+        self._stream_counts[role] = self._stream_counts.get(role, 0) + 1
         with CancelScope() as scope:
-            self._open.add(scope)
+            self._open_scopes.add(scope)
             try:
                 yield
             finally:
-                self._open.discard(scope)
-                self._streams[role] -= 1
+                self._open_scopes.discard(scope)
+                self._stream_counts[role] -= 1
 
     def end_streams(self) -> None:
         """End all that are open: the server ends."""
-        for scope in list(self._open):
+        for scope in list(self._open_scopes):
             scope.cancel()

@@ -13,7 +13,7 @@ _REFUSALS = {
 }  # fmt: skip
 
 
-def document() -> dict[str, Any]:
+def build_openapi_document() -> dict[str, Any]:
     """The whole description."""
     session = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]}
     take = {"take": _FLAG}
@@ -31,36 +31,39 @@ def document() -> dict[str, Any]:
         "paths": {
             "/login": {
                 "post": {
-                    **_post("A cookie for a token", {"token": _TEXT}, ["token"]),
+                    **_describe_post("A cookie for a token", {"token": _TEXT}, ["token"]),
                     "security": [],
                 }
             },
-            "/logout": {"post": _post("End the cookie", {})},
-            "/me": {"get": _get("What this token may do, and the vendors")},
+            "/logout": {"post": _describe_post("End the cookie", {})},
+            "/me": {"get": _describe_get("What this token may do, and the vendors")},
             "/sessions": {
-                "get": _get("All sessions, the last begun first"),
-                "post": _post(
+                "get": _describe_get("All sessions, the last begun first"),
+                "post": _describe_post(
                     "Begin a session",
                     {"vendor": _TEXT, "prompt": _TEXT, "cwd": _TEXT, "model": _TEXT, "mode": _TEXT},
                     ["vendor", "prompt", "cwd"],
                     "201",
                 ),
             },
-            "/sessions/{id}": {**session, "get": _get("One session")},
-            "/sessions/{id}/events": {**session, "get": _stream("Claude's lines as they are", ())},
+            "/sessions/{id}": {**session, "get": _describe_get("One session")},
+            "/sessions/{id}/events": {
+                **session,
+                "get": _describe_stream("Claude's lines as they are", ()),
+            },
             "/sessions/{id}/steps": {
                 **session,
-                "get": _stream("Steps as the page draws them", ("last",)),
+                "get": _describe_stream("Steps as the page draws them", ("last",)),
             },
             "/sessions/{id}/messages": {
                 **session,
-                "post": _post(
+                "post": _describe_post(
                     "Say a message", {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take}, ["text"]
                 ),
             },
             "/sessions/{id}/answers": {
                 **session,
-                "post": _post(
+                "post": _describe_post(
                     "Answer a question",
                     {
                         "question": _TEXT,
@@ -72,37 +75,40 @@ def document() -> dict[str, Any]:
                     ["question", "behavior"],
                 ),
             },
-            "/sessions/{id}/interrupt": {**session, "post": _post("Interrupt the turn", {})},
+            "/sessions/{id}/interrupt": {
+                **session,
+                "post": _describe_post("Interrupt the turn", {}),
+            },
             "/sessions/{id}/model": {
                 **session,
-                "post": _post("Another model", {"model": _TEXT, **take}, ["model"]),
+                "post": _describe_post("Another model", {"model": _TEXT, **take}, ["model"]),
             },
             "/sessions/{id}/mode": {
                 **session,
-                "post": _post("Another mode", {"mode": _TEXT, **take}, ["mode"]),
+                "post": _describe_post("Another mode", {"mode": _TEXT, **take}, ["mode"]),
             },
-            "/sessions/{id}/take": {**session, "post": _post("Drive the session", {})},
-            "/sessions/{id}/release": {**session, "post": _post("Let others drive", {})},
-            "/sessions/{id}/stop": {**session, "post": _post("End the session", take)},
+            "/sessions/{id}/take": {**session, "post": _describe_post("Drive the session", {})},
+            "/sessions/{id}/release": {**session, "post": _describe_post("Let others drive", {})},
+            "/sessions/{id}/stop": {**session, "post": _describe_post("End the session", take)},
         },
     }
 
 
-def _get(summary: str) -> dict[str, Any]:
-    return {"summary": summary, "responses": _responses("200", "application/json")}
+def _describe_get(summary: str) -> dict[str, Any]:
+    return {"summary": summary, "responses": _describe_responses("200", "application/json")}
 
 
-def _stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
+def _describe_stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
     parameters = [{"name": name, "in": "query", "schema": _TEXT} for name in ("after", *more)]
     parameters.append({"name": "Last-Event-ID", "in": "header", "schema": _TEXT})
     return {
         "summary": summary,
         "parameters": parameters,
-        "responses": _responses("200", "text/event-stream"),
+        "responses": _describe_responses("200", "text/event-stream"),
     }
 
 
-def _post(
+def _describe_post(
     summary: str, keys: Mapping[str, Any], needed: list[str] | None = None, status: str = "200"
 ) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": dict(keys)}
@@ -112,10 +118,10 @@ def _post(
     return {
         "summary": summary,
         "requestBody": body,
-        "responses": _responses(status, "application/json"),
+        "responses": _describe_responses(status, "application/json"),
     }
 
 
-def _responses(status: str, kind: str) -> dict[str, Any]:
+def _describe_responses(status: str, kind: str) -> dict[str, Any]:
     good = {"description": "it is done", "content": {kind: {}}}
     return {status: good, **{code: {"description": text} for code, text in _REFUSALS.items()}}

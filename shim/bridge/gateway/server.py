@@ -15,27 +15,29 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from shim import __version__
-from shim.bridge.gateway.app import application
-from shim.bridge.gateway.connections import ACCEPT_BACKLOG, HEAD_BYTES, BoundedConnection
-from shim.bridge.gateway.gate import Names, add_port
+from shim.bridge.gateway.app import create_app
+from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, BoundedConnection
+from shim.bridge.gateway.gate import ServerNames, add_port
 from shim.bridge.gateway.hosts import Hosts
-from shim.bridge.gateway.limits import Limits
+from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import SERVER, preload
 from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import tell
 from shim.process.package import describe_package_change
 
-HOST, PORT = "127.0.0.1", 8421
-BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
-KEEP_ALIVE_SECONDS = 5
-HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
-END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
-HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
-SHORTAGE_SECONDS = 60.0  # between two lines about missing file descriptors
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
+LISTEN_BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
+KEEP_ALIVE_TIMEOUT_S = 5
+TLS_HANDSHAKE_TIMEOUT_S = (
+    10.0  # of TLS, before which a connection is none of those that are counted
+)
+SHUTDOWN_TIMEOUT_S = 1  # for open streams at the end; browsers come back by themselves
+HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two lines about missing file descriptors
 UPGRADE_CHECK_TICKS = 10  # uvicorn's ticks are 0.1 s long, so the version is checked every second
 # Modules that only commands for a terminal or a file need.
-NOT_IN_A_SERVER = (
+UNNEEDED_MODULES = (
     "shim.bridge.attach",
     "shim.story.terminal",
     "shim.story.export.command",
@@ -54,73 +56,73 @@ class Endpoint(NamedTuple):
     certificate   the files of the certificate and of its key, "" without TLS
     """
 
-    host: str = HOST
-    port: int = PORT
-    proxy: bool = False
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    has_proxy: bool = False
     names: tuple[str, ...] = ()
-    certificate: str = ""
-    key: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
 
 
-def host_and_port(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
     host, colon, port = text.rpartition(":")
     if not text:
-        raise _no_address(text)
+        raise _build_address_error(text)
     if not colon:
-        host, port = (HOST, text) if text.isdigit() else (text, str(PORT))
+        host, port = (DEFAULT_HOST, text) if text.isdigit() else (text, str(DEFAULT_PORT))
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise _no_address(text)
-    host = host.strip("[]") or HOST
+        raise _build_address_error(text)
+    host = host.strip("[]") or DEFAULT_HOST
     if not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
-        raise _no_address(text)
+        raise _build_address_error(text)
     if host == "localhost":
-        host = HOST
+        host = DEFAULT_HOST
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise _no_address(text) from None
+        raise _build_address_error(text) from None
     return host, int(port)
 
 
-def _no_address(text: str) -> FrontendError:
+def _build_address_error(text: str) -> FrontendError:
     return FrontendError(
         f"--http {text!r} is no address to listen at",
         hint="it is ADDRESS:PORT, where the address is a number, such as 127.0.0.1:8421 or [::1]:8421",
     )
 
 
-def check(endpoint: Endpoint) -> None:
+def check_endpoint(endpoint: Endpoint) -> None:
     """FrontendError where others could read along, or where a browser could not be told from
     another page.
     """
-    if bool(endpoint.certificate) != bool(endpoint.key):
+    if bool(endpoint.certificate_file) != bool(endpoint.key_file):
         raise FrontendError(
             "--tls-cert and --tls-key belong together", hint="give both, or neither"
         )
     address = ipaddress.ip_address(endpoint.host)
-    if not address.is_loopback and not endpoint.certificate and not endpoint.proxy:
+    if not address.is_loopback and not endpoint.certificate_file and not endpoint.has_proxy:
         raise FrontendError(
             f"--http {endpoint.host} can be reached from other machines, and everybody on the way could read the token "
             "and all that the sessions say",
             hint="give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS stands in front of it",
         )
-    if endpoint.proxy and not endpoint.names:
+    if endpoint.has_proxy and not endpoint.names:
         raise FrontendError(
             "--behind-proxy needs to know the name under which browsers come",
             hint="give --name, such as --name shim.example.org",
         )
     for name in endpoint.names:
-        if not HOST_NAME.fullmatch(name):
+        if not HOST_NAME_PATTERN.fullmatch(name):
             raise FrontendError(
                 f"--name {name!r} is no name of a host",
                 hint="it is what stands between https:// and the next slash, such as shim.example.org or box:8421",
             )
 
 
-def names_of(endpoint: Endpoint, port: int) -> Names:
+def build_server_names(endpoint: Endpoint, port: int) -> ServerNames:
     """The names of an endpoint, whose port is known by now."""
-    secure = bool(endpoint.certificate)
+    secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
     shown = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
     own = [
@@ -132,43 +134,43 @@ def names_of(endpoint: Endpoint, port: int) -> Names:
     for name in (name.lower() for name in endpoint.names):
         without_port = ":" not in name.rpartition("]")[2]
         host = (
-            f"{name}:{port}" if without_port and not endpoint.proxy else add_port(name, secure=True)
+            f"{name}:{port}"
+            if without_port and not endpoint.has_proxy
+            else add_port(name, secure=True)
         )
         hosts.add(host)
-        origins.add(f"{'https' if secure or endpoint.proxy else 'http'}://{host}")
+        origins.add(f"{'https' if secure or endpoint.has_proxy else 'http'}://{host}")
     usual_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
     first = endpoint.names[0].lower() if endpoint.names else usual_name
-    return Names(
+    return ServerNames(
         frozenset(hosts),
         frozenset(origins),
         first
         if ":" in first.rpartition("]")[2]
-        else f"{first}:{443 if secure or endpoint.proxy else port}",
-        secure or endpoint.proxy,
+        else f"{first}:{443 if secure or endpoint.has_proxy else port}",
+        secure or endpoint.has_proxy,
         f":{port}" if address.is_unspecified else "",
     )
 
 
-def address_of(endpoint: Endpoint, names: Names, port: int) -> str:
+def build_url(endpoint: Endpoint, names: ServerNames, port: int) -> str:
     """The address that a person opens."""
-    if endpoint.proxy:
+    if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:
         name = endpoint.names[0].lower()
-        return (
-            f"{'https' if names.secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
-        )
-    return f"{'https' if names.secure else 'http'}://{names.authority}/"
+        return f"{'https' if names.is_secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
+    return f"{'https' if names.is_secure else 'http'}://{names.authority}/"
 
 
-def listen(endpoint: Endpoint) -> socket.socket:
+def open_listener(endpoint: Endpoint) -> socket.socket:
     """The listening socket. MachineError where it cannot be had."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     opened = socket.socket(family)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((endpoint.host, endpoint.port))
-        opened.listen(BACKLOG)
+        opened.listen(LISTEN_BACKLOG)
     except OSError as error:
         opened.close()
         raise MachineError(
@@ -178,7 +180,7 @@ def listen(endpoint: Endpoint) -> socket.socket:
     return opened
 
 
-def serve(
+def run_server(
     endpoint: Endpoint,
     hosts: Hosts,
     environment: Mapping[str, str],
@@ -188,28 +190,28 @@ def serve(
 
     FrontendError and MachineError say why it cannot be done.
     """
-    check(endpoint)
-    preload(SERVER, environment, NOT_IN_A_SERVER)
+    check_endpoint(endpoint)
+    preload(SERVER, environment, UNNEEDED_MODULES)
     tokens = TokenFile(environment)
     tokens.current()
-    if endpoint.certificate:
+    if endpoint.certificate_file:
         _check_certificate(endpoint)
-    with listen(endpoint) as opened:
+    with open_listener(endpoint) as opened:
         port = opened.getsockname()[1]
-        server = server_of(endpoint, hosts, tokens, opened)
+        server = create_server(endpoint, hosts, tokens, opened)
         # import uvicorn's modules now: an upgrade may replace the files at any time
         server.config.load()
-        tell(address_of(endpoint, names_of(endpoint, port), port), tokens)
+        tell(build_url(endpoint, build_server_names(endpoint, port), port), tokens)
         asyncio.run(server.serve(sockets=[opened]))
 
 
-def server_of(
+def create_server(
     endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket
 ) -> uvicorn.Server:
     """The server for a listening socket."""
-    names, limits = names_of(endpoint, opened.getsockname()[1]), Limits()
+    names, limits = build_server_names(endpoint, opened.getsockname()[1]), RequestLimits()
     config = uvicorn.Config(
-        application(hosts, names, tokens, limits),
+        create_app(hosts, names, tokens, limits),
         http=BoundedConnection,
         ws="none",
         lifespan="off",
@@ -221,11 +223,11 @@ def server_of(
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,
         backlog=ACCEPT_BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=END_SECONDS,
-        h11_max_incomplete_event_size=HEAD_BYTES,
-        ssl_certfile=endpoint.certificate or None,
-        ssl_keyfile=endpoint.key or None,
+        timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ssl_certfile=endpoint.certificate_file or None,
+        ssl_keyfile=endpoint.key_file or None,
     )
     return GatewayServer(config, limits)
 
@@ -233,10 +235,10 @@ def server_of(
 class GatewayServer(uvicorn.Server):
     """A server that ends its streams at its end, which would be open for ever."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+    def __init__(self, config: uvicorn.Config, limits: RequestLimits) -> None:
         super().__init__(config)
         self._limits = limits
-        self._upgrade_noticed = False
+        self._has_reported_upgrade = False
         self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
@@ -244,7 +246,7 @@ class GatewayServer(uvicorn.Server):
         0.1 s.
         """
         if counter % UPGRADE_CHECK_TICKS == 0:
-            self._notice_upgrade()
+            self._report_upgrade()
         return await super().on_tick(counter)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -255,20 +257,20 @@ class GatewayServer(uvicorn.Server):
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
         elif loop.time() >= self._next_shortage_report:
-            self._next_shortage_report = loop.time() + SHORTAGE_SECONDS
+            self._next_shortage_report = loop.time() + SHORTAGE_REPORT_INTERVAL_S
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             tell(
                 f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n"
             )
 
-    def _notice_upgrade(self) -> None:
+    def _report_upgrade(self) -> None:
         """Report once that the package's files were replaced or are gone."""
-        if self._upgrade_noticed:
+        if self._has_reported_upgrade:
             return
         change = describe_package_change()
         if not change:
             return
-        self._upgrade_noticed = True
+        self._has_reported_upgrade = True
         tell(
             f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n"
         )
@@ -277,13 +279,13 @@ class GatewayServer(uvicorn.Server):
         """Listen; a client that does not say its part of TLS in time is let go."""
         loop = asyncio.get_running_loop()
         if self.config.is_ssl:
-            bounded = partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+            bounded = partial(loop.create_server, ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S)
             loop.create_server = bounded  # type: ignore[method-assign]
         loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=sockets)
         for opened in sockets or ():
             # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
-            opened.listen(BACKLOG)
+            opened.listen(LISTEN_BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""
@@ -294,13 +296,13 @@ class GatewayServer(uvicorn.Server):
 def _check_certificate(endpoint: Endpoint) -> None:
     """FrontendError for files that no server can use."""
     try:
-        for path in (endpoint.certificate, endpoint.key):
+        for path in (endpoint.certificate_file, endpoint.key_file):
             os.stat(path)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-            endpoint.certificate, endpoint.key, password=lambda: ""
+            endpoint.certificate_file, endpoint.key_file, password=lambda: ""
         )
     except OSError as error:  # SSLError is one too
-        where = error.filename or f"{endpoint.certificate} and {endpoint.key}"
+        where = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
             f"{where}: {error.strerror or error}",
             hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",

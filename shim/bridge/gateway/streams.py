@@ -14,31 +14,39 @@ import orjson
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from shim.bridge.gateway.drawing import Drawing, clean, mode_of, question_of, step_of
+from shim.bridge.gateway.drawing import (
+    StepRenderer,
+    find_mode,
+    make_printable,
+    render_prompt,
+    render_step,
+)
 from shim.bridge.gateway.gate import Receive, Scope, Send
-from shim.bridge.gateway.hosts import Feed, Hosts
+from shim.bridge.gateway.hosts import Hosts, SessionFeed
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.story.export.sheets import Sheet
 
 # from one comment to the next: proxies and phones give up on silent connections
-BEAT_SECONDS = 15.0
+HEARTBEAT_INTERVAL_S = 15.0
 # between two checks of a silent stream's token: a token that was replaced ends the stream
-TOKEN_CHECK_SECONDS = 1.0
-RETRY_MS = 1000  # before a browser comes back by itself
-WAITING = 64  # frames between the host and the browser; more wait in the host, which bounds them
-CHUNK_BYTES = 64 * 1024  # of events that are written at once
-NOT_DRAWN = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
-ID = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
+TOKEN_CHECK_INTERVAL_S = 1.0
+RETRY_DELAY_MS = 1000  # before a browser comes back by itself
+MAX_WAITING_FRAMES = (
+    64  # frames between the host and the browser; more wait in the host, which bounds them
+)
+WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
+OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
+CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
-def cursor_of(text: str) -> Cursor | None:
+def parse_cursor(text: str) -> Cursor | None:
     """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
-    found = ID.match(text)
+    found = CURSOR_PATTERN.match(text)
     return Cursor(int(found[1]), int(found[2])) if found else None
 
 
-def event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
+def encode_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
     """One event. A line break inside of JSON is a blank, so that it may become one between two
     `data` lines.
     """
@@ -47,32 +55,34 @@ def event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), at, lines)
 
 
-class Frame(NamedTuple):
+class HostFrame(NamedTuple):
     """A frame of a host: its kind, its keys; of a line, `raw` has its bytes."""
 
     kind: str
-    said: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
     @property
     def cursor(self) -> Cursor | None:
         """Where a numbered line stands."""
-        number = self.said.get("number")
+        number = self.fields.get("number")
         return (
-            Cursor(int(self.said["generation"]), number) if self.kind == "line" and number else None
+            Cursor(int(self.fields["generation"]), number)
+            if self.kind == "line" and number
+            else None
         )
 
     @property
     def line(self) -> bytes:
         """Claude's line."""
-        return bytes(self.said.get("raw") or b"")
+        return bytes(self.fields.get("raw") or b"")
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """Its other keys."""
-        return {key: value for key, value in self.said.items() if key != "kind"}
+        return {key: value for key, value in self.fields.items() if key != "kind"}
 
 
-class Teller:
+class EventEncoder:
     """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
 
     after: Cursor | None = None  # what the host is asked for
@@ -82,42 +92,42 @@ class Teller:
         # position of the last numbered line that the host has sent
         self._position: Cursor | None = None
 
-    def tell(self, frame: Frame) -> Iterator[bytes]:
+    def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """The events of a frame."""
-        self._follow_position(frame)
+        self._update_position(frame)
         if frame.kind == "bye":
             yield self._encode_bye(frame)
         elif frame.kind != "line":
-            yield event(frame.kind, orjson.dumps(frame.facts))
+            yield encode_event(frame.kind, orjson.dumps(frame.payload))
         elif (cursor := frame.cursor) is not None:
-            yield event("line", frame.line, cursor)
+            yield encode_event("line", frame.line, cursor)
         else:
-            yield event("partial", frame.line)
+            yield encode_event("partial", frame.line)
 
-    def _follow_position(self, frame: Frame) -> None:
+    def _update_position(self, frame: HostFrame) -> None:
         """Remember the position in the log up to which this stream has received lines."""
         if frame.kind == "welcome":
-            self._position = self._find_start(frame)
+            self._position = self._find_start_position(frame)
         elif frame.cursor is not None:
             self._position = frame.cursor
 
-    def _find_start(self, welcome: Frame) -> Cursor:
+    def _find_start_position(self, welcome: HostFrame) -> Cursor:
         """Return the position before the first line that the host will send."""
-        if self.after is not None and self.after.number <= int(welcome.said["number"]):
+        if self.after is not None and self.after.number <= int(welcome.fields["number"]):
             return self.after
-        return Cursor(int(welcome.said["generation"]), 0)
+        return Cursor(int(welcome.fields["generation"]), 0)
 
-    def _encode_bye(self, frame: Frame) -> bytes:
+    def _encode_bye(self, frame: HostFrame) -> bytes:
         """Return the last event of a stream.
 
         Its id is the position of the log's last line, even if that line made no event of its own. A
         browser that reconnects with this id gets status 204 if the session has ended, and does not
         reconnect again.
         """
-        return event("bye", orjson.dumps(clean(frame.facts)), self._position)
+        return encode_event("bye", orjson.dumps(make_printable(frame.payload)), self._position)
 
 
-class Drawn(Teller):
+class StepEncoder(EventEncoder):
     """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps
     grow out of it.
 
@@ -127,117 +137,130 @@ class Drawn(Teller):
 
     def __init__(self, cursor: Cursor | None, most: int) -> None:
         super().__init__(None)
-        self._seen = cursor
-        self._most = most
+        self._client_cursor = cursor
+        self._max_steps = most
         self._cwd = ""  # the session's folder
-        self._drawing = Drawing()
+        self._renderer = StepRenderer()
         # by number, the last changed one last
         self._history: dict[int, tuple[Sheet, Cursor]] | None = {}
-        self._steps = 0  # how many there are: the number of the last one
-        self._left_out = False  # whether steps are new that are not told
+        self._last_step_number = 0  # how many there are: the number of the last one
+        self._has_omitted_steps = False  # whether steps are new that are not told
 
-    def tell(self, frame: Frame) -> Iterator[bytes]:
+    def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """The events of a frame."""
-        self._follow_position(frame)
+        self._update_position(frame)
         if frame.kind == "line":
-            yield from self._line(frame)
+            yield from self._encode_line(frame)
         elif frame.kind == "bye":
             yield self._encode_bye(frame)
         elif frame.kind == "synced":
-            yield from self._synced(frame)
+            yield from self._encode_synced(frame)
         elif frame.kind == "question":
-            asked = frame.said.get("request")
-            told = question_of(
-                str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd
+            asked = frame.fields.get("request")
+            told = render_prompt(
+                str(frame.fields.get("question")),
+                asked if isinstance(asked, dict) else {},
+                self._cwd,
             )
-            times = {key: frame.said[key] for key in ("at", "until") if key in frame.said}
-            yield event("question", orjson.dumps({**told, **times}))
+            times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}
+            yield encode_event("question", orjson.dumps({**told, **times}))
         elif frame.kind == "gap":
-            yield from self._gap(frame)
+            yield from self._encode_gap(frame)
         elif frame.kind == "welcome":
-            yield from self._welcome(frame)
+            yield from self._encode_welcome(frame)
         else:
             # an id is said back
-            exact = {"question": frame.said["question"]} if "question" in frame.said else {}
-            yield event(frame.kind, orjson.dumps({**clean(frame.facts), **exact}))
+            exact = {"question": frame.fields["question"]} if "question" in frame.fields else {}
+            yield encode_event(frame.kind, orjson.dumps({**make_printable(frame.payload), **exact}))
 
-    def _gap(self, frame: Frame) -> Iterator[bytes]:
+    def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
         # parts of a stream are left out, and no numbered line
-        slow = frame.said.get("reason") == "slow"
+        slow = frame.fields.get("reason") == "slow"
         if self._history is None and slow:
-            yield event("gap", orjson.dumps(frame.facts))
-        elif self._history is not None and not slow and self._seen is not None:
+            yield encode_event("gap", orjson.dumps(frame.payload))
+        elif self._history is not None and not slow and self._client_cursor is not None:
             # without the lost lines, steps have other numbers
-            self._seen, self._left_out = None, self._steps > 0
-            yield event("gap", orjson.dumps(frame.facts))
+            self._client_cursor, self._has_omitted_steps = None, self._last_step_number > 0
+            yield encode_event("gap", orjson.dumps(frame.payload))
 
-    def _welcome(self, frame: Frame) -> Iterator[bytes]:
-        said, seen = frame.said, self._seen
+    def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
+        said, seen = frame.fields, self._client_cursor
         self._cwd = str(said.get("cwd") or "")
         if seen is not None and (
             seen.generation > said["generation"] or seen.number > said["number"]
         ):
-            self._seen = None
-            yield event(
+            self._client_cursor = None
+            yield encode_event(
                 "gap",
                 orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}),
             )
-        told = {key: value for key, value in frame.facts.items() if key not in NOT_DRAWN}
-        asked = frame.facts.get("initialize")
+        told = {
+            key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
+        }
+        asked = frame.payload.get("initialize")
         told["models"] = asked.get("models") or [] if isinstance(asked, dict) else []
-        yield event(
-            "welcome", orjson.dumps({**clean(told), "questions": said.get("questions", [])})
+        yield encode_event(
+            "welcome",
+            orjson.dumps({**make_printable(told), "questions": said.get("questions", [])}),
         )
 
-    def _line(self, frame: Frame) -> Iterator[bytes]:
+    def _encode_line(self, frame: HostFrame) -> Iterator[bytes]:
         line, cursor = frame.line, frame.cursor
         if cursor is None:
-            live = self._drawing.partial(line) if self._history is None else None
+            live = self._renderer.render_partial(line) if self._history is None else None
             if live is not None:
-                yield event("live", orjson.dumps(live))
+                yield encode_event("live", orjson.dumps(live))
             return
-        steps = self._drawing.line(int(frame.said.get("at") or 0), line)
+        steps = self._renderer.add_line(int(frame.fields.get("at") or 0), line)
         if self._history is not None:
-            self._keep(steps, cursor)
+            self._store_history(steps, cursor)
             return
-        if mode := mode_of(line):
-            yield event("mode", orjson.dumps({"mode": mode}))
+        if mode := find_mode(line):
+            yield encode_event("mode", orjson.dumps({"mode": mode}))
         # the id stands at the last step of a line: all before it were said
         for place, step in enumerate(steps, 1):
-            yield event(
-                "step", orjson.dumps(step_of(step)), cursor if place == len(steps) else None
+            yield encode_event(
+                "step", orjson.dumps(render_step(step)), cursor if place == len(steps) else None
             )
         if any(step.kind == "result" for step in steps):
-            yield event("totals", orjson.dumps(self._drawing.totals()))
+            yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
 
-    def _keep(self, steps: list[Sheet], cursor: Cursor) -> None:
+    def _store_history(self, steps: list[Sheet], cursor: Cursor) -> None:
         assert self._history is not None
         for step in steps:
-            self._steps = max(self._steps, step.number)
+            self._last_step_number = max(self._last_step_number, step.number)
             self._history.pop(step.number, None)
-            if self._seen is None or cursor.number > self._seen.number:
+            if self._client_cursor is None or cursor.number > self._client_cursor.number:
                 self._history[step.number] = step, cursor
-        while len(self._history) > self._most:
+        while len(self._history) > self._max_steps:
             del self._history[next(iter(self._history))]
-            self._left_out = True
+            self._has_omitted_steps = True
 
-    def _synced(self, frame: Frame) -> Iterator[bytes]:
+    def _encode_synced(self, frame: HostFrame) -> Iterator[bytes]:
         history, self._history = self._history or {}, None
-        if self._seen is not None and self._left_out:
-            gap = {"from": self._seen.number + 1, "to": frame.said["number"], "reason": "long"}
-            yield event("gap", orjson.dumps(gap))
-        left_out = self._steps - len(history) if self._left_out else 0
-        about = {"title": self._drawing.title, "began": self._drawing.began, "left_out": left_out}
-        yield event("about", orjson.dumps(about))
+        if self._client_cursor is not None and self._has_omitted_steps:
+            gap = {
+                "from": self._client_cursor.number + 1,
+                "to": frame.fields["number"],
+                "reason": "long",
+            }
+            yield encode_event("gap", orjson.dumps(gap))
+        left_out = self._last_step_number - len(history) if self._has_omitted_steps else 0
+        about = {
+            "title": self._renderer.title,
+            "began": self._renderer.start_ms,
+            "left_out": left_out,
+        }
+        yield encode_event("about", orjson.dumps(about))
         told = list(history.values())
         for place, (step, cursor) in enumerate(told, 1):
             last = place == len(told) or told[place][1] != cursor
-            yield event("step", orjson.dumps(step_of(step)), cursor if last else None)
-        yield event("totals", orjson.dumps(self._drawing.totals()))
-        yield event("synced", orjson.dumps(frame.facts))
+            yield encode_event("step", orjson.dumps(render_step(step)), cursor if last else None)
+        yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
+        yield encode_event("synced", orjson.dumps(frame.payload))
 
 
-class Ended:
+class NoContentResponse:
     """The answer to who has seen all of a session that has ended: a browser does not come back."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -257,23 +280,23 @@ class EventStream:
         self,
         hosts: Hosts,
         session: str,
-        teller: Teller,
+        teller: EventEncoder,
         still: Callable[[], bool],
         place: AbstractContextManager[None],
     ) -> None:
         self._hosts = hosts
-        self._session = session
-        self._teller = teller
-        self._still = still
-        self._place = place
+        self._session_id = session
+        self._encoder = teller
+        self._is_authorized = still
+        self._slot = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer until the browser goes, the host goes, the token is replaced, or the server ends."""
-        with self._place:
-            await self._answer(receive, send)
+        with self._slot:
+            await self._send_response(receive, send)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _answer(self, receive: Receive, send: Send) -> None:
+    async def _send_response(self, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             # a proxy that compresses waits for the first kilobytes
@@ -282,72 +305,78 @@ class EventStream:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send(
-            {"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True}
+            {
+                "type": "http.response.body",
+                "body": b"retry: %d\n\n" % RETRY_DELAY_MS,
+                "more_body": True,
+            }
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_gone, receive, tasks)
-            await self._write(send, tasks)
+            tasks.start_soon(_wait_for_disconnect, receive, tasks)
+            await self._write_events(send, tasks)
             tasks.cancel_scope.cancel()
 
-    async def _write(self, send: Send, tasks: TaskGroup) -> None:
-        into, out_of = anyio.create_memory_object_stream[Frame](WAITING)
+    async def _write_events(self, send: Send, tasks: TaskGroup) -> None:
+        into, out_of = anyio.create_memory_object_stream[HostFrame](MAX_WAITING_FRAMES)
         with into, out_of:
-            tasks.start_soon(self._read, into)
+            tasks.start_soon(self._read_frames, into)
             written = anyio.current_time()
             while True:
                 chunk = b""
-                with anyio.move_on_after(min(TOKEN_CHECK_SECONDS, BEAT_SECONDS)):
+                with anyio.move_on_after(min(TOKEN_CHECK_INTERVAL_S, HEARTBEAT_INTERVAL_S)):
                     try:
                         frame = await out_of.receive()
                     except anyio.EndOfStream:
                         return
                     # a long history takes a second to draw, and others wait for the loop
                     if frame.kind == "synced":
-                        chunk = await anyio.to_thread.run_sync(self._told, frame)
+                        chunk = await anyio.to_thread.run_sync(self._encode_frame, frame)
                     else:
-                        chunk = self._told(frame)
-                    chunk += b"".join(self._more(out_of, CHUNK_BYTES - len(chunk)))
-                if not self._still():
+                        chunk = self._encode_frame(frame)
+                    chunk += b"".join(self._encode_waiting(out_of, WRITE_CHUNK_BYTES - len(chunk)))
+                if not self._is_authorized():
                     return
-                if not chunk and anyio.current_time() - written >= BEAT_SECONDS:
+                if not chunk and anyio.current_time() - written >= HEARTBEAT_INTERVAL_S:
                     chunk = b": still here\n\n"
                 if chunk:
                     written = anyio.current_time()
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    def _told(self, frame: Frame) -> bytes:
-        return b"".join(self._teller.tell(frame))
+    def _encode_frame(self, frame: HostFrame) -> bytes:
+        return b"".join(self._encoder.encode(frame))
 
-    def _more(self, frames: MemoryObjectReceiveStream[Frame], room: int) -> Iterator[bytes]:
+    def _encode_waiting(
+        self, frames: MemoryObjectReceiveStream[HostFrame], room: int
+    ) -> Iterator[bytes]:
         """The events of what waits already, about `room` bytes."""
         while room > 0:
             try:
                 frame = frames.receive_nowait()
             except (anyio.WouldBlock, anyio.EndOfStream):
                 return
-            for said in self._teller.tell(frame):
+            for said in self._encoder.encode(frame):
                 room -= len(said)
                 yield said
 
-    async def _read(self, into: MemoryObjectSendStream[Frame]) -> None:
+    async def _read_frames(self, into: MemoryObjectSendStream[HostFrame]) -> None:
         with into:
             try:
-                async with self._hosts.connect(
-                    self._session, drive=False, after=self._teller.after
+                async with self._hosts.connect_to_session(
+                    self._session_id, as_controller=False, after=self._encoder.after
                 ) as feed:
-                    async for frame in frames(feed):
+                    async for frame in read_frames(feed):
                         await into.send(frame)
             except (ShimError, OSError):
                 pass  # the host has gone: the browser comes back, and is told how it ended
 
 
-async def frames(feed: Feed) -> AsyncIterator[Frame]:
+async def read_frames(feed: SessionFeed) -> AsyncIterator[HostFrame]:
     """The frames of a connection."""
     async for said in feed:
-        yield Frame(str(said["kind"]), said)
+        yield HostFrame(str(said["kind"]), said)
 
 
-async def _until_gone(receive: Receive, tasks: TaskGroup) -> None:
+async def _wait_for_disconnect(receive: Receive, tasks: TaskGroup) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     tasks.cancel_scope.cancel()

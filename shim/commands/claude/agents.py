@@ -90,7 +90,7 @@ def listed(
         if (one.is_running or everything)
         and (
             folder is None
-            or os.path.join(os.path.realpath(one.facts["cwd"]), "").startswith(folder)
+            or os.path.join(os.path.realpath(one.metadata["cwd"]), "").startswith(folder)
         )
     ]
 

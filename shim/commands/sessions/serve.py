@@ -68,9 +68,9 @@ def serve(
     from shim.bridge.gateway.hosts import LocalHosts
     from shim.commands.turn.run import installed_settings
 
-    host, port = server.host_and_port(http)
+    host, port = server.parse_address(http)
     endpoint = server.Endpoint(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
-    server.serve(endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
+    server.run_server(endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
 
 
 def _tell(address: str, tokens: "TokenFile") -> None:

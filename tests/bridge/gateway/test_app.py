@@ -18,7 +18,7 @@ def test_the_sessions_are_listed_with_their_facts(web, host):
         and one["alive"] is True
         and one["needs"] is None
     )
-    assert set(one) == set(module.SHOWN)
+    assert set(one) == set(module.SESSION_KEYS)
     assert web.get(f"/sessions/{SESSION}").json == web.get(f"/sessions/{SESSION[:8]}").json == one
 
 
@@ -215,7 +215,7 @@ def test_the_description_names_every_route_and_no_other(web):
     }  # fmt: skip
     documented = {("/" + path.removeprefix("/"), method) for path, method in paths}
     routes = set()
-    for route in module.application.__globals__["Route"] and _routes(web):
+    for route in module.create_app.__globals__["Route"] and _routes(web):
         routes |= {(route.path, method.lower()) for method in route.methods if method != "HEAD"}
     assert documented == {
         one for one in routes if one[0] not in ("/", "/openapi.json", "/assets/{name}")

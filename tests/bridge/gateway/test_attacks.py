@@ -11,12 +11,22 @@ import pytest
 from web import PATIENCE, SESSION, Endpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
-from shim.bridge.gateway.gate import BODY_BYTES, HEADERS
-from shim.bridge.gateway.openapi import document
+from shim.bridge.gateway.gate import MAX_BODY_BYTES, RESPONSE_HEADERS
+from shim.bridge.gateway.openapi import build_openapi_document
 
-PATHS = [path.replace("{id}", SESSION) for path in document()["paths"] if path != "/login"]
-GETS = [path for path in PATHS if "get" in document()["paths"][path.replace(SESSION, "{id}")]]
-POSTS = [path for path in PATHS if "post" in document()["paths"][path.replace(SESSION, "{id}")]]
+PATHS = [
+    path.replace("{id}", SESSION) for path in build_openapi_document()["paths"] if path != "/login"
+]
+GETS = [
+    path
+    for path in PATHS
+    if "get" in build_openapi_document()["paths"][path.replace(SESSION, "{id}")]
+]
+POSTS = [
+    path
+    for path in PATHS
+    if "post" in build_openapi_document()["paths"][path.replace(SESSION, "{id}")]
+]
 MESSAGE = f"/sessions/{SESSION}/messages"
 
 
@@ -75,7 +85,7 @@ def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
 
 
 def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
-    monkeypatch.setattr(streams, "TOKEN_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "TOKEN_CHECK_INTERVAL_S", 0.01)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert [next(stream).kind, next(stream).kind] == ["welcome", "synced"]
         web.tokens.replace("drive")
@@ -87,7 +97,7 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
 )
 @pytest.mark.parametrize("origin", ["https://shim.example.org", "https://shim.example.org:443"])
 def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
-    web = Web(StandIns(host), tokens, Endpoint(port=0, proxy=True, names=("shim.example.org",)))
+    web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=("shim.example.org",)))
     try:
         given = {**web.headers(), "Host": host_name, "Origin": origin}
         assert web.get("/sessions", role=None, headers=given).status == 200
@@ -195,7 +205,7 @@ def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
 
 
 def test_on_every_address_only_an_address_is_a_name(tokens, host):
-    web = Web(StandIns(host), tokens, Endpoint("0.0.0.0", 0, certificate="", key=""))
+    web = Web(StandIns(host), tokens, Endpoint("0.0.0.0", 0, certificate_file="", key_file=""))
     try:
         for name, status in (
             ("10.1.2.3", 200),
@@ -254,7 +264,7 @@ def test_every_answer_binds_the_browser(web):
         web.ask("OPTIONS", "/"),
     ]
     for answered in answers:
-        for name, value in HEADERS.items():
+        for name, value in RESPONSE_HEADERS.items():
             assert answered.headers[name] == value, (answered, name)
     rules = answers[0].headers["content-security-policy"]
     assert (
@@ -446,17 +456,17 @@ def said_to(web, data):
 
 
 def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
-    monkeypatch.setattr(limits, "POSTS_A_SECOND", 0.001)
-    statuses = [web.post(MESSAGE, {"text": "hi"}).status for _ in range(limits.POSTS + 5)]
-    assert statuses[: limits.POSTS] == [200] * limits.POSTS and set(statuses[limits.POSTS :]) == {
-        429
-    }
-    assert len(host.heard) == limits.POSTS
+    monkeypatch.setattr(limits, "MAX_POSTS_PER_S", 0.001)
+    statuses = [web.post(MESSAGE, {"text": "hi"}).status for _ in range(limits.MAX_POST_BURST + 5)]
+    assert statuses[: limits.MAX_POST_BURST] == [200] * limits.MAX_POST_BURST and set(
+        statuses[limits.MAX_POST_BURST :]
+    ) == {429}
+    assert len(host.heard) == limits.MAX_POST_BURST
     assert web.get("/sessions").status == 200
 
 
 def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, host, monkeypatch):
-    monkeypatch.setattr(limits, "STREAMS", 3)
+    monkeypatch.setattr(limits, "MAX_STREAMS", 3)
     path = f"/sessions/{SESSION}/events"
     with web.stream(path) as one, web.stream(path) as two, web.stream(path) as three:
         for stream in (one, two, three):
@@ -473,7 +483,7 @@ def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, ho
 
 def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
-    for length in (BODY_BYTES + 1, 2**30, 10**40):
+    for length in (MAX_BODY_BYTES + 1, 2**30, 10**40):
         said = said_to(
             web,
             f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode(),
@@ -493,7 +503,7 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
                 link.sendall(chunk)
                 sent += len(chunk)
     # the rest waited in the buffers of the system
-    assert sent < 32 * BODY_BYTES and host.heard == []
+    assert sent < 32 * MAX_BODY_BYTES and host.heard == []
 
 
 @pytest.mark.parametrize("said", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
@@ -507,7 +517,7 @@ def test_before_a_token_is_known_a_body_is_small(web, said):
 
 @pytest.mark.parametrize("path", ["/login", MESSAGE])
 def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path):
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     # alone, and behind another request
@@ -525,7 +535,7 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
 )
 def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
     """slow-loris"""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     with web.connect() as link:
         link.sendall(begun)
         link.settimeout(PATIENCE)
@@ -534,7 +544,7 @@ def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
 
 
 def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.2)
     deadline = time.monotonic() + PATIENCE
     with web.connect() as link, pytest.raises(OSError):
         while time.monotonic() < deadline:
@@ -550,7 +560,7 @@ def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
     with web.connect() as link:
         for number in range(3):
             if number == 2:  # of the request that comes after this one
-                monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+                monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
             link.sendall(request)
             assert read_answer(link).startswith(b"HTTP/1.1 200")
         with pytest.raises((ConnectionResetError, BrokenPipeError, AssertionError)):
@@ -574,7 +584,7 @@ def read_answer(link):
 
 
 def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
         deadline = time.monotonic() + 0.6
@@ -588,7 +598,7 @@ def test_a_head_that_is_too_long_is_refused(web):
     said = said_to(
         web,
         f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode()
-        + b"b" * (connections.HEAD_BYTES + 65536),
+        + b"b" * (connections.MAX_HEAD_BYTES + 65536),
     )
     assert said[:12] in (b"HTTP/1.1 400", b"")
 
@@ -619,11 +629,11 @@ LOGIN = b"POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_thousands_of_connections_shut_nobody_out(web, count, said):
     assert flood(web, count, said.replace(b"%s", web.host.encode())) == (200, "welcome")
-    assert len(web.server.server_state.connections) <= connections.CONNECTIONS + 1
+    assert len(web.server.server_state.connections) <= connections.MAX_CONNECTIONS + 1
 
 
 def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
-    monkeypatch.setattr(connections, "CONNECTIONS", 20)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
         assert flood(web, 100)[0] == 200
@@ -632,7 +642,7 @@ def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
 
 
 def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
-    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
     deadline = time.monotonic() + PATIENCE
     with web.connect() as link:
@@ -657,7 +667,7 @@ def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, hos
         (one,) = web.call(lambda: list(web.server.server_state.connections))
         link = one.transport.get_extra_info("socket")
         found = link.getsockopt(socket.IPPROTO_TCP, connections.TCP_USER_TIMEOUT)
-    assert 0 < found <= 1000 * connections.STUCK_SECONDS
+    assert 0 < found <= 1000 * connections.WRITE_TIMEOUT_S
 
 
 # -- permissions -----------------------------------------------------------------------------------

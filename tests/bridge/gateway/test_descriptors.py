@@ -92,7 +92,7 @@ def test_silent_connections_do_not_block_the_owner(served, rounds):
 )
 def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert connections.max_connections() == allowed
+    assert connections.compute_max_connections() == allowed
     monkeypatch.setattr(
         resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     )
@@ -101,14 +101,14 @@ def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, all
 
 def test_streams_leave_room_for_requests(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (MACOS, MACOS))
-    counts = limits.Limits()
+    counts = limits.RequestLimits()
 
     async def fill():
         with ExitStack() as stack:
             for role in ("drive", "watch"):
-                with pytest.raises(limits.Refused, match="streams are open"):
+                with pytest.raises(limits.HTTPError, match="streams are open"):
                     while True:
-                        stack.enter_context(counts.stream(role))
-            assert 40 < sum(counts._streams.values()) < connections.max_connections()
+                        stack.enter_context(counts.open_stream(role))
+            assert 40 < sum(counts._stream_counts.values()) < connections.compute_max_connections()
 
     anyio.run(fill)

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shim.bridge.gateway.drawing import DEPTH, Drawing, clean, question_of, step_of
+from shim.bridge.gateway.drawing import (
+    MAX_DEPTH,
+    StepRenderer,
+    make_printable,
+    render_prompt,
+    render_step,
+)
 
 TEXT = st.text(max_size=20) | st.sampled_from(
     ["\x1b[31m", "\u202e", "text", "tool_use", "success", "t1", "Bash"]
@@ -60,23 +66,25 @@ def unseen(value):
 
 @given(st.lists(LINE | JSON, max_size=8))
 def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
-    drawing, late = Drawing(), Drawing()
+    drawing, late = StepRenderer(), StepRenderer()
     for at, line in enumerate(lines):
         told = orjson.dumps(line)
-        live = drawing.partial(told)
-        steps = [step_of(sheet) for sheet in drawing.line(at, told)]
-        assert steps == [step_of(sheet) for sheet in late.line(at, told)], (
+        live = drawing.render_partial(told)
+        steps = [render_step(sheet) for sheet in drawing.add_line(at, told)]
+        assert steps == [render_step(sheet) for sheet in late.add_line(at, told)], (
             "who watched what was streamed sees the same steps"
         )
         assert not unseen([live, steps])
-    assert not unseen([drawing.title, drawing.totals()])
+    assert not unseen([drawing.title, drawing.build_totals()])
 
 
 @given(EVENT)
 @example({"type": "content_block_delta", "delta": {"text": "\x1b[31m"}})
 @example({"type": "content_block_start", "content_block": {"type": "\x1b", "name": "\u202e"}})
 def test_whatever_is_streamed_obeys_nothing(event):
-    assert not unseen(Drawing().partial(orjson.dumps({"type": "stream_event", "event": event})))
+    assert not unseen(
+        StepRenderer().render_partial(orjson.dumps({"type": "stream_event", "event": event}))
+    )
 
 
 @given(
@@ -86,7 +94,7 @@ def test_whatever_is_streamed_obeys_nothing(event):
     )
 )
 def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
-    told = question_of("q1", request if isinstance(request, dict) else {}, "/repo")
+    told = render_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
     assert told["question"] == "q1" and not unseen(told)
 
 
@@ -94,13 +102,13 @@ def test_a_depth_that_never_ends_is_bounded():
     deep: object = "end"
     for _ in range(5000):
         deep = [deep]
-    assert orjson.dumps(clean(deep)).count(b"[") == DEPTH
+    assert orjson.dumps(make_printable(deep)).count(b"[") == MAX_DEPTH
 
 
 def test_a_broken_line_changes_nothing():
-    drawing = Drawing()
+    drawing = StepRenderer()
     for line in (b"", b"nonsense", b"[]", b"null", b'"text"', b"\xff"):
-        assert drawing.line(1, line) == [] and drawing.partial(line) is None
+        assert drawing.add_line(1, line) == [] and drawing.render_partial(line) is None
 
 
 def test_always_says_exactly_the_rule_that_it_allows():
@@ -117,7 +125,7 @@ def test_always_says_exactly_the_rule_that_it_allows():
 
     def told(**given):
         request = {"tool_name": "Bash", "input": given, "permission_suggestions": suggested}
-        return question_of("q", request, "/repo").get("always")
+        return render_prompt("q", request, "/repo").get("always")
 
     assert told(command="git push") == ["Bash(git push)"]
     (words,) = told(command="git *")
@@ -149,14 +157,14 @@ EDIT = {"old_string": "a", "new_string": "b"}
     ],
 )
 def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, given):
-    told = question_of("q", {"tool_name": name, "input": given}, "/repo")
+    told = render_prompt("q", {"tool_name": name, "input": given}, "/repo")
     assert any("EVIL" in value for _, value in told["fields"])
 
 
 def test_what_a_diff_shows_whole_is_said_once():
-    told = question_of("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo")
+    told = render_prompt("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo")
     assert told["fields"] == [("file_path", "a")] and told["diff"] == "@@\n-a\n+b"
-    told = question_of(
+    told = render_prompt(
         "q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo"
     )
     assert told["fields"] == [("file_path", "a")]
@@ -169,7 +177,7 @@ def test_all_that_stays_is_shown_in_a_question():
         "old_string": old,
         "new_string": old.replace("3\n", "x\n", 1).replace("97", "y"),
     }
-    assert "\n 50\n" in question_of("q", {"tool_name": "Edit", "input": given}, "/repo")["diff"]
+    assert "\n 50\n" in render_prompt("q", {"tool_name": "Edit", "input": given}, "/repo")["diff"]
 
 
 def test_the_address_that_a_server_sends_somebody_to_is_shown():
@@ -179,4 +187,4 @@ def test_the_address_that_a_server_sends_somebody_to_is_shown():
         "message": "Log in",
         "url": "https://a.example",
     }
-    assert question_of("q", request, "/repo")["fields"] == [("url", "https://a.example")]
+    assert render_prompt("q", request, "/repo")["fields"] == [("url", "https://a.example")]

@@ -47,7 +47,7 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     program.chmod(0o700)
     hosts = LocalHosts({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
-    assert hosts.installed() == ["demo", "gemini"]
+    assert hosts.list_installed_vendors() == ["demo", "gemini"]
     assert not (tmp_path / "asked").exists()
 
 
@@ -302,15 +302,15 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
     end(real, living, path, session)
-    look = hosts.find
+    look = hosts.find_sessions
 
     def late(word):
         found = look(word)
-        monkeypatch.setattr(hosts, "find", look)
+        monkeypatch.setattr(hosts, "find_sessions", look)
         respawn_session(session, living.variables)
         return found
 
-    monkeypatch.setattr(hosts, "find", late)
+    monkeypatch.setattr(hosts, "find_sessions", late)
     assert real.post(f"{path}/messages", {"text": "one", "wake": True}).json.keys() == {"id"}
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)

@@ -5,13 +5,13 @@
 import os
 import re
 
-from shim.bridge.gateway.app import ASSETS, DRAWING, SHARED
+from shim.bridge.gateway.app import PAGE_ASSETS_FOLDER, SHARED_ASSETS, STORY_ASSETS_FOLDER
 
-OWN = sorted(os.listdir(ASSETS))
+OWN = sorted(os.listdir(PAGE_ASSETS_FOLDER))
 SCRIPTS = [name for name in OWN if name.endswith(".js")]
 
 
-def read(name, folder=ASSETS):
+def read(name, folder=PAGE_ASSETS_FOLDER):
     with open(os.path.join(folder, name), encoding="utf-8") as file:
         return file.read()
 
@@ -50,7 +50,9 @@ def test_the_page_asks_for_files_that_there_are():
     asked = re.findall(r'(?:src|href)="/assets/([^"]+)"', read("index.html"))
     assert len(asked) > 10
     for name in asked:
-        assert os.path.exists(os.path.join(DRAWING if name in SHARED else ASSETS, name)), name
+        assert os.path.exists(
+            os.path.join(STORY_ASSETS_FOLDER if name in SHARED_ASSETS else PAGE_ASSETS_FOLDER, name)
+        ), name
     assert {name for name in SCRIPTS if name != "worker.js"} <= set(asked)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from web import Endpoint, StandIns, Web
 
-from shim.bridge.gateway.server import address_of, check, host_and_port, names_of
+from shim.bridge.gateway.server import build_server_names, build_url, check_endpoint, parse_address
 from shim.core.errors import FrontendError
 
 
@@ -15,7 +15,7 @@ from shim.core.errors import FrontendError
     ],
 )  # fmt: skip
 def test_an_address_is_read(text, read):
-    assert host_and_port(text) == read
+    assert parse_address(text) == read
 
 
 @pytest.mark.parametrize(
@@ -23,23 +23,23 @@ def test_an_address_is_read(text, read):
 )
 def test_what_is_no_address_is_refused_with_a_sentence(text):
     with pytest.raises(FrontendError, match="no address to listen at"):
-        host_and_port(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "192.168.1.2"])
 def test_another_address_than_this_machines_own_needs_tls_or_a_proxy(host):
     with pytest.raises(FrontendError, match="can be reached from other machines") as raised:
-        check(Endpoint(host))
+        check_endpoint(Endpoint(host))
     assert "--tls-cert" in raised.value.hint and "--behind-proxy" in raised.value.hint
-    check(Endpoint(host, certificate="c", key="k"))
-    check(Endpoint(host, proxy=True, names=("shim.example.org",)))
+    check_endpoint(Endpoint(host, certificate_file="c", key_file="k"))
+    check_endpoint(Endpoint(host, has_proxy=True, names=("shim.example.org",)))
 
 
 def test_a_proxy_needs_a_name_and_a_certificate_its_key():
     with pytest.raises(FrontendError, match="name under which"):
-        check(Endpoint(proxy=True))
+        check_endpoint(Endpoint(has_proxy=True))
     with pytest.raises(FrontendError, match="belong together"):
-        check(Endpoint(certificate="c"))
+        check_endpoint(Endpoint(certificate_file="c"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_proxy_needs_a_name_and_a_certificate_its_key():
 )
 def test_what_is_no_name_of_a_host_is_refused_with_a_sentence(name):
     with pytest.raises(FrontendError, match="is no name of a host") as raised:
-        check(Endpoint(names=("box.example", name)))
+        check_endpoint(Endpoint(names=("box.example", name)))
     assert "between https:// and the next slash" in raised.value.hint
 
 
@@ -55,31 +55,31 @@ def test_what_is_no_name_of_a_host_is_refused_with_a_sentence(name):
     "name", ["box.example", "Box", "box.example:8421", "10.0.0.5", "[fd00::1]", "[fd00::1]:8421"]
 )
 def test_a_name_of_a_host_has_its_port_if_it_is_another_one(name):
-    check(Endpoint(names=(name,)))
+    check_endpoint(Endpoint(names=(name,)))
 
 
 def test_on_this_machine_it_answers_to_the_names_of_this_machine():
-    names = names_of(Endpoint(), 8421)
+    names = build_server_names(Endpoint(), 8421)
     assert names.hosts == {"127.0.0.1:8421", "localhost:8421", "[::1]:8421"}
     assert names.origins == {f"http://{host}" for host in names.hosts}
-    assert not names.secure and not names.any_address
-    assert address_of(Endpoint(), names, 8421) == "http://127.0.0.1:8421/"
+    assert not names.is_secure and not names.any_address_suffix
+    assert build_url(Endpoint(), names, 8421) == "http://127.0.0.1:8421/"
 
 
 def test_with_tls_it_answers_to_https_alone():
-    endpoint = Endpoint("0.0.0.0", certificate="c", key="k", names=("Box.example",))
-    names = names_of(endpoint, 8421)
+    endpoint = Endpoint("0.0.0.0", certificate_file="c", key_file="k", names=("Box.example",))
+    names = build_server_names(endpoint, 8421)
     assert names.hosts == {"box.example:8421"} and names.origins == {"https://box.example:8421"}
-    assert names.secure and names.any_address == ":8421"
-    assert address_of(endpoint, names, 8421) == "https://box.example:8421/"
+    assert names.is_secure and names.any_address_suffix == ":8421"
+    assert build_url(endpoint, names, 8421) == "https://box.example:8421/"
 
 
 def test_behind_a_proxy_it_answers_to_the_name_of_the_proxy():
-    endpoint = Endpoint(proxy=True, names=("shim.example.org",))
-    names = names_of(endpoint, 8421)
+    endpoint = Endpoint(has_proxy=True, names=("shim.example.org",))
+    names = build_server_names(endpoint, 8421)
     assert "shim.example.org:443" in names.hosts and "https://shim.example.org:443" in names.origins
-    assert not any("http://shim" in origin for origin in names.origins) and names.secure
-    assert address_of(endpoint, names, 8421) == "https://shim.example.org/"
+    assert not any("http://shim" in origin for origin in names.origins) and names.is_secure
+    assert build_url(endpoint, names, 8421) == "https://shim.example.org/"
 
 
 def test_a_port_that_somebody_has_is_refused_with_a_sentence(web, tokens):

@@ -9,7 +9,7 @@ import pytest
 from web import PATIENCE, SESSION
 
 from shim.bridge.gateway import streams
-from shim.bridge.gateway.streams import Drawn, Frame, cursor_of, event
+from shim.bridge.gateway.streams import HostFrame, StepEncoder, encode_event, parse_cursor
 from shim.core.bridge.frames import Cursor, frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
@@ -259,16 +259,16 @@ def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
 def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
     lines = [(number, json.dumps(line).encode()) for number, line in enumerate(TURN, 1)]
     frames = [
-        Frame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
+        HostFrame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
         for number, raw in lines
     ]
-    drawn = Drawn(Cursor(1, 4), 500)
+    drawn = StepEncoder(Cursor(1, 4), 500)
     said = [
-        Frame("gap", {"from": 1, "to": 2, "reason": "lost"}),
+        HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}),
         *frames[2:],
-        Frame("synced", {"number": 6}),
+        HostFrame("synced", {"number": 6}),
     ]
-    told = b"".join(each for one in said for each in drawn.tell(one))
+    told = b"".join(each for one in said for each in drawn.encode(one))
     assert told.startswith(b"event: gap\n") and told.count(b"event: step\n") == 3
 
 
@@ -337,7 +337,7 @@ def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
 
 
 def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
-    monkeypatch.setattr(streams, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.01)
     link = web.connect()
     token = web.tokens.current().watch
     link.sendall(
@@ -369,11 +369,11 @@ def _wait(web, condition):
     "text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"]
 )
 def test_what_is_no_id_of_an_event_is_no_cursor(text):
-    assert cursor_of(text) is None
+    assert parse_cursor(text) is None
 
 
 def test_a_line_break_never_ends_an_event():
     assert (
-        event("line", b'{"a":\r\n1,\r"b":\n2}')
+        encode_event("line", b'{"a":\r\n1,\r"b":\n2}')
         == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'
     )

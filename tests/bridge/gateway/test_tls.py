@@ -24,7 +24,7 @@ def secure(host, tokens, certificate):
     running = Web(
         StandIns(host),
         tokens,
-        Endpoint(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1]),
+        Endpoint(port=0, names=(NAME,), certificate_file=certificate[0], key_file=certificate[1]),
     )
     yield running
     running.close()
@@ -74,9 +74,11 @@ def test_without_tls_nothing_is_said_there(secure):
 
 
 def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatch):
-    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "TLS_HANDSHAKE_TIMEOUT_S", 0.05)
     web = Web(
-        StandIns(host), tokens, Endpoint(port=0, certificate=certificate[0], key=certificate[1])
+        StandIns(host),
+        tokens,
+        Endpoint(port=0, certificate_file=certificate[0], key_file=certificate[1]),
     )
     try:
         with web.connect() as link, pytest.raises((ConnectionError, EOFError)):
@@ -87,7 +89,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
 
 
 def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens):
-    web = Web(StandIns(host), tokens, Endpoint(port=0, proxy=True, names=(NAME,)))
+    web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=(NAME,)))
     try:
         for name, origin, status in (
             (NAME, f"https://{NAME}", 200),
