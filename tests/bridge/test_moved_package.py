@@ -87,7 +87,7 @@ class Installation:
                 env=self.hosts.environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
             )  # fmt: skip
         self.port = int(self.server.stdout.readline().strip().rstrip("/").rpartition(":")[2])
-        self.token = TokenFile(self.hosts.environment).current().drive
+        self.token = TokenFile(self.hosts.environment).load_tokens().drive
 
     def move(self):
         """Move the package to another place."""

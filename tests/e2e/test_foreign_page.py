@@ -88,7 +88,7 @@ def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> No
     cache.
     """
     tokens = page.web.tokens.current()
-    way_in = tokens.way_in("drive", time.time())
+    way_in = tokens.create_login_code("drive", time.time())
     page.browser.visit(f"{page.base}#token={way_in}")
     page.browser.wait(lambda: page.view() == "none")
     page.browser.close()

@@ -33,7 +33,7 @@ class Script:
 
     def __init__(self, frontend: Frontend, port: int) -> None:
         self._port = port
-        self._token = TokenFile(frontend.environment).current().drive
+        self._token = TokenFile(frontend.environment).load_tokens().drive
 
     def ask(self, method: str, path: str, **body: object) -> Answered:
         """A request."""

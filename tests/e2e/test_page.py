@@ -120,7 +120,7 @@ def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
 @pytest.mark.parametrize("way", ["token", "way-in"])
 def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way):
     tokens = page.web.tokens.current()
-    token = tokens.drive if way == "token" else tokens.way_in("drive", time.time())
+    token = tokens.drive if way == "token" else tokens.create_login_code("drive", time.time())
     browser.visit(f"{page.base}#{token}")
     browser.wait(lambda: page.view() == "none")
     assert token not in browser.run("return location.href")

@@ -288,7 +288,7 @@ class Web:
         return done.result(PATIENCE)
 
     def headers(self, role: str | None = "drive") -> dict[str, str]:
-        token = getattr(self.tokens.current(), role) if role else ""
+        token = getattr(self.tokens.load_tokens(), role) if role else ""
         return {"Authorization": f"Bearer {token}"} if role else {}
 
     def ask(
@@ -313,7 +313,7 @@ class Web:
         self, path: str, *, role: str = "drive", after: str = ""
     ) -> AbstractContextManager[Iterator[Told]]:
         """The events of a stream, as they come."""
-        return stream_at(self.port, path, getattr(self.tokens.current(), role), after)
+        return stream_at(self.port, path, getattr(self.tokens.load_tokens(), role), after)
 
     def connect(self) -> socket.socket:
         """A bare connection."""

@@ -14,7 +14,7 @@ from functools import cache
 
 from support import ROOT
 
-from shim.bridge.gateway.tokens import Tokens
+from shim.bridge.gateway.tokens import TokenPair
 from shim.bridge.start import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import Entry, Explained
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     BrokenPromise, CastFinding, Cursor, Difference, Entry, Explained, OwnFlags, Outcome, Rewritten, Session,
-    Sheet, Tokens, Unhonoured, VendorReport, VerifiedCast, SessionSpec,
+    Sheet, TokenPair, Unhonoured, VendorReport, VerifiedCast, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these

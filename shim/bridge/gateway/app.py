@@ -230,17 +230,18 @@ class Gateway:
     async def log_in(self, request: Request) -> Response:
         """A cookie for a token, so that the token need not stand in the page's address."""
         token = acts.read_text(await _read_body(request), "token")
-        tokens = self._tokens.current()
-        role = tokens.role(token) or tokens.role_of_way_in(token, time.time())
+        tokens = self._tokens.load_tokens()
+        role = tokens.find_role(token) or tokens.find_role_by_login_code(token, time.time())
         if role is None:
             raise HTTPError(
                 401,
                 "this token is unknown, or too old; `shim bridge token` shows the one that is good",
             )
         authority = self._server_names.authority
-        cookie = build_set_cookie(self._server_names, tokens.cookie(role, authority))
+        cookie = build_set_cookie(self._server_names, tokens.create_cookie(role, authority))
         return _build_json_response(
-            {"role": role, "proof": tokens.proof(role, authority)}, headers={"set-cookie": cookie}
+            {"role": role, "proof": tokens.create_proof(role, authority)},
+            headers={"set-cookie": cookie},
         )
 
     # -- with a token ------------------------------------------------------------------------------

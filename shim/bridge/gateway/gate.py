@@ -198,19 +198,32 @@ class AuthMiddleware:
         bearer = headers.get(b"authorization")
         if bearer is not None:
             kind, _, token = bearer.partition(" ")
-            role = self._tokens.current().role(token.strip()) if kind.lower() == "bearer" else None
+            role = (
+                self._tokens.load_tokens().find_role(token.strip())
+                if kind.lower() == "bearer"
+                else None
+            )
             if role is None:
                 raise HTTPError(
                     401, "this token is unknown; `shim bridge token` shows the one that is good"
                 )
-            return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
+            return Visitor(
+                role, lambda: self._tokens.load_tokens().find_role(token.strip()) == role
+            ), False
         cookie, proof = self._read_cookie(headers.get(b"cookie", "")), headers.get(PROOF_HEADER, "")
         authority = self._server_names.authority
-        role = self._tokens.current().role_of_page(cookie, proof, authority) if cookie else None
+        role = (
+            self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority)
+            if cookie
+            else None
+        )
         if role is None:
             raise HTTPError(401, "nothing is shown without a token; `shim bridge token` shows it")
         return Visitor(
-            role, lambda: self._tokens.current().role_of_page(cookie, proof, authority) == role
+            role,
+            lambda: (
+                self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority) == role
+            ),
         ), True
 
     def _read_cookie(self, header: str) -> str:

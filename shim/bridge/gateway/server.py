@@ -193,7 +193,7 @@ def run_server(
     check_endpoint(endpoint)
     preload(SERVER, environment, UNNEEDED_MODULES)
     tokens = TokenFile(environment)
-    tokens.current()
+    tokens.load_tokens()
     if endpoint.certificate_file:
         _check_certificate(endpoint)
     with open_listener(endpoint) as opened:

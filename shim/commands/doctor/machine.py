@@ -205,16 +205,16 @@ def look_at_gateway(environment: Mapping[str, str]) -> list[Finding]:
     """Whether a browser can be served, and whether the token is anybody else's to read."""
     missing = [package for package in NEEDED if find_spec(package) is None]
     kept = TokenFile(environment)
-    if kept.readable_by_others:
+    if kept.is_readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
         return [
             Finding(PROBLEM, "the tokens of `shim bridge serve` can be read by other users", fix)
         ]
     if missing:
-        fix = "pip install 'claude-shim[web]'" if kept.there else ""
+        fix = "pip install 'claude-shim[web]'" if kept.exists else ""
         text = f"no browser can be served: {', '.join(missing)} of the extra claude-shim[web] is missing"
-        return [Finding(WARNING if kept.there else NOTE, text, fix)]
-    token = "its token is kept" if kept.there else "its token is made when it is first asked for"
+        return [Finding(WARNING if kept.exists else NOTE, text, fix)]
+    token = "its token is kept" if kept.exists else "its token is made when it is first asked for"
     return [Finding(OK, f"`shim bridge serve` can serve a browser, {token}")]
 
 

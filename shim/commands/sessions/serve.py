@@ -79,7 +79,7 @@ def _tell(address: str, tokens: "TokenFile") -> None:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         return
-    whole = f"{address}#token={tokens.current().way_in('drive', time.time())}"
+    whole = f"{address}#token={tokens.load_tokens().create_login_code('drive', time.time())}"
     sys.stdout.write(f"{whole}\n")
     if address.startswith(LOOPBACK):
         sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")

@@ -23,5 +23,5 @@ def token(
     from shim.bridge.gateway.tokens import TokenFile
 
     kept = TokenFile(os.environ)
-    tokens = kept.replace("watch" if watch else "drive") if new else kept.current()
+    tokens = kept.replace_token("watch" if watch else "drive") if new else kept.load_tokens()
     sys.stdout.write(f"{tokens.watch if watch else tokens.drive}\n")

@@ -242,7 +242,7 @@ def test_the_page_and_its_files_are_for_everybody(web):
 
 
 def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
-    answered = web.post("/login", {"token": web.tokens.current().watch}, role=None)
+    answered = web.post("/login", {"token": web.tokens.load_tokens().watch}, role=None)
     assert answered.json["role"] == "watch"
     cookie = answered.headers["set-cookie"]
     assert (

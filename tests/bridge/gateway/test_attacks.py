@@ -32,7 +32,7 @@ MESSAGE = f"/sessions/{SESSION}/messages"
 
 def logged_in(web, role="drive"):
     """What a browser sends from the gateway's own page: its cookie, its proof, its Origin."""
-    answered = web.post("/login", {"token": getattr(web.tokens.current(), role)}, role=None)
+    answered = web.post("/login", {"token": getattr(web.tokens.load_tokens(), role)}, role=None)
     cookie = answered.headers["set-cookie"].partition(";")[0]
     return {"Cookie": cookie, "X-Shim-Page": answered.json["proof"], "Origin": f"http://{web.host}"}
 
@@ -54,7 +54,7 @@ def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers)
 
 
 def test_a_token_in_an_address_is_not_taken(web):
-    token = web.tokens.current().drive
+    token = web.tokens.load_tokens().drive
     for path in (
         f"/sessions?token={token}",
         f"/sessions?access_token={token}",
@@ -78,7 +78,7 @@ def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
     page = logged_in(web)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
-        web.tokens.replace("drive")
+        web.tokens.replace_token("drive")
         assert web.get("/sessions", role=None, headers=page).status == 401
         web.call(host.say, type="assistant", message={"content": "after"})
         assert b"after" not in b"".join(one.data for one in stream)
@@ -88,7 +88,7 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
     monkeypatch.setattr(streams, "TOKEN_CHECK_INTERVAL_S", 0.01)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert [next(stream).kind, next(stream).kind] == ["welcome", "synced"]
-        web.tokens.replace("drive")
+        web.tokens.replace_token("drive")
         assert list(stream) == []
 
 
@@ -181,7 +181,7 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
     assert (
         web.post(
             "/login",
-            {"token": web.tokens.current().drive},
+            {"token": web.tokens.load_tokens().drive},
             role=None,
             headers={"Content-Type": kind},
         ).status
@@ -432,7 +432,7 @@ def strings(value):
     "1f0c2ab4\\..", "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405/../../x", "*", "1f0c2ab?", "1f0c2ab4;x", "１f0c2ab4",
 ])  # fmt: skip
 def test_an_id_is_never_a_path(web, host, word):
-    token = f"Authorization: Bearer {web.tokens.current().drive}"
+    token = f"Authorization: Bearer {web.tokens.load_tokens().drive}"
     with web.connect() as link:
         request = f"GET /sessions/{word} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
         link.sendall(request.encode())
@@ -482,7 +482,7 @@ def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, ho
 
 
 def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
-    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     for length in (MAX_BODY_BYTES + 1, 2**30, 10**40):
         said = said_to(
             web,
@@ -493,7 +493,7 @@ def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
 
 
 def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
-    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
     with web.connect() as link:
@@ -518,7 +518,7 @@ def test_before_a_token_is_known_a_body_is_small(web, said):
 @pytest.mark.parametrize("path", ["/login", MESSAGE])
 def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
-    head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     # alone, and behind another request
     for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):
@@ -648,7 +648,7 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     with web.connect() as link:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
         link.sendall(
-            f"{request}Authorization: Bearer {web.tokens.current().watch}\r\n\r\n".encode()
+            f"{request}Authorization: Bearer {web.tokens.load_tokens().watch}\r\n\r\n".encode()
         )
         while not host.clients:
             assert time.monotonic() < deadline

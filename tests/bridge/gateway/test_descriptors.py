@@ -37,7 +37,7 @@ def served(tmp_path_factory):
         )  # fmt: skip
     port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
     try:
-        yield port, TokenFile(environment).current().drive, path / "stderr", process.pid
+        yield port, TokenFile(environment).load_tokens().drive, path / "stderr", process.pid
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)

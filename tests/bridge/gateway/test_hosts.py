@@ -443,7 +443,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills
         ["out", ndjson(result("Over."))],
         STAYS,
     )
-    chance, token = random.Random(7), TokenFile(living.variables).current().drive
+    chance, token = random.Random(7), TokenFile(living.variables).load_tokens().drive
     heard, last, path = list[Told](), "", ""
     for kill in range(kills + 1):
         with serving(living, box) as (process, port):

@@ -339,7 +339,7 @@ def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
 def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
     monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.01)
     link = web.connect()
-    token = web.tokens.current().watch
+    token = web.tokens.load_tokens().watch
     link.sendall(
         f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     )

@@ -44,7 +44,7 @@ def ask(web, certificate, method, path, body=None, **headers):
 
 def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certificate):
     status, headers, said = ask(
-        secure, certificate, "POST", "/login", {"token": secure.tokens.current().drive}
+        secure, certificate, "POST", "/login", {"token": secure.tokens.load_tokens().drive}
     )
     cookie = headers["set-cookie"]
     assert (
@@ -106,7 +106,7 @@ def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens)
             }
             assert web.get("/sessions", role=None, headers=given).status == status, (name, origin)
         entered = web.post(
-            "/login", {"token": tokens.current().drive}, role=None, headers={"Host": NAME}
+            "/login", {"token": tokens.load_tokens().drive}, role=None, headers={"Host": NAME}
         )
         assert (
             entered.headers["set-cookie"].startswith("__Host-shim-443=")

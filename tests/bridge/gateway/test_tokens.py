@@ -7,18 +7,18 @@ import threading
 import pytest
 
 from shim.bridge.gateway import tokens as module
-from shim.bridge.gateway.tokens import TokenFile, Tokens
+from shim.bridge.gateway.tokens import TokenFile, TokenPair
 from shim.core.errors import MachineError
 
 
 def test_a_token_has_256_bits_and_both_are_different(tokens):
-    found = tokens.current()
+    found = tokens.load_tokens()
     assert min(map(len, found)) >= 43 and found.drive != found.watch
-    assert found == tokens.current()
+    assert found == tokens.load_tokens()
 
 
 def test_the_file_is_for_us_alone(tokens, tmp_path):
-    tokens.current()
+    tokens.load_tokens()
     (file,) = (tmp_path / "state" / "gateway").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -26,64 +26,76 @@ def test_the_file_is_for_us_alone(tokens, tmp_path):
 
 def page(tokens, role, authority="here:1"):
     """What a page of a role shows: its cookie and its proof."""
-    return tokens.cookie(role, authority), tokens.proof(role, authority)
+    return tokens.create_cookie(role, authority), tokens.create_proof(role, authority)
 
 
 def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_path):
-    old = tokens.current()
+    old = tokens.load_tokens()
     elsewhere = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
-    new = elsewhere.replace("drive")
-    assert tokens.current() == new and new.watch == old.watch
+    new = elsewhere.replace_token("drive")
+    assert tokens.load_tokens() == new and new.watch == old.watch
     assert (
-        new.role(old.drive) is None
-        and new.role(new.drive) == "drive"
-        and new.role(old.watch) == "watch"
+        new.find_role(old.drive) is None
+        and new.find_role(new.drive) == "drive"
+        and new.find_role(old.watch) == "watch"
     )
-    assert new.role_of_page(*page(old, "drive"), "here:1") is None
-    assert new.role_of_page(*page(old, "watch"), "here:1") == "watch"
+    assert new.find_role_by_cookie(*page(old, "drive"), "here:1") is None
+    assert new.find_role_by_cookie(*page(old, "watch"), "here:1") == "watch"
 
 
 def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
-    found = tokens.current()
+    found = tokens.load_tokens()
     cookie, proof = page(found, "drive")
-    assert found.role(cookie) is None and found.role(proof) is None and cookie != proof
-    assert found.role_of_page(cookie, proof, "here:1") == "drive"
-    assert found.role_of_page(cookie, proof, "here:2") is None
+    assert found.find_role(cookie) is None and found.find_role(proof) is None and cookie != proof
+    assert found.find_role_by_cookie(cookie, proof, "here:1") == "drive"
+    assert found.find_role_by_cookie(cookie, proof, "here:2") is None
 
 
 def test_a_cookie_alone_opens_nothing(tokens):
-    found = tokens.current()
+    found = tokens.load_tokens()
     for proof in (
         "",
         "x",
-        found.proof("watch", "here:1"),
-        found.cookie("drive", "here:1"),
+        found.create_proof("watch", "here:1"),
+        found.create_cookie("drive", "here:1"),
         found.drive,
     ):
-        assert found.role_of_page(found.cookie("drive", "here:1"), proof, "here:1") is None
+        assert (
+            found.find_role_by_cookie(found.create_cookie("drive", "here:1"), proof, "here:1")
+            is None
+        )
 
 
 def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_come_in(tokens):
-    found = tokens.current()
+    found = tokens.load_tokens()
     for role in ("drive", "watch"):
-        given = found.way_in(role, 1000.9)
-        assert found.role_of_way_in(given, 1000) == found.role_of_way_in(given, 1600) == role
-        assert found.role_of_way_in(given, 1601) is None and found.role(given) is None
+        given = found.create_login_code(role, 1000.9)
+        assert (
+            found.find_role_by_login_code(given, 1000)
+            == found.find_role_by_login_code(given, 1600)
+            == role
+        )
+        assert found.find_role_by_login_code(given, 1601) is None and found.find_role(given) is None
         until, _, made = given.partition(".")
-        assert found.role_of_way_in(f"{int(until, 16) + 1:x}.{made}", 1000) is None
+        assert found.find_role_by_login_code(f"{int(until, 16) + 1:x}.{made}", 1000) is None
         assert found.drive not in given and found.watch not in given
-    assert tokens.replace("drive").role_of_way_in(found.way_in("drive", 1000), 1000) is None
+    assert (
+        tokens.replace_token("drive").find_role_by_login_code(
+            found.create_login_code("drive", 1000), 1000
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
 def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
     assert (
-        tokens.current().role(given) is None
-        and tokens.current().role_of_page(given, given, "here:1") is None
+        tokens.load_tokens().find_role(given) is None
+        and tokens.load_tokens().find_role_by_cookie(given, given, "here:1") is None
     )
     assert (
-        tokens.current().role_of_way_in(given, 0) is None
-        and tokens.current().role_of_way_in(f"{given}.x", 0) is None
+        tokens.load_tokens().find_role_by_login_code(given, 0) is None
+        and tokens.load_tokens().find_role_by_login_code(f"{given}.x", 0) is None
     )
 
 
@@ -92,18 +104,18 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
     monkeypatch.setattr(
         module.hmac, "compare_digest", lambda one, other: compared.append((one, other))
     )
-    assert Tokens("d" * 43, "w" * 43).role("d" * 43) is None
+    assert TokenPair("d" * 43, "w" * 43).find_role("d" * 43) is None
     assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
 
 
 def test_what_is_no_file_of_tokens_is_replaced(tokens, tmp_path):
     file = tmp_path / "state" / "gateway" / "tokens.json"
-    tokens.current()
+    tokens.load_tokens()
     for broken in (b"", b"{}", b'{"drive":"short","watch":"short"}', b"null"):
         file.unlink()
         file.write_bytes(broken)
         file.chmod(0o600)
-        assert len(tokens.current().drive) >= 43
+        assert len(tokens.load_tokens().drive) >= 43
 
 
 def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
@@ -112,7 +124,7 @@ def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
 
     def ask():
         begin.wait()
-        found.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).current())
+        found.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens())
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -127,5 +139,5 @@ def test_where_no_token_can_be_kept_there_is_no_gateway(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
     with pytest.raises(MachineError, match="cannot be kept") as raised:
-        TokenFile({"SHIM_STATE": str(tmp_path / "state")}).current()
+        TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens()
     assert "chmod 700" in raised.value.hint

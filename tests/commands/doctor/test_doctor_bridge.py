@@ -51,7 +51,7 @@ def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
     monkeypatch.setattr(machine, "NEEDED", ("json",))
     (found,) = look_at_gateway(desk.environment)
     assert (found.level, "made when it is first asked for" in found.text) == (OK, True)
-    TokenFile(desk.environment).current()
+    TokenFile(desk.environment).load_tokens()
     assert "its token is kept" in look_at_gateway(desk.environment)[0].text
     monkeypatch.setattr(machine, "NEEDED", ("json", "no_such_package"))
     (found,) = look_at_gateway(desk.environment)
@@ -60,7 +60,7 @@ def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
 
 
 def test_a_token_that_others_can_read_is_a_problem(desk):
-    TokenFile(desk.environment).current()
+    TokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
     (found,) = look_at_gateway(desk.environment)
