@@ -560,7 +560,7 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
     with talk(box.fake(["out", IDLE])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
         done = running.finish()
     assert len(results(done)) == 1
@@ -573,7 +573,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
     with talk(child, "--include-partial-messages", **EMIT) as running:
         running.say(user("go"))
         running.read_until(b"I am ")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         done = running.finish()
         assert lifeline.gone()
     assert done.status == 143
@@ -587,7 +587,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
     with talk(child, "--include-partial-messages") as running:
         running.say(user("go"), user("never"))
         running.read_until(b"I am ")
-        running.signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         done = running.finish()
     assert done.status == 0
     assert done.result["subtype"] == "error_during_execution"
@@ -651,7 +651,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
         if end == "interrupt":
             running.say(request("stop", "interrupt"))
         elif end == "SIGTERM":
-            running.signal(signal.SIGTERM)
+            running.send_signal(signal.SIGTERM)
         else:
             running.process.stdin.close()
             running.process.stdin = None
@@ -659,7 +659,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
                 running.process.stdout.close()
                 running.process.stdout = None
             else:
-                running.signal(signal.SIGINT)
+                running.send_signal(signal.SIGINT)
         assert lifeline.gone()
 
 
@@ -700,7 +700,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
     with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
-        running.signal(signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         assert lifeline.gone()
 
 
@@ -840,7 +840,7 @@ def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, r
     with real_talk(real_box.fake(["hang"])) as running:
         running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
         running.read_until(b'"hook_callback"', at_once=4096)
-        running.signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         done = running.finish()
     assert done.status == 0
     assert causes(done) == ["interrupted"]
@@ -896,7 +896,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
         running.read_until(b'"init"')
         gate.open()
         running.read_until(b'"tool_use"')
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.finish().status == 143
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"

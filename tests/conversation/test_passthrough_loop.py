@@ -172,7 +172,7 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     with talk(box.fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])) as running:
         running.say(user("one"))
         lifeline.wait_for("child")
-        running.signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         done = running.finish()
     said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "user"]
     assert said == [INTERRUPTED]
@@ -197,7 +197,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b"caf")
-        running.signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         assert running.status() == 143
         done = running.finish()
         assert lifeline.gone()

@@ -18,8 +18,8 @@ from browser import DESKTOP, PHONE, Browser
 from place import wait_until
 from rich_session import Script, everything, long
 
-from shim.commands.cast.stats import added_up
-from shim.commands.cast.stats_page import page as stats_page
+from shim.commands.cast.stats import collect_statistics
+from shim.commands.cast.stats_page import render_page as stats_page
 from shim.story.export.html import export
 from tests.story.export.test_export_html import HOSTILE, hostile
 
@@ -480,7 +480,7 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
 ):
     (tmp_path / "run.cast").write_bytes(everything().cast())
     statistics = tmp_path / "stats.html"
-    statistics.write_text(stats_page(*added_up([str(tmp_path)])), encoding="utf-8")
+    statistics.write_text(stats_page(*collect_statistics([str(tmp_path)])), encoding="utf-8")
     browser.open(statistics, size=size, dark=True)
     cells = browser.all("td[data-head], td:first-child, h2, .totals dd")
     assert len(cells) > 50

@@ -16,7 +16,7 @@ from showing import conversation, drawn, line
 from support import case
 from telling import INIT, call, result, returned, said, text, user
 
-from shim.commands.cast.summaries import run_of
+from shim.commands.cast.summaries import load_summary
 from shim.commands.cast.summary import Statistic
 from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
@@ -108,15 +108,15 @@ def cast(request: pytest.FixtureRequest) -> bytes:
 def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
     """What `shim cast list --json` says of it."""
     (tmp_path / "row.cast").write_bytes(cast)
-    return run_of(str(tmp_path / "row.cast")).report()
+    return load_summary(str(tmp_path / "row.cast")).build_json()
 
 
 def test_a_statistic_has_the_numbers_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     statistic = Statistic()
-    statistic.add(run_of(str(tmp_path / "row.cast")))
-    told = statistic.report()
+    statistic.add_run(load_summary(str(tmp_path / "row.cast")))
+    told = statistic.build_json()
     assert told["turns"]["count"] == row["turns"]
     assert [told["calls"][name] for name in ("calls", "failed", "denied")] == _calls(row)
     assert (told["tokens"], told["cost_usd"]) == (row["tokens"], pytest.approx(row["cost_usd"]))
@@ -250,7 +250,7 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     """
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(queued())
-    assert run_of(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
+    assert load_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
     ends = [each for each in drawn(queued()).splitlines() if each.startswith(ENDED)]
     assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
         True
@@ -269,7 +269,7 @@ def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> No
         (61.0, "O", result()),
     )
     (tmp_path / "one.cast").write_bytes(cast)
-    assert run_of(str(tmp_path / "one.cast")).turns.total == 3.0
+    assert load_summary(str(tmp_path / "one.cast")).turns.total == 3.0
 
 
 def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
 
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     (folder / "one.cast").write_bytes(cast)
-    yield run_of(str(folder / "one.cast")).outcome
+    yield load_summary(str(folder / "one.cast")).outcome
     steps = _data(exported(export_html.export, folder, cast))["steps"]
     yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
     yield next(each for each in drawn(cast).splitlines() if each.startswith("✗")).split()[2]

@@ -31,65 +31,65 @@ from shim.state import own_vendors
 from shim.state.config import CHOICES
 from shim.story.reading import Cast
 
-LINE_SECONDS = 20.0  # for an expected line; without a vendor nothing takes so long
-QUIET_SECONDS = 2.0  # of silence, after which stdin is closed
-END_SECONDS = 10.0  # for the drop-in to exit
-HELD_LINES = 10_000  # of its stdout that wait to be compared
-MOST_BYTES = 1024 * 1024 * 1024  # of a cast: no recording is larger
-OURS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
-FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
+LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so long
+QUIET_TIMEOUT_S = 2.0  # of silence, after which stdin is closed
+EXIT_TIMEOUT_S = 10.0  # for the drop-in to exit
+MAX_QUEUED_LINES = 10_000  # of its stdout that wait to be compared
+MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # of a cast: no recording is larger
+SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
+FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
-STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
-STATES = {
+STATE_MARKER, HOST_ONLY_MARKER = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
+STATE_VARIABLES = {
     False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
-Moment = tuple[str, bytes]
+ReplayEvent = tuple[str, bytes]
 # Notes that explain why today's output goes on after the recording ends, or differs from it.
-CUT_OFF = "the recording was cut off there"
-SILENCE = "the vendor said nothing for too long in it, and no check waits so long"
-STOPS = {"limit": "no more was recorded", "timeout": SILENCE}
+CUT_OFF_REASON = "the recording was cut off there"
+SILENCE_REASON = "the vendor said nothing for too long in it, and no check waits so long"
+STOP_REASONS = {"limit": "no more was recorded", "timeout": SILENCE_REASON}
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """The outcome of one cast, `ok`, `differs`, `skipped` or `failed`, and the reason."""
 
     path: str
     outcome: str
-    lines: int = 0
+    line_count: int = 0
     difference: Difference | None = None
     reason: str = ""
 
 
-def check(path: str) -> Checked:
+def check_recording(path: str) -> CheckResult:
     """Run one recording again and compare, up to the first difference."""
     try:
-        header, moments, children, stop = _schedule(path)
+        header, moments, children, stop = _load_events(path)
     except CastError as error:
-        return Checked(path, "failed", reason=str(error))
+        return CheckResult(path, "failed", reason=str(error))
     if not children:
-        return Checked(path, "skipped", reason="no child answered in it")
-    if stop == SILENCE:
-        return Checked(path, "skipped", reason=SILENCE)
+        return CheckResult(path, "skipped", reason="no child answered in it")
+    if stop == SILENCE_REASON:
+        return CheckResult(path, "skipped", reason=SILENCE_REASON)
     if not any(letter == "O" for letter, _ in moments):
-        return Checked(path, "skipped", reason="nothing was said in it")
+        return CheckResult(path, "skipped", reason="nothing was said in it")
     with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
             os.mkdir(os.path.join(folder, name))
-        _lend_profiles(os.path.join(folder, "home", ".config", "shim"))
-        running = _Running(
-            _command(header),
-            _environment(header, moments, os.path.abspath(path), folder),
+        _link_user_profiles(os.path.join(folder, "home", ".config", "shim"))
+        running = _DropInProcess(
+            _build_command(header),
+            _build_environment(header, moments, os.path.abspath(path), folder),
             folder + "/work",
         )
         try:
-            return _follow(path, header, moments, running, folder + "/work", stop)
+            return _replay_and_compare(path, header, moments, running, folder + "/work", stop)
         finally:
-            running.end()
+            running.stop()
 
 
-def _lend_profiles(directory: str) -> None:
+def _link_user_profiles(directory: str) -> None:
     """Let the run see the user's own profiles, as they are today."""
     own = own_vendors.folder(os.environ)
     if os.path.isdir(own):
@@ -98,7 +98,7 @@ def _lend_profiles(directory: str) -> None:
             os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
 
 
-def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
+def _load_events(path: str) -> tuple[Header, list[ReplayEvent], int, str]:
     """The lines of both sides in order, the number of children, and the reason if the run ended too
     soon.
     """
@@ -107,12 +107,12 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
-    if size > MOST_BYTES:
+    if size > MAX_RECORDING_BYTES:
         raise CastError(
-            f"the cast is larger than {MOST_BYTES} bytes, which is more than is ever recorded"
+            f"the cast is larger than {MAX_RECORDING_BYTES} bytes, which is more than is ever recorded"
         )
     cast = Cast(path)
-    moments: list[Moment] = []
+    moments: list[ReplayEvent] = []
     rests: dict[str, bytes] = {}
     children, stop = 0, ""
     for record in cast.records():
@@ -121,7 +121,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
             children -= (
                 record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
             )
-            stop = stop or STOPS.get(str(record.fact.get("kind")), "")
+            stop = stop or STOP_REASONS.get(str(record.fact.get("kind")), "")
         if (
             record.letter == "n"
             and record.fact.get("kind") == "caught"
@@ -135,10 +135,10 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
             else:
                 rests[record.letter] = line
     moments += rests.items()
-    return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF)
+    return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF_REASON)
 
 
-def _command(header: Header) -> list[str]:
+def _build_command(header: Header) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
@@ -150,17 +150,17 @@ def _command(header: Header) -> list[str]:
             kept += [word, *words]
             break
         name, equals, value = word.partition("=")
-        if name in OURS or name in FILES or (name == "--cwd" and door == "yume-cli"):
+        if name in SHIM_FLAGS or name in FILE_FLAGS or (name == "--cwd" and door == "yume-cli"):
             value = value if equals else words.pop(0) if words else ""
-            if name not in FILES or not value.lstrip().startswith("{"):
+            if name not in FILE_FLAGS or not value.lstrip().startswith("{"):
                 continue
             word = f"{name}={value}"
         kept.append(word)
     return [sys.executable, "-I", "-m", "shim", door, *kept]
 
 
-def _environment(
-    header: Header, moments: Sequence[Moment], path: str, folder: str
+def _build_environment(
+    header: Header, moments: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
     """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
     is set.
@@ -183,13 +183,13 @@ def _environment(
     entrypoint = header.environment.get("CLAUDE_CODE_ENTRYPOINT")
     if isinstance(entrypoint, str) and "\0" not in entrypoint:
         chosen["CLAUDE_CODE_ENTRYPOINT"] = entrypoint
-    states = [line for letter, line in moments if letter == "O" and STATE in line]
+    states = [line for letter, line in moments if letter == "O" and STATE_MARKER in line]
     if states:
-        chosen[STATES[HOST in states[0]]] = "1"
+        chosen[STATE_VARIABLES[HOST_ONLY_MARKER in states[0]]] = "1"
     return chosen
 
 
-class _Running:
+class _DropInProcess:
     """The drop-in, and its stdout in lines."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
@@ -202,64 +202,71 @@ class _Running:
             env=dict(environment),
             cwd=cwd,
         )
-        self._ended = False
-        self._lines: queue.Queue[bytes | None] = queue.Queue(HELD_LINES)
+        self._has_ended = False
+        self._lines: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUED_LINES)
         assert self._process.stdout is not None
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        threading.Thread(
+            target=self._read_stdout, args=(self._process.stdout,), daemon=True
+        ).start()
 
-    def _read(self, stdout: IO[bytes]) -> None:
+    def _read_stdout(self, stdout: IO[bytes]) -> None:
         for line in stdout:
             self._lines.put(line)
         self._lines.put(None)
 
-    def tell(self, line: bytes) -> None:
+    def write_line(self, line: bytes) -> None:
         """Write a line to its stdin. If it does not read any more, its output will show that."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
 
-    def signal(self, name: str) -> None:
+    def send_signal(self, name: str) -> None:
         if self._process.poll() is None:
             self._process.send_signal(getattr(signal, name))
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             self._process.stdin = None
 
-    def next(self, seconds: float) -> bytes | None:
+    def read_line(self, seconds: float) -> bytes | None:
         """Its next line; None at its end. TimeoutError without any."""
-        if self._ended:
+        if self._has_ended:
             return None
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             raise TimeoutError from None
-        self._ended = line is None
+        self._has_ended = line is None
         return line
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End it for certain."""
-        self.hang_up()
+        self.close_stdin()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(END_SECONDS)
+                self._process.wait(EXIT_TIMEOUT_S)
             self._process.kill()
         with contextlib.suppress(TimeoutError):
             # so that the thread that reads it need not wait for room
-            while self.next(END_SECONDS) is not None:
+            while self.read_line(EXIT_TIMEOUT_S) is not None:
                 pass
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
-def _follow(
-    path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str
-) -> Checked:
+def _replay_and_compare(
+    path: str,
+    header: Header,
+    moments: Sequence[ReplayEvent],
+    running: _DropInProcess,
+    cwd: str,
+    stop: str,
+) -> CheckResult:
     """Send the recorded lines in their time and compare the output. `stop` says why the comparison
     ends early.
     """
@@ -273,34 +280,34 @@ def _follow(
     talks = talks or dialect_called(header.dialect).frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):
-        return Checked(path, "skipped", reason="this format does not show where a signal came")
+        return CheckResult(path, "skipped", reason="this format does not show where a signal came")
     if not (talks and streams):
         for line in told:
-            running.tell(line)
-        running.hang_up()
+            running.write_line(line)
+        running.close_stdin()
         told = []
     if not streams:
         was = split(b"".join(line for letter, line in moments if letter == "O"))
         try:
-            said = split(b"".join(iter(lambda: running.next(LINE_SECONDS), None)))
+            said = split(b"".join(iter(lambda: running.read_line(LINE_TIMEOUT_S), None)))
         except TimeoutError:
-            return Checked(path, "failed", reason="the drop-in did not come to its end")
-        return _compared(path, was, said, sides)
+            return CheckResult(path, "failed", reason="the drop-in did not come to its end")
+        return _compare_outputs(path, was, said, sides)
     number, left = 0, len(told)
     for letter, line in [*moments, ("end", b"")]:
         if letter == "i" and told:
-            running.tell(_as_now(line, *sides))
+            running.write_line(_replace_request_id(line, *sides))
             left -= 1
         elif letter == "signal":
-            running.signal(line.decode())
+            running.send_signal(line.decode())
         if letter in ("i", "signal"):
             continue
         if letter == "end" and stop:
             break
         if letter == "end":
-            running.hang_up()
+            running.close_stdin()
         try:
-            now = _next(running, last=not left)
+            now = _read_next_line(running, last=not left)
         except TimeoutError:
             now = None
         if letter == "end" and now is None:
@@ -308,31 +315,31 @@ def _follow(
         number += 1
         difference = compare(number, sides[0], line if letter == "O" else None, sides[1], now)
         if difference is not None:
-            return Checked(path, "differs", number, difference)
-    return Checked(path, "ok", number, reason=stop)
+            return CheckResult(path, "differs", number, difference)
+    return CheckResult(path, "ok", number, reason=stop)
 
 
-def _as_now(line: bytes, then: Side, now: Side) -> bytes:
+def _replace_request_id(line: bytes, then: Side, now: Side) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
     identity = read_word(line).identity
     asked = now.called(then.number(identity))
     return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
 
 
-def _next(running: _Running, *, last: bool) -> bytes | None:
+def _read_next_line(running: _DropInProcess, *, last: bool) -> bytes | None:
     """The next line. If no line is left to be sent, stdin is closed, because it may wait for that."""
     if last:
         with contextlib.suppress(TimeoutError):
-            return running.next(QUIET_SECONDS)
-        running.hang_up()
-    return running.next(LINE_SECONDS)
+            return running.read_line(QUIET_TIMEOUT_S)
+        running.close_stdin()
+    return running.read_line(LINE_TIMEOUT_S)
 
 
-def _compared(
+def _compare_outputs(
     path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]
-) -> Checked:
+) -> CheckResult:
     for number, (one, other) in enumerate(zip_longest(was, said), 1):
         difference = compare(number, sides[0], one, sides[1], other)
         if difference is not None:
-            return Checked(path, "differs", number, difference)
-    return Checked(path, "ok", len(was))
+            return CheckResult(path, "differs", number, difference)
+    return CheckResult(path, "ok", len(was))

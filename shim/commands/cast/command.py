@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shim.commands.cast.stats import stats_of
-from shim.commands.cast.tables import list_casts
+from shim.commands.cast.stats import print_stats
+from shim.commands.cast.tables import list_recordings
 from shim.commands.help.grouped import Grouped
 from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import counted
@@ -51,7 +51,7 @@ def verify(
             say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
             for found in checked.findings:
                 say(
-                    f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}"
+                    f"  {_format_line_range(found['first'], found['last'])}: {found['severity']}: {found['text']}"
                 )
             if checked.left_out:
                 say(f"  and {checked.left_out} more")
@@ -144,10 +144,10 @@ def fixture(
     from shim.core.secrets.redactor import summary
 
     must_be_one_of(("casts", "none"), redact, "--redact")
-    made = cut_fixture(cast, to, redact=redact, child=child, turn=turn, name=name)
-    counted = summary(dict(made.redacted))
+    made = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
+    counted = summary(dict(made.redacted_counts))
     say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
-    if made.golden:
+    if made.has_golden:
         say(
             "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now"
         )
@@ -157,11 +157,11 @@ def fixture(
         )
 
 
-app.command("list", cls=PlainCommand)(list_casts)
-app.command("stats", cls=PlainCommand)(stats_of)
+app.command("list", cls=PlainCommand)(list_recordings)
+app.command("stats", cls=PlainCommand)(print_stats)
 
 
-def _where(first: int, last: int) -> str:
+def _format_line_range(first: int, last: int) -> str:
     if not last:
         return "file"
     return f"line {first}" if first == last else f"lines {first} to {last}"

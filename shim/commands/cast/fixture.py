@@ -26,81 +26,88 @@ from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of
 
-STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
-CHILDREN_NAMED = 20  # in an error message
-TO_FILL = "TO FILL IN: "
-BYTES, FACTS, GOLDEN, REDACTED = "vendor.ndjson", "case.toml", "claude.ndjson", "redacted.cast"
+MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
+MAX_LISTED_CHILDREN = 20  # in an error message
+PLACEHOLDER_PREFIX = "TO FILL IN: "
+STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE = (
+    "vendor.ndjson",
+    "case.toml",
+    "claude.ndjson",
+    "redacted.cast",
+)
 
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-class RecordedChild(NamedTuple):
+class FixtureChild(NamedTuple):
     """One child of a cast: its number (from 1), its start, and the number of bytes that it printed."""
 
     number: int
-    facts: Mapping[str, Any]
-    size: int
+    start_fields: Mapping[str, Any]
+    stdout_bytes: int
 
     def __str__(self) -> str:
-        child, turn = (printable(self.facts.get(key))[:20] for key in ("child", "turn"))
-        return f"{child} (turn {turn}, {self.size} bytes)"
+        child, turn = (printable(self.start_fields.get(key))[:20] for key in ("child", "turn"))
+        return f"{child} (turn {turn}, {self.stdout_bytes} bytes)"
 
 
-class Made(NamedTuple):
+class FixtureResult(NamedTuple):
     """What was written: the folder, whether it has a golden (only for known vendors), and counts of
     blanked secrets.
     """
 
     folder: str
-    golden: bool
-    redacted: Mapping[str, int]
+    has_golden: bool
+    redacted_counts: Mapping[str, int]
 
 
-class Facts:
+class ChildDetails:
     """The facts of a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
         self.stderr = Tail()
-        self.ended: Exit | None = None
+        self.exit_status: Exit | None = None
         self.gaps: list[str] = []
-        self._told: list[bytes] = []
-        self._told_bytes = 0
+        self._stdin_chunks: list[bytes] = []
+        self._stdin_bytes = 0
 
-    def add(self, record: Record) -> None:
+    def add_record(self, record: Record) -> None:
         """Take a record that is not of its stdout."""
         if record.letter == "e":
             self.stderr.add(record.data)
         elif record.letter == "I":
-            self._told_bytes += len(record.data)
-            if self._told_bytes <= STDIN_BYTES:
-                self._told.append(record.data)
+            self._stdin_bytes += len(record.data)
+            if self._stdin_bytes <= MAX_STDIN_BYTES:
+                self._stdin_chunks.append(record.data)
         elif record.letter == "x":
-            self.ended = child_exit(record.fact)
+            self.exit_status = child_exit(record.fact)
 
-    def case(self, header: Header, vendor: str, run: RecordedChild, partial: bool) -> str:
+    def format_case(self, header: Header, vendor: str, run: FixtureChild, partial: bool) -> str:
         gaps = [*self.gaps]
-        if self.ended is None:
+        if self.exit_status is None:
             gaps.append("how the program ended is not known")
-        if self._told_bytes > STDIN_BYTES:
-            gaps.append(f"its stdin of {self._told_bytes} bytes is left out")
-        argv = [word for word in run.facts.get("argv") or () if isinstance(word, str)]
+        if self._stdin_bytes > MAX_STDIN_BYTES:
+            gaps.append(f"its stdin of {self._stdin_bytes} bytes is left out")
+        argv = [word for word in run.start_fields.get("argv") or () if isinstance(word, str)]
         facts: dict[str, Any] = {
             "source": "recorded",
             "cli": f"{vendor} {header.vendor_version or '(version not known)'}",
-            "scenario": f"{TO_FILL}what happens in the run",
-            "pins": f"{TO_FILL}the behaviour that this case holds, in one sentence",
+            "scenario": f"{PLACEHOLDER_PREFIX}what happens in the run",
+            "pins": f"{PLACEHOLDER_PREFIX}the behaviour that this case holds, in one sentence",
             "gap": "; ".join(gaps),
             "partial": partial,
             "argv": [os.path.basename(argv[0]), *argv[1:]] if argv else None,
-            "stdin": _stdin(b"".join(self._told)) if self._told_bytes <= STDIN_BYTES else None,
-            "exit": self.ended and (self.ended.signal or self.ended.code),
+            "stdin": _format_stdin(b"".join(self._stdin_chunks))
+            if self._stdin_bytes <= MAX_STDIN_BYTES
+            else None,
+            "exit": self.exit_status and (self.exit_status.signal or self.exit_status.code),
         }
         lines = [
-            f"{key} = {toml(value)}\n"
+            f"{key} = {format_toml_value(value)}\n"
             for key, value in facts.items()
             if value or value.__class__ is int
         ]
-        return "".join(lines) + f"stderr = {toml(self.stderr.text())}\n"
+        return "".join(lines) + f"stderr = {format_toml_value(self.stderr.text())}\n"
 
 
 def cut_fixture(
@@ -108,10 +115,10 @@ def cut_fixture(
     to: str,
     *,
     redact: str | None = None,
-    child: int | None = None,
-    turn: int | None = None,
+    child_number: int | None = None,
+    turn_number: int | None = None,
     name: str = "",
-) -> Made:
+) -> FixtureResult:
     """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact`
     is "none".
 
@@ -124,8 +131,8 @@ def cut_fixture(
     if not checked.chained:
         raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
     header = header_of(path)
-    run = _chosen(path, list(_runs(path)), child, turn)
-    vendor = str(run.facts.get("vendor") or header.vendor)
+    run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
+    vendor = str(run.start_fields.get("vendor") or header.vendor)
     if not vendor_name(vendor):
         raise CastError(
             f"{path} is of {printable(vendor)[:40]!r}, which cannot be the name of a vendor"
@@ -149,44 +156,44 @@ def cut_fixture(
         raise CastError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
         raise CastError(f"{folder} cannot be made: {error.strerror}") from None
-    facts = Facts()
+    facts = ChildDetails()
     if checked.cut:
         facts.gaps.append("the recording was cut off")
     try:
-        return _make(folder, path, redact != "none", run, vendor, facts)
+        return _write_fixture(folder, path, redact != "none", run, vendor, facts)
     except BaseException as error:
-        _remove(folder)
+        _remove_fixture(folder)
         if isinstance(error, OSError):
             raise CastError(f"{folder} cannot be written: {error.strerror}") from None
         raise
 
 
-def _make(
-    folder: str, path: str, redact: bool, run: RecordedChild, vendor: str, facts: Facts
-) -> Made:
+def _write_fixture(
+    folder: str, path: str, redact: bool, run: FixtureChild, vendor: str, facts: ChildDetails
+) -> FixtureResult:
     redacted: Mapping[str, int] = {}
     if redact:
-        path, source = os.path.join(folder, REDACTED), path
+        path, source = os.path.join(folder, REDACTED_FILE), path
         redacted = rewrite(source, path).counts
-        run = next(cleaned for cleaned in _runs(path) if cleaned.number == run.number)
+        run = next(cleaned for cleaned in _list_children(path) if cleaned.number == run.number)
         if redacted:
             facts.gaps.append(summary(dict(redacted)))
-    with _create(folder, BYTES) as file:
+    with _create_file(folder, STDOUT_FILE) as file:
         for record in of_child(Cast(path).records(), run.number):
             if record.letter == "o":
                 file.write(record.data)
             else:
-                facts.add(record)
+                facts.add_record(record)
     header = header_of(path)
     partial = invocation_of(header).streams.partial
-    with _create(folder, FACTS) as file:
-        file.write(facts.case(header, vendor, run, partial).encode())
+    with _create_file(folder, CASE_FILE) as file:
+        file.write(facts.format_case(header, vendor, run, partial).encode())
     if redact:
         os.unlink(path)
-    return Made(folder, _golden(folder, vendor, partial, facts), redacted)
+    return FixtureResult(folder, _write_golden(folder, vendor, partial, facts), redacted)
 
 
-def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
+def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) -> bool:
     """What `make accept` would write: the child's bytes in our words, with ids that count and no
     clock.
     """
@@ -194,23 +201,23 @@ def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
         translation = open_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
-    source = open_regular(os.path.join(folder, BYTES), follow=False)
+    source = open_regular(os.path.join(folder, STDOUT_FILE), follow=False)
     try:
-        with _create(folder, GOLDEN) as file:
+        with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):
                 file.write(translation.feed(chunk))
-            file.write(translation.close(facts.ended, facts.stderr.text()))
+            file.write(translation.close(facts.exit_status, facts.stderr.text()))
     finally:
         os.close(source)
     return True
 
 
-def _create(folder: str, name: str) -> BinaryIO:
+def _create_file(folder: str, name: str) -> BinaryIO:
     return os.fdopen(create(os.path.join(folder, name), 0o644), "wb")
 
 
-def _remove(folder: str) -> None:
-    for name in (BYTES, FACTS, GOLDEN, REDACTED):
+def _remove_fixture(folder: str) -> None:
+    for name in (STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE):
         remove(os.path.join(folder, name))
     try:
         os.rmdir(folder)
@@ -218,28 +225,29 @@ def _remove(folder: str) -> None:
         pass
 
 
-def _runs(path: str) -> Iterator[RecordedChild]:
+def _list_children(path: str) -> Iterator[FixtureChild]:
     for number, child in enumerate(by_child(Cast(path).records()), 1):
         started = next(child)
-        yield RecordedChild(
+        yield FixtureChild(
             number, started.fact, sum(len(record.data) for record in child if record.letter == "o")
         )
 
 
-def _chosen(
-    path: str, runs: list[RecordedChild], child: int | None, turn: int | None
-) -> RecordedChild:
+def _choose_child(
+    path: str, runs: list[FixtureChild], child: int | None, turn: int | None
+) -> FixtureChild:
     fit = [
         run
         for run in runs
-        if child in (None, run.facts.get("child")) and turn in (None, run.facts.get("turn"))
+        if child in (None, run.start_fields.get("child"))
+        and turn in (None, run.start_fields.get("turn"))
     ]
     if len(fit) == 1:
         return fit[0]
     if not runs:
         raise CastError(f"{path} has no child: nothing was started in this run")
-    named = ", ".join(map(str, runs[:CHILDREN_NAMED])) + (
-        ", …" if len(runs) > CHILDREN_NAMED else ""
+    named = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
+        ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )
     found = f"{len(fit)} of its children fit" if fit else "none of its children fits"
     raise CastError(
@@ -247,19 +255,19 @@ def _chosen(
     )
 
 
-def _stdin(data: bytes) -> str | list[str]:
+def _format_stdin(data: bytes) -> str | list[str]:
     """A list with one entry a line, or the text itself if its last line has no end."""
     text = data.decode("utf-8", "replace")
     return text.removesuffix("\n").split("\n") if text.endswith("\n") else text
 
 
-def toml(value: object) -> str:
+def format_toml_value(value: object) -> str:
     """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped
     in it.
     """
     if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
+        return "[" + ", ".join(map(format_toml_value, value)) + "]"
     if isinstance(value, str):  # a string of JSON is one of TOML, except for DEL and surrogates
         text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
-        return _OBEYED.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
+        return _CONTROL_CHARACTERS.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
     return json.dumps(value)

@@ -10,34 +10,38 @@ from shim.recording.wanted import Wanted
 from shim.story.terminal.console import must_be_one_of
 
 SIDES = ("vendor", "claude")
-Casts = Annotated[
+CastsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="CAST", help="A recording; with --check also several, or folders of them."
     ),
 ]
-Side = Annotated[
+SideOption = Annotated[
     str, typer.Option("--as", help="vendor plays the child's bytes, claude what the frontend saw.")
 ]
-Child = Annotated[
+ChildOption = Annotated[
     int, typer.Option(help="The number of the child, if each message had one.", min=1)
 ]
-Speed = Annotated[float, typer.Option(help="2 plays twice as fast, 0 without pauses.", min=0.0)]
-Gap = Annotated[float | None, typer.Option(help="The longest pause, in seconds.", min=0.0)]
-Check = Annotated[
+SpeedOption = Annotated[
+    float, typer.Option(help="2 plays twice as fast, 0 without pauses.", min=0.0)
+]
+MaxGapOption = Annotated[float | None, typer.Option(help="The longest pause, in seconds.", min=0.0)]
+CheckOption = Annotated[
     bool, typer.Option("--check", help="Compare today's translation with the recorded one.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result of --check as JSON.")]
+CheckJsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result of --check as JSON.")
+]
 
 
 def replay(
-    casts: Casts,
-    side: Side = "vendor",
-    child: Child = 1,
-    speed: Speed = 1.0,
-    max_gap: Gap = None,
-    check: Check = False,
-    as_json: AsJson = False,
+    casts: CastsArgument,
+    side: SideOption = "vendor",
+    child: ChildOption = 1,
+    speed: SpeedOption = 1.0,
+    max_gap: MaxGapOption = None,
+    check: CheckOption = False,
+    as_json: CheckJsonOption = False,
 ) -> None:
     """Play a recorded session, or check it.
 
@@ -47,9 +51,9 @@ def replay(
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """
     if check:
-        from shim.commands.cast.report import report
+        from shim.commands.cast.report import print_check_report
 
-        raise typer.Exit(report(casts, as_json=as_json))
+        raise typer.Exit(print_check_report(casts, as_json=as_json))
     must_be_one_of(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter(

@@ -9,20 +9,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import runs_of
-from shim.commands.cast.summary import TOKENS, Statistic, Times, by_time, named
+from shim.commands.cast.summaries import load_summaries
+from shim.commands.cast.summary import (
+    TOKEN_COLUMNS,
+    DurationSamples,
+    Statistic,
+    choose_key,
+    sort_by_time,
+)
 from shim.core.reading.account import counted
 from shim.recording.folders import usual_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
 
-BAR, LEAST_BAR = 24, 4  # columns of the longest bar
-LEAST_NAME = 8  # columns of a name, however narrow the terminal is
-TIMES = ("time", "median", "95 %")
-TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them all
+MAX_BAR_COLUMNS, MIN_BAR_COLUMNS = 24, 4  # columns of the longest bar
+MIN_NAME_COLUMNS = 8  # columns of a name, however narrow the terminal is
+TIME_HEADINGS = ("time", "median", "95 %")
+MAX_LISTED_TOOLS = 20  # of a vendor, in a terminal; --json and --to html have them all
 
 
-def stats_of(
+def print_stats(
     casts: AnyCasts = None,
     as_json: AsJson = False,
     to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
@@ -42,31 +48,33 @@ def stats_of(
             "a terminal cannot show a page: send it to a file with `> stats.html`",
             param_hint="--to",
         )
-    together, vendors = added_up(casts or [usual_folder(os.environ)])
+    together, vendors = collect_statistics(casts or [usual_folder(os.environ)])
     if as_json:
-        vendor_reports = {name: statistic.report() for name, statistic in vendors.items()}
-        print_json({"all": together.report(), "vendors": vendor_reports})
+        vendor_reports = {name: statistic.build_json() for name, statistic in vendors.items()}
+        print_json({"all": together.build_json(), "vendors": vendor_reports})
     elif to:
-        from shim.commands.cast.stats_page import page
+        from shim.commands.cast.stats_page import render_page
 
-        sys.stdout.write(page(together, vendors))
+        sys.stdout.write(render_page(together, vendors))
     else:
-        _draw(table_console(), together, vendors)
+        _print_statistics(table_console(), together, vendors)
 
 
-def added_up(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
+def collect_statistics(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
     """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
     a time.
     """
     together, vendors = Statistic(), dict[str, Statistic]()
-    for run in runs_of(paths):
-        together.add(run)
+    for run in load_summaries(paths):
+        together.add_run(run)
         if run.state != "unreadable":
-            vendors.setdefault(named(vendors, run.vendor or "no vendor"), Statistic()).add(run)
+            vendors.setdefault(choose_key(vendors, run.vendor or "no vendor"), Statistic()).add_run(
+                run
+            )
     return together, dict(sorted(vendors.items()))
 
 
-def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) -> None:
+def _print_statistics(console: Console, together: Statistic, vendors: dict[str, Statistic]) -> None:
     entries = [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]
     rows, spent = [], []
     for name, statistic in entries:
@@ -74,20 +82,25 @@ def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) 
         counts = (statistic.runs, statistic.turns.count, calls.calls, calls.failed, calls.denied)
         failed = sum(statistic.causes.values())
         share = statistic.turns.total if name in vendors else 0.0
-        rows.append(([Text(name), *_numbers(*counts, failed), *_times(statistic.turns)], share))
-        given = [tokens.get(kind, 0) for kind in TOKENS]
-        spent.append(([Text(name), *_numbers(*given), Text(dollars(statistic.cost))], 0.0))
+        rows.append(
+            (
+                [Text(name), *_format_numbers(*counts, failed), *_format_times(statistic.turns)],
+                share,
+            )
+        )
+        given = [tokens.get(kind, 0) for kind in TOKEN_COLUMNS]
+        spent.append(([Text(name), *_format_numbers(*given), Text(dollars(statistic.cost))], 0.0))
     if rows:
-        _print(
+        _print_table(
             console,
-            ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES),
+            ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIME_HEADINGS),
             rows,
         )
     if together.tokens or together.cost:
         console.print()
-        _print(console, ("tokens of", *TOKENS.values(), "cost"), spent)
+        _print_table(console, ("tokens of", *TOKEN_COLUMNS.values(), "cost"), spent)
     for name, statistic in vendors.items():
-        _draw_tools(console, name, statistic)
+        _print_tools(console, name, statistic)
     for what, numbers in (("errors", together.causes), ("repairs", together.repairs)):
         if numbers:
             console.print()
@@ -105,23 +118,31 @@ def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) 
         console.print(Text(said), soft_wrap=True)
 
 
-def _draw_tools(console: Console, vendor: str, statistic: Statistic) -> None:
-    tools = by_time(statistic.tools)
+def _print_tools(console: Console, vendor: str, statistic: Statistic) -> None:
+    tools = sort_by_time(statistic.tools)
     if not tools:
         return
     console.print()
     rows = []
-    for name, calls in tools[:TOOLS_SHOWN]:
-        counts = _numbers(calls.calls, calls.failed, calls.denied, calls.unanswered)
-        rows.append(([Text(name), *counts, *_times(calls.times)], calls.times.total))
-    _print(console, (f"tools of {vendor}", "calls", "failed", "denied", "no answer", *TIMES), rows)
-    if len(tools) > TOOLS_SHOWN:
+    for name, calls in tools[:MAX_LISTED_TOOLS]:
+        counts = _format_numbers(calls.calls, calls.failed, calls.denied, calls.unanswered)
+        rows.append(([Text(name), *counts, *_format_times(calls.times)], calls.times.total))
+    _print_table(
+        console,
+        (f"tools of {vendor}", "calls", "failed", "denied", "no answer", *TIME_HEADINGS),
+        rows,
+    )
+    if len(tools) > MAX_LISTED_TOOLS:
         console.print(
-            Text(f"and {len(tools) - TOOLS_SHOWN} more tools: --json has them all", style="dim")
+            Text(
+                f"and {len(tools) - MAX_LISTED_TOOLS} more tools: --json has them all", style="dim"
+            )
         )
 
 
-def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]) -> None:
+def _print_table(
+    console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]
+) -> None:
     """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
     longest = max(share for _, share in rows)
     widths = [
@@ -130,7 +151,7 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
     ]
     while (
         console.is_terminal
-        and LEAST_NAME + sum(widths[1:]) + 2 * len(widths) > console.width
+        and MIN_NAME_COLUMNS + sum(widths[1:]) + 2 * len(widths) > console.width
         and len(widths) > 2
     ):
         widths.pop()  # a number is whole or not there; --json has them all
@@ -138,10 +159,14 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
     heads, rows = heads[: len(widths)], [(cells[: len(widths)], share) for cells, share in rows]
     room = console.width - sum(widths) - 2 * len(widths)
     bar = (
-        min(BAR, room) if console.is_terminal and whole and longest > 0 and room >= LEAST_BAR else 0
+        min(MAX_BAR_COLUMNS, room)
+        if console.is_terminal and whole and longest > 0 and room >= MIN_BAR_COLUMNS
+        else 0
     )
     table = Table(box=None, pad_edge=False)
-    first = max(widths[0] + min(room + 2, 0), LEAST_NAME) if console.is_terminal else widths[0]
+    first = (
+        max(widths[0] + min(room + 2, 0), MIN_NAME_COLUMNS) if console.is_terminal else widths[0]
+    )
     table.add_column(Text(heads[0]), no_wrap=True, overflow="ellipsis", width=first)
     for head, width in zip(heads[1:], widths[1:], strict=True):
         table.add_column(head, justify="right", no_wrap=True, min_width=width)
@@ -154,13 +179,14 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
     console.print(table)
 
 
-def _times(times: Times) -> list[Text]:
+def _format_times(times: DurationSamples) -> list[Text]:
     return [
-        Text(duration(number, fine=True)) for number in (times.total, times.at(0.5), times.at(0.95))
+        Text(duration(number, fine=True))
+        for number in (times.total, times.compute_percentile(0.5), times.compute_percentile(0.95))
     ]
 
 
-def _numbers(*numbers: int) -> list[Text]:
+def _format_numbers(*numbers: int) -> list[Text]:
     return [
         Text(f"{number:,}" if number else "·", style="" if number else "dim") for number in numbers
     ]

@@ -8,39 +8,39 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from shim.commands.cast.summary import TOKENS, Statistic, by_time
+from shim.commands.cast.summary import TOKEN_COLUMNS, Statistic, sort_by_time
 from shim.story.export.html import asset, digest, render
 from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
 
-TEMPLATE = os.path.join(os.path.dirname(__file__), "stats.html")
-STYLES = ("look.css", "stats.css")
+TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "stats.html")
+STYLE_FILES = ("look.css", "stats.css")
 
 
-def page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
+def render_page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
-    style = b"\n".join(map(asset, STYLES))
+    style = b"\n".join(map(asset, STYLE_FILES))
     odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
     return render(
-        TEMPLATE,
+        TEMPLATE_PATH,
         style=Markup(style.decode()),
         rules=f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'",
         together=together,
         vendors=vendors,
         rows=[*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])],
         recordings=f"{together.runs:,} recordings" + (f"; {', '.join(odd)}" if odd else ""),
-        totals=_totals(together),
-        kinds_of_tokens=[(name, kind) for kind, name in TOKENS.items()],
+        totals=_build_totals(together),
+        kinds_of_tokens=[(name, kind) for kind, name in TOKEN_COLUMNS.items()],
         counts=(
-            ("Errors by cause", by_number(together.causes)),
-            ("Repairs", by_number(together.repairs)),
+            ("Errors by cause", sort_by_count(together.causes)),
+            ("Repairs", sort_by_count(together.repairs)),
         ),
-        by_time=by_time,
+        by_time=sort_by_time,
         dollars=dollars,
         duration=duration,
     )
 
 
-def _totals(together: Statistic) -> list[tuple[str, str, str]]:
+def _build_totals(together: Statistic) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
     made, read = together.calls, tokens_cached(together.tokens)
     failed = sum(together.causes.values())
@@ -59,6 +59,6 @@ def _totals(together: Statistic) -> list[tuple[str, str, str]]:
     ]
 
 
-def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def sort_by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The counts, the largest first."""
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shim.commands.cast.summary import RecordedRun
+from shim.commands.cast.summary import RunSummary
 from shim.core.cast.records import CastError
 from shim.core.reading.account import counted
 from shim.recording.folders import cast_paths
@@ -11,21 +11,21 @@ from shim.story.terminal.console import one_line
 from shim.story.terminal.progress import progress
 
 
-def runs_of(paths: Iterable[str]) -> Iterator[RecordedRun]:
+def load_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
     files = list(cast_paths(paths))
     with progress("reading recordings", len(files)) as one_more:
         for path in files:
-            yield run_of(path)
+            yield load_summary(path)
             one_more()
 
 
-def run_of(path: str) -> RecordedRun:
+def load_summary(path: str) -> RunSummary:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
-    run = RecordedRun(path)
+    run = RunSummary(path)
     try:
         cast = Cast(path)
-        run, teller = RecordedRun(path, cast.header), Teller(cast.header)
+        run, teller = RunSummary(path, cast.header), Teller(cast.header)
         run.feed(change for _, change in teller.tell(cast))
     except CastError as error:
         run.state, run.problem = "unreadable", one_line(error)

@@ -6,25 +6,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import runs_of
-from shim.commands.cast.summary import RecordedRun
+from shim.commands.cast.summaries import load_summaries
+from shim.commands.cast.summary import RunSummary
 from shim.recording.folders import usual_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 
-NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
-VENDOR, PROMPT, OUTCOME = (NAMES.index(name) for name in ("vendor", "prompt", "outcome"))
-VENDOR_COLUMNS = 12  # of a vendor's name in a narrow terminal
+COLUMN_NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
+VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
+    COLUMN_NAMES.index(name) for name in ("vendor", "prompt", "outcome")
+)
+MAX_VENDOR_WIDTH = 12  # of a vendor's name in a narrow terminal
 # a narrow terminal leaves these out, one after the other
-LEAST_NEEDED = ("file", "cost", "turns", "tools")
-YEAR = "2026-"
-PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
-LEAST_COLUMNS = 10  # of a prompt, however narrow the terminal is
-OUTCOME_COLUMNS = 14  # our causes are shorter; those of other programs may be longer
-COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
+OPTIONAL_COLUMNS = ("file", "cost", "turns", "tools")
+YEAR_PREFIX = "2026-"
+WIDE_PROMPT_WIDTH = 24  # of a prompt beside the name of the file
+MIN_PROMPT_WIDTH = 10  # of a prompt, however narrow the terminal is
+MAX_OUTCOME_WIDTH = 14  # our causes are shorter; those of other programs may be longer
+STATE_COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
-def list_casts(casts: AnyCasts = None, as_json: AsJson = False) -> None:
+def list_recordings(casts: AnyCasts = None, as_json: AsJson = False) -> None:
     """List recordings: when, which vendor, what was asked, how it went.
 
     Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a
@@ -33,60 +35,65 @@ def list_casts(casts: AnyCasts = None, as_json: AsJson = False) -> None:
     Example: shim cast list ~/casts
     """
     runs = sorted(
-        runs_of(casts or [usual_folder(os.environ)]), key=lambda run: (not run.started, run.started)
+        load_summaries(casts or [usual_folder(os.environ)]),
+        key=lambda run: (not run.started, run.started),
     )
     if as_json:
-        print_json([run.report() for run in runs])
+        print_json([run.build_json() for run in runs])
         return
-    _draw(table_console(), [_cells(run) for run in runs])
+    _print_table(table_console(), [_format_cells(run) for run in runs])
 
 
-def _draw(console: Console, rows: list[list[Text]]) -> None:
+def _print_table(console: Console, rows: list[list[Text]]) -> None:
     """Draw the table: in a terminal with as many columns as it has room for, whole in a pipe."""
     widths = [
-        max(map(len, [name, *(row[at].plain for row in rows)])) for at, name in enumerate(NAMES)
+        max(map(len, [name, *(row[at].plain for row in rows)]))
+        for at, name in enumerate(COLUMN_NAMES)
     ]
-    shown, gap = list(range(len(NAMES))), 2
+    shown, gap = list(range(len(COLUMN_NAMES))), 2
     if console.is_terminal:
-        widths[OUTCOME] = min(widths[OUTCOME], OUTCOME_COLUMNS)
-        shown, gap, widths[PROMPT] = _room(console.width, widths)
+        widths[OUTCOME_INDEX] = min(widths[OUTCOME_INDEX], MAX_OUTCOME_WIDTH)
+        shown, gap, widths[PROMPT_INDEX] = _fit_columns(console.width, widths)
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
     for at in shown:
-        right = NAMES[at] in ("turns", "tools", "lasted", "cost")
+        right = COLUMN_NAMES[at] in ("turns", "tools", "lasted", "cost")
         table.add_column(
-            NAMES[at], no_wrap=True, justify="right" if right else "left", overflow="ellipsis"
+            COLUMN_NAMES[at],
+            no_wrap=True,
+            justify="right" if right else "left",
+            overflow="ellipsis",
         )
     for row in rows:
         if gap == 1:
-            row[0] = row[0][len(YEAR) :]
-            row[VENDOR].truncate(VENDOR_COLUMNS, overflow="ellipsis")
-        row[PROMPT].truncate(widths[PROMPT], overflow="ellipsis")
-        row[OUTCOME].truncate(widths[OUTCOME], overflow="ellipsis")
+            row[0] = row[0][len(YEAR_PREFIX) :]
+            row[VENDOR_INDEX].truncate(MAX_VENDOR_WIDTH, overflow="ellipsis")
+        row[PROMPT_INDEX].truncate(widths[PROMPT_INDEX], overflow="ellipsis")
+        row[OUTCOME_INDEX].truncate(widths[OUTCOME_INDEX], overflow="ellipsis")
         table.add_row(*(row[at] for at in shown))
     console.print(table)
 
 
-def _room(width: int, widths: list[int]) -> tuple[list[int], int, int]:
+def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
     """The columns that a terminal has room for, the gap between them, and the columns of a prompt."""
-    shown = list(range(len(NAMES)))
-    prompt = width - sum(widths) + widths[PROMPT] - 2 * (len(NAMES) - 1)
-    if prompt >= PROMPT_COLUMNS:
+    shown = list(range(len(COLUMN_NAMES)))
+    prompt = width - sum(widths) + widths[PROMPT_INDEX] - 2 * (len(COLUMN_NAMES) - 1)
+    if prompt >= WIDE_PROMPT_WIDTH:
         return shown, 2, prompt
     # Narrow: without the year, with the beginning of a vendor's long name, and closer together.
     widths = [
-        max(widths[0] - len(YEAR), 0),
-        min(widths[VENDOR], VENDOR_COLUMNS),
-        *widths[VENDOR + 1 :],
+        max(widths[0] - len(YEAR_PREFIX), 0),
+        min(widths[VENDOR_INDEX], MAX_VENDOR_WIDTH),
+        *widths[VENDOR_INDEX + 1 :],
     ]
-    for name in LEAST_NEEDED:
-        shown.remove(NAMES.index(name))
-        prompt = width - sum(widths[at] for at in shown) + widths[PROMPT] - (len(shown) - 1)
-        if prompt >= LEAST_COLUMNS:
+    for name in OPTIONAL_COLUMNS:
+        shown.remove(COLUMN_NAMES.index(name))
+        prompt = width - sum(widths[at] for at in shown) + widths[PROMPT_INDEX] - (len(shown) - 1)
+        if prompt >= MIN_PROMPT_WIDTH:
             break
-    return shown, 1, max(prompt, LEAST_COLUMNS)
+    return shown, 1, max(prompt, MIN_PROMPT_WIDTH)
 
 
-def _cells(run: RecordedRun) -> list[Text]:
+def _format_cells(run: RunSummary) -> list[Text]:
     totals = run.totals
     failed = sum(calls.failed + calls.denied for calls in run.tools.values())
     cells = [
@@ -100,10 +107,12 @@ def _cells(run: RecordedRun) -> list[Text]:
     ]
     if run.state == "unreadable":
         cells[3:] = [""] * 4
-    color = COLORS.get(run.verdict, "" if run.verdict == "no turn ended" else "red")
+    color = STATE_COLORS.get(
+        run.display_state, "" if run.display_state == "no turn ended" else "red"
+    )
     file = one_line(os.path.basename(run.file))
     return [
         *(Text(cell) for cell in cells),
-        Text(run.verdict, style=color),
+        Text(run.display_state, style=color),
         Text(file, style="dim"),
     ]

@@ -6,22 +6,24 @@ from shim.commands.install.into import install_into, uninstall_from
 from shim.story.terminal.console import say
 
 
-def say_installed_into(file: str, installed: Mapping[str, str]) -> None:
+def install_and_report(file: str, installed: Mapping[str, str]) -> None:
     """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
     placed = install_into(file, installed)
     say(f"wrote {placed.path}")
-    if placed.moved:
+    if placed.old_backup:
         say(
-            f"its package was updated since the last time; the file kept from before is now {placed.moved}"
+            f"its package was updated since the last time; the file kept from before is now {placed.old_backup}"
         )
-    if placed.kept:
-        say(f"what was there is {placed.kept}; `shim uninstall --into {placed.path}` puts it back")
+    if placed.backup:
+        say(
+            f"what was there is {placed.backup}; `shim uninstall --into {placed.path}` puts it back"
+        )
     else:
         say("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
     say("an update of the package replaces it: then run this command again")
 
 
-def say_uninstalled_from(file: str) -> None:
+def uninstall_and_report(file: str) -> None:
     """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
     done = uninstall_from(file)
     if done.restored:
@@ -32,5 +34,5 @@ def say_uninstalled_from(file: str) -> None:
         )
     else:
         say(f"{done.path} is not ours; it is left alone")
-    for path in done.left:
+    for path in done.old_backups:
         say(f"still kept from an older version, and no longer needed: {path}")

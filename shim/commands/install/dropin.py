@@ -11,8 +11,8 @@ from shim.commands.doctor.diagnosis import EXAMPLE, look_at_vendor, nothing_chos
 from shim.commands.doctor.draw import draw_finding, draw_vendor
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, Finding, VendorReport
 from shim.commands.doctor.machine import read_settings
-from shim.commands.install.command import say_installed_into, say_uninstalled_from
-from shim.commands.install.leftovers import leftovers, remove
+from shim.commands.install.command import install_and_report, uninstall_and_report
+from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.conversation.fallback.vendor_list import MOST_VENDORS
 from shim.core.adapter.routing import listed
 from shim.process.find_program import found_on_path
@@ -27,8 +27,8 @@ from shim.state.config import CHOICES, Settings
 from shim.state.own_vendors import readable
 from shim.story.terminal.console import busy, must_be_one_of, say
 
-FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
-FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
+NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
+FolderOption = Annotated[str, typer.Option(help="The folder of the file.")]
 
 
 def install_dropin(
@@ -36,8 +36,8 @@ def install_dropin(
         str | None,
         typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi."),
     ] = None,
-    name: FileName = "claude",
-    to: FileFolder = DEFAULT_DIRECTORY,
+    name: NameOption = "claude",
+    to: FolderOption = DEFAULT_DIRECTORY,
     into: Annotated[
         str | None,
         typer.Option(
@@ -75,28 +75,28 @@ def install_dropin(
             raise typer.BadParameter(
                 "it goes with none of --to, --as and --force", param_hint="--into"
             )
-        say_installed_into(into, installed)
+        install_and_report(into, installed)
         compile_bytecode()
-        _say_vendors(names)
+        _report_vendors(names)
         return
     path, kept = install(to, name, installed, force=force)
     compile_bytecode()
     say(f"wrote {path}")
     if kept:
         say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
-    first = _say_vendors(names)
+    first = _report_vendors(names)
     console = Console(highlight=False)
-    found = _on_path(path, name)
+    found = _check_path(path, name)
     draw_finding(console, found)
     if isinstance(first, str):
         say(f"next: shim install --vendor {first}")
     elif first is not None:
         say(
-            f"next: {_next(path if found.level == WARNING else name, first, plain=name == 'claude')}"
+            f"next: {_format_next_step(path if found.level == WARNING else name, first, plain=name == 'claude')}"
         )
 
 
-def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
+def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     """Look at the vendors that will answer and tell of them.
 
     The report of the first; where none is chosen, the name of one to choose; None where the
@@ -108,7 +108,7 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
         draw_finding(console, found)
         return None
     with busy("asking programs for their version and login …"):
-        chosen = _chosen(names, settings)
+        chosen = _resolve_vendors(names, settings)
         reports = [
             look_at_vendor(get_adapter(name), settings.of(name), os.environ, os.getcwd())
             for name in chosen
@@ -122,7 +122,7 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     return there[0] if there else EXAMPLE
 
 
-def _chosen(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings
     choose.
     """
@@ -130,7 +130,7 @@ def _chosen(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     return names or (() if named.startswith("replay:") else listed(named)) or settings.vendor
 
 
-def _on_path(path: str, name: str) -> Finding:
+def _check_path(path: str, name: str) -> Finding:
     """Which file PATH finds under `name`; a warning if that is not `path`."""
     first, folder = found_first(name, os.environ.get("PATH", "")), os.path.dirname(path)
     if first is None:
@@ -141,7 +141,7 @@ def _on_path(path: str, name: str) -> Finding:
     return Finding(OK, f"PATH finds {first}")
 
 
-def _next(command: str, first: VendorReport, *, plain: bool) -> str:
+def _format_next_step(command: str, first: VendorReport, *, plain: bool) -> str:
     """What to type next."""
     bad = next((finding for finding in first.findings if finding.level == PROBLEM), None)
     if first.program is None and (how := get_adapter(first.name).program.install):
@@ -152,8 +152,8 @@ def _next(command: str, first: VendorReport, *, plain: bool) -> str:
 
 
 def uninstall_dropin(
-    name: FileName = "claude",
-    to: FileFolder = DEFAULT_DIRECTORY,
+    name: NameOption = "claude",
+    to: FolderOption = DEFAULT_DIRECTORY,
     into: Annotated[
         str | None,
         typer.Option("--into", help="Take it out of this file, and put back what was there."),
@@ -171,10 +171,10 @@ def uninstall_dropin(
     if into is not None:
         if purge:
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
-        say_uninstalled_from(into)
+        uninstall_and_report(into)
         return
     done = uninstall(to, name)
-    left = leftovers(os.environ, done.record)
+    left = list_leftovers(os.environ, done.record)
     if done.restored:
         say(f"removed {done.path}; the file that was there before is back")
     elif done.was_ours:
@@ -184,8 +184,8 @@ def uninstall_dropin(
     else:
         say(f"there is no {done.path}, so there is nothing to remove")
     for one in left:
-        removed = purge and remove(one)
-        hint = "; --purge removes it" if one.owned and not purge else ""
-        say(f"removed {one.path}" if removed else f"left {one.path}: {one.what}{hint}")
+        removed = purge and remove_leftover(one)
+        hint = "; --purge removes it" if one.owned_entries and not purge else ""
+        say(f"removed {one.path}" if removed else f"left {one.path}: {one.description}{hint}")
     first = found_first(name, os.environ.get("PATH", ""))
     say(f"PATH finds {first}" if first else f"PATH finds no {name}")

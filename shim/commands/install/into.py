@@ -16,12 +16,12 @@ from shim.process.find_program import MARKER, is_ours
 from shim.process.install import IN_JAVASCRIPT, script
 from shim.state.files import replace, write_all
 
-SHOWN = 5  # places that a hint names
+MAX_NAMED_PATHS = 5  # places that a hint names
 
 # Where node has `execve` (22.15 and newer) our shell script takes node's place. Elsewhere node
 # waits beside it, hands on the signals that frontends send, and ends as it does. Ctrl-C reaches
 # both by itself.
-JAVASCRIPT = """\
+JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
 // {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
 const command = ["/bin/sh", "-c", script, "claude", ...process.argv.slice(2)];
@@ -42,17 +42,17 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 """
 
 
-class Placed(NamedTuple):
+class Installation(NamedTuple):
     """What `install_into` did: the file, where what was there is kept now, and where an older one
     was moved to.
     """
 
     path: str
-    kept: str | None
-    moved: str | None = None
+    backup: str | None
+    old_backup: str | None = None
 
 
-class Restored(NamedTuple):
+class Restoration(NamedTuple):
     """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what
     is still kept.
     """
@@ -60,45 +60,45 @@ class Restored(NamedTuple):
     path: str
     was_ours: bool
     restored: bool
-    left: list[str]
+    old_backups: list[str]
 
 
-def content(path: str, installed: Mapping[str, str]) -> bytes:
+def render_file(path: str, installed: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
     shell = script(installed)
     if not path.endswith(SCRIPTS):
         return shell
-    return JAVASCRIPT.format(
+    return JAVASCRIPT_TEMPLATE.format(
         marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())
     ).encode()
 
 
-def install_into(file: str, installed: Mapping[str, str]) -> Placed:
+def install_into(file: str, installed: Mapping[str, str]) -> Installation:
     """Put the drop-in in place of `file` and keep what was there beside it.
 
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
     """
-    path = _target(file)
+    path = _resolve_target(file)
     kept = backup_of(path)
     settings = {**installed, "replaced": kept}
     if is_ours(path):
-        _write(path, settings)
-        return Placed(path, kept if os.path.lexists(kept) else None)
+        _write_dropin(path, settings)
+        return Installation(path, kept if os.path.lexists(kept) else None)
     moved = None
     # the package was updated since: what is kept belongs to its older version
     if os.path.lexists(kept):
         moved = spare_name(path)
-        _rename(kept, moved)
-    _rename(path, kept)
+        _rename_file(kept, moved)
+    _rename_file(path, kept)
     try:
-        _write(path, settings)
+        _write_dropin(path, settings)
     except BaseException as error:
-        _put_back(path, kept, moved, error)
+        _restore_files(path, kept, moved, error)
         raise
-    return Placed(path, kept, moved)
+    return Installation(path, kept, moved)
 
 
-def _put_back(path: str, kept: str, moved: str | None, cause: BaseException) -> None:
+def _restore_files(path: str, kept: str, moved: str | None, cause: BaseException) -> None:
     """Undo what was moved. FrontendError that names where each file is now, if that fails too."""
     places = [(kept, path), *([(moved, kept)] if moved is not None else [])]
     for number, (place, back) in enumerate(places):
@@ -111,26 +111,26 @@ def _put_back(path: str, kept: str, moved: str | None, cause: BaseException) -> 
             ) from None
 
 
-def uninstall_from(file: str) -> Restored:
+def uninstall_from(file: str) -> Restoration:
     """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
     kept, ours = backup_of(path), is_ours(path) and not os.path.islink(path)
     if not ours and os.path.lexists(path):
-        return Restored(path, was_ours=False, restored=False, left=kept_beside(path))
+        return Restoration(path, was_ours=False, restored=False, old_backups=kept_beside(path))
     restored = os.path.lexists(kept)
     if restored:
-        _rename(kept, path)
+        _rename_file(kept, path)
     elif ours:
         os.unlink(path)
-    return Restored(path, ours, restored, kept_beside(path))
+    return Restoration(path, ours, restored, kept_beside(path))
 
 
-def _target(file: str) -> str:
+def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
-        found = places_below(path).files[:SHOWN]
+        found = places_below(path).files[:MAX_NAMED_PATHS]
         hint = (
             f"below it is {', '.join(found)}"
             if found
@@ -150,22 +150,22 @@ def _target(file: str) -> str:
     return path
 
 
-def _write(path: str, installed: Mapping[str, str]) -> None:
+def _write_dropin(path: str, installed: Mapping[str, str]) -> None:
     try:
-        replace(path, lambda file: write_all(file, content(path, installed)), 0o755)
+        replace(path, lambda file: write_all(file, render_file(path, installed)), 0o755)
         os.chmod(path, 0o755)  # for any umask, because the package's users may be others
     except OSError as error:
-        raise _refused(path, error) from None
+        raise _build_refusal(path, error) from None
 
 
-def _rename(old: str, new: str) -> None:
+def _rename_file(old: str, new: str) -> None:
     try:
         os.rename(old, new)
     except OSError as error:
-        raise _refused(old, error) from None
+        raise _build_refusal(old, error) from None
 
 
-def _refused(path: str, error: OSError) -> FrontendError:
+def _build_refusal(path: str, error: OSError) -> FrontendError:
     own = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     hint = f"run it as the owner of {os.path.dirname(path)}" if own else ""
     return FrontendError(f"{path} cannot be replaced: {error.strerror}", hint=hint)

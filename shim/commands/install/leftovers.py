@@ -11,8 +11,8 @@ from shim.io.transcript import projects_directory
 from shim.state.config import config_directory, load, state_directory
 
 # The folders that the shim makes in its state folder.
-STATE = ("probes", "versions", "promises", "profiles", "sessions", "spill")
-SETTINGS = ("config.toml", "vendors")
+STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
+SETTINGS_ENTRIES = ("config.toml", "vendors")
 
 
 class Leftover(NamedTuple):
@@ -21,11 +21,11 @@ class Leftover(NamedTuple):
     """
 
     path: str
-    what: str
-    owned: tuple[str, ...] = ()
+    description: str
+    owned_entries: tuple[str, ...] = ()
 
 
-def leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftover]:
+def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftover]:
     """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it
     did not say.
     """
@@ -37,9 +37,13 @@ def leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftov
         pass  # settings with a mistake are removed like others
     places = (
         Leftover(
-            state_directory(environment), "what the shim remembers of sessions and programs", STATE
+            state_directory(environment),
+            "what the shim remembers of sessions and programs",
+            STATE_ENTRIES,
         ),
-        Leftover(config_directory(environment), "your settings and your own vendors", SETTINGS),
+        Leftover(
+            config_directory(environment), "your settings and your own vendors", SETTINGS_ENTRIES
+        ),
         Leftover(recorded, "your recordings"),
         Leftover(
             projects_directory(environment, ""),
@@ -49,16 +53,16 @@ def leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftov
     return [one for one in places if one.path and os.path.exists(one.path)]
 
 
-def remove(one: Leftover) -> bool:
+def remove_leftover(one: Leftover) -> bool:
     """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no
     foreign file touched.
     """
-    for name in one.owned:
+    for name in one.owned_entries:
         path = os.path.join(one.path, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         elif os.path.lexists(path):
             os.unlink(path)
-    if one.owned and not os.listdir(one.path):
+    if one.owned_entries and not os.listdir(one.path):
         os.rmdir(one.path)
     return not os.path.exists(one.path)

@@ -14,7 +14,12 @@ from casting import cast_of, cast_of_case
 from support import Case, check_turns, fixture_cases, read_cases, translate_case
 from sweeps import each, fewest, over
 
-from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
+from shim.commands.cast.fixture import (
+    MAX_STDIN_BYTES,
+    PLACEHOLDER_PREFIX,
+    cut_fixture,
+    format_toml_value,
+)
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import CastError
 from shim.recording.folders import verify_cast
@@ -103,18 +108,20 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
         "exit": 3,
         "stderr": "",
     }
-    assert facts["scenario"].startswith(TO_FILL) and facts["pins"].startswith(TO_FILL)
+    assert facts["scenario"].startswith(PLACEHOLDER_PREFIX) and facts["pins"].startswith(
+        PLACEHOLDER_PREFIX
+    )
 
 
 def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
-    moments = [(0.0, "s", start()), (0.1, "I", b"x" * STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
+    moments = [(0.0, "s", start()), (0.1, "I", b"x" * MAX_STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
     path = written(tmp_path, cast_of(moments, end=False))
     facts = facts_of(cut_fixture(path, str(tmp_path), redact="none").folder)
     assert "exit" not in facts and "stdin" not in facts
     assert facts["gap"].split("; ") == [
         "the recording was cut off",
         "how the program ended is not known",
-        f"its stdin of {STDIN_BYTES + 1} bytes is left out",
+        f"its stdin of {MAX_STDIN_BYTES + 1} bytes is left out",
     ]
 
 
@@ -175,9 +182,11 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
     assert "--redact none" in error.value.hint
     assert not (tmp_path / "pi").exists()
     made = cut_fixture(path, str(tmp_path), redact="none", name="with")
-    assert SECRET in (Path(made.folder) / "vendor.ndjson").read_text() and made.redacted == {}
+    assert (
+        SECRET in (Path(made.folder) / "vendor.ndjson").read_text() and made.redacted_counts == {}
+    )
     made = cut_fixture(path, str(tmp_path), redact="casts", name="without")
-    assert dict(made.redacted) == {"github-token": 1}
+    assert dict(made.redacted_counts) == {"github-token": 1}
     assert facts_of(made.folder)["gap"] == "1 secret was redacted: 1 github-token"
     assert sorted(file.name for file in Path(made.folder).iterdir()) == [
         "case.toml",
@@ -247,7 +256,7 @@ def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
     made = cut_fixture(
         written(tmp_path, cast_of(ONE, vendor="novel")), str(tmp_path), redact="none"
     )
-    assert not made.golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
+    assert not made.has_golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
         "case.toml",
         "vendor.ndjson",
     ]
@@ -259,7 +268,7 @@ def test_what_could_not_be_finished_is_taken_away(
     def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shim.commands.cast.fixture._golden", full)
+    monkeypatch.setattr("shim.commands.cast.fixture._write_golden", full)
     with pytest.raises(CastError, match="cannot be written: No space left"):
         cut_fixture(written(tmp_path, cast_of(ONE)), str(tmp_path), redact="none")
     assert not list((tmp_path / "pi").iterdir())
@@ -269,5 +278,5 @@ def test_what_could_not_be_finished_is_taken_away(
     "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
 )
 def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:
-    assert tomllib.loads(f"key = {toml(value)}\n") == {"key": value}
-    assert toml(value).isprintable()
+    assert tomllib.loads(f"key = {format_toml_value(value)}\n") == {"key": value}
+    assert format_toml_value(value).isprintable()

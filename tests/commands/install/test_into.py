@@ -14,7 +14,7 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, START, ndjson, text
 
 from shim.commands.doctor.places import backup_of, original_of, places_below
-from shim.commands.install.into import content, install_into, uninstall_from
+from shim.commands.install.into import install_into, render_file, uninstall_from
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
 from shim.process.install import read_installed
@@ -54,22 +54,22 @@ def names(folder: Path) -> list[str]:
 def test_the_file_that_was_there_is_kept_and_comes_back(bundled):
     theirs = bundled.read_bytes()
     placed = install_into(str(bundled), DEMO)
-    assert (placed.path, placed.kept, placed.moved) == (
+    assert (placed.path, placed.backup, placed.old_backup) == (
         str(bundled),
         f"{bundled}.before-shim",
         None,
     )
     assert is_ours(str(bundled)) and os.access(bundled, os.X_OK)
     done = uninstall_from(str(bundled))
-    assert done.restored and done.left == []
+    assert done.restored and done.old_backups == []
     assert bundled.read_bytes() == theirs and names(bundled.parent) == ["claude"]
 
 
 def test_a_second_time_only_the_settings_change(bundled):
     install_into(str(bundled), DEMO)
     placed = install_into(str(bundled), {"vendor": "qwen"})
-    assert placed.moved is None and b"theirs" in Path(str(placed.kept)).read_bytes()
-    assert read_installed(str(bundled))[1] == {"vendor": "qwen", "replaced": str(placed.kept)}
+    assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
+    assert read_installed(str(bundled))[1] == {"vendor": "qwen", "replaced": str(placed.backup)}
     assert names(bundled.parent) == ["claude", "claude.before-shim"]
 
 
@@ -87,12 +87,12 @@ def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bu
     made(bundled, "echo newer\n")
     untouched = uninstall_from(str(bundled))
     assert not untouched.was_ours and b"newer" in bundled.read_bytes()
-    assert untouched.left == [f"{bundled}.before-shim"]
+    assert untouched.old_backups == [f"{bundled}.before-shim"]
     placed = install_into(str(bundled), DEMO)
-    assert placed.moved == f"{bundled}.before-shim.1"
+    assert placed.old_backup == f"{bundled}.before-shim.1"
     done = uninstall_from(str(bundled))
-    assert b"newer" in bundled.read_bytes() and b"theirs" in Path(placed.moved).read_bytes()
-    assert done.restored and done.left == [placed.moved]
+    assert b"newer" in bundled.read_bytes() and b"theirs" in Path(placed.old_backup).read_bytes()
+    assert done.restored and done.old_backups == [placed.old_backup]
 
 
 def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled):
@@ -105,7 +105,7 @@ def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled):
 def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled):
     install_into(str(bundled), DEMO)
     Path(backup_of(str(bundled))).unlink()
-    assert install_into(str(bundled), DEMO).kept is None
+    assert install_into(str(bundled), DEMO).backup is None
     done = uninstall_from(str(bundled))
     assert done.was_ours and not done.restored and names(bundled.parent) == []
 
@@ -124,7 +124,7 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled,
     install_into(str(bundled), DEMO)
     bundled.unlink()
     made(bundled, "echo newer\n")
-    monkeypatch.setattr("shim.commands.install.into._write", raised)
+    monkeypatch.setattr("shim.commands.install.into._write_dropin", raised)
     with pytest.raises(FrontendError, match="no room"):
         install_into(str(bundled), DEMO)
     assert b"newer" in bundled.read_bytes()
@@ -134,7 +134,7 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled,
 
 def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled, monkeypatch):
     moves = iter([os.rename, denied])
-    monkeypatch.setattr("shim.commands.install.into._write", raised)
+    monkeypatch.setattr("shim.commands.install.into._write_dropin", raised)
     monkeypatch.setattr(
         "shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new)
     )
@@ -186,7 +186,7 @@ def test_a_folder_is_answered_with_the_files_below_it(bundled):
 
 def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
     placed = install_into(str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'})
-    assert placed.kept == str(cli.with_name("cli.before-shim.js")), (
+    assert placed.backup == str(cli.with_name("cli.before-shim.js")), (
         "node knows a file by its suffix"
     )
     assert cli.read_text().startswith("#!/usr/bin/env node\n")
@@ -195,7 +195,7 @@ def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cl
     assert baked == {
         "vendor": "demo",
         "record": '/tmp/it\'s "here" ${HOME}',
-        "replaced": placed.kept,
+        "replaced": placed.backup,
     }
 
 
@@ -297,7 +297,7 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
 
 def test_both_forms_start_the_same_script(tmp_path):
     shell, javascript = (
-        content(str(tmp_path / "claude"), DEMO),
-        content(str(tmp_path / "cli.js"), DEMO),
+        render_file(str(tmp_path / "claude"), DEMO),
+        render_file(str(tmp_path / "cli.js"), DEMO),
     )
     assert json.loads(re.findall(rb"(?m)^const script = (.*);$", javascript)[0]) == shell.decode()

@@ -15,7 +15,7 @@ from support import FIXTURES, case
 from sweeps import examples
 
 from shim.adapters import VENDORS
-from shim.commands.cast.summaries import run_of
+from shim.commands.cast.summaries import load_summary
 from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
@@ -49,8 +49,8 @@ SEEDS = [
 
 
 def check(folder: Path, cast: bytes) -> None:
-    run = run_of(str(_written(folder, cast)))
-    json.dumps(run.report())
+    run = load_summary(str(_written(folder, cast)))
+    json.dumps(run.build_json())
     try:
         exported(export_ndjson.export, folder, cast)
     except CastError as error:
