@@ -36,11 +36,11 @@ def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn
         # needs.
-        from shim.commands.claude.subcommands import door
+        from shim.commands.claude.subcommands import dispatch_subcommand
         from shim.io.inherited_signals import reset_inherited_signals
 
         reset_inherited_signals()
-        status = door(arguments, installed)
+        status = dispatch_subcommand(arguments, installed)
         if status is not None:
             return status
     from shim.io import early_signals

@@ -59,7 +59,7 @@ def main() -> int:
     return (
         show(given.input)
         if given.command == "show"
-        else keep_as_fixture(given.input, given.name, given.sentence)
+        else keep_as_fixture(given.input, given.name, given.format_summary)
     )
 
 

@@ -18,9 +18,9 @@ from picture import PICTURE, picture
 from support import ROOT, brief, check_turns, parse
 
 from shim import adapters
-from shim.commands.claude.claude_help import SUBCOMMANDS
+from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
-from shim.commands.help.topics import FOLDER, topics
+from shim.commands.help.topics import MANUAL_FOLDER, load_topics
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.argv import parse as argv
 from shim.core.turn.outcome import Exit
@@ -29,7 +29,7 @@ from shim.state.own_vendors import learn
 from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
-MANUAL = Path(FOLDER)
+MANUAL = Path(MANUAL_FOLDER)
 PAGES = (README, *sorted(MANUAL.glob("*.md")))
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 COMMANDS = typer.main.get_command(app)
@@ -217,7 +217,7 @@ def test_the_warning_names_every_vendor_that_asks_nobody(page):
 def test_the_subcommands_of_claude_that_are_named_exist():
     text = text_of(MANUAL / "frontends.md")
     (named,) = re.findall(r"subcommands \((.*?) …\)", text)
-    assert set(CODE.findall(named)) <= set(SUBCOMMANDS)
+    assert set(CODE.findall(named)) <= set(SUBCOMMAND_TEXTS)
 
 
 # -- add a vendor ----------------------------------------------------------------------------------
@@ -316,9 +316,9 @@ def test_the_picture_shows_what_the_demo_draws_today():
 def test_help_lists_the_topics_each_with_its_sentence(shim):
     status, said, _ = shim("help")
     assert status == 0
-    for topic in topics():
+    for topic in load_topics():
         assert f"{topic.name} " in said.decode()
-        assert topic.about.endswith(".") and topic.about in said.decode()
+        assert topic.summary.endswith(".") and topic.summary in said.decode()
         assert topic.text.startswith("# ")
 
 
@@ -327,7 +327,7 @@ def test_help_in_a_pipe_is_the_markdown_of_the_topic(shim, words):
     assert shim("help", *words) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
 
 
-@pytest.mark.parametrize("topic", [topic.name for topic in topics()])
+@pytest.mark.parametrize("topic", [topic.name for topic in load_topics()])
 def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, monkeypatch, topic):
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, said, complaint = shim("help", topic)
@@ -339,7 +339,7 @@ def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, mo
 
 def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    for topic in topics():
+    for topic in load_topics():
         said = {}
         for columns in ("80", "200"):
             monkeypatch.setenv("COLUMNS", columns)

@@ -18,7 +18,7 @@ from shim.commands.claude.dropin import fill_standard_files
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
-from shim.commands.help.grouped import Grouped
+from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
@@ -42,7 +42,7 @@ app = typer.Typer(
     name="shim",
     help="A drop-in `claude` for any agent CLI: one UI, every agent.",
     no_args_is_help=True,
-    cls=Grouped,
+    cls=GroupedCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

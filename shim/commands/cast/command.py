@@ -6,7 +6,7 @@ import typer
 
 from shim.commands.cast.stats import print_stats
 from shim.commands.cast.tables import list_recordings
-from shim.commands.help.grouped import Grouped
+from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import counted
 from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
@@ -15,7 +15,7 @@ from shim.story.terminal.progress import progress
 app = typer.Typer(
     name="cast",
     help="List, add up, verify, redact and cut recordings.\n\nExample: shim cast list ~/casts",
-    cls=Grouped,
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -12,22 +12,22 @@ import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.commands.claude.answers import Answer, disabled, refused
+from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled
 
-NO_TERMINAL = (
+NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "
     "for a machine-readable list."
 )
-TOO_MANY = "error: too many arguments for 'agents'. Expected 0 arguments but got {count}."
-MISSING = "error: option '{option}' argument missing"
-UNKNOWN = "error: unknown option '{option}'"
-SWITCHES = (
+TOO_MANY_TEXT = "error: too many arguments for 'agents'. Expected 0 arguments but got {count}."
+MISSING_TEXT = "error: option '{option}' argument missing"
+UNKNOWN_TEXT = "error: unknown option '{option}'"
+SWITCH_FLAGS = (
     *("--json", "--all", "--allow-dangerously-skip-permissions", "--dangerously-skip-permissions"),
     *("--restricted", "--strict-mcp-config"),
 )
 # What the real one gives to sessions that are begun in its list, and how it spells that in an
 # error.
-VALUES = {
+VALUE_FLAGS = {
     "--cwd": "--cwd <path>",
     "--add-dir": "--add-dir <directory>",
     "--agent": "--agent <agent>",
@@ -41,43 +41,44 @@ VALUES = {
 }
 
 
-def agents(words: Sequence[str]) -> Answer:
+def answer_agents(words: Sequence[str]) -> CommandOutput:
     """The answer to `claude agents WORDS`."""
     given: dict[str, str] = {}
     others, ahead = [], list(reversed(words))
     while ahead:
         name, equals, value = ahead.pop().partition("=")
-        if name in VALUES:
+        if name in VALUE_FLAGS:
             if not equals and not ahead:
-                return refused(MISSING.format(option=VALUES[name]))
+                return build_refusal(MISSING_TEXT.format(option=VALUE_FLAGS[name]))
             given[name] = value if equals else ahead.pop()
-        elif name in SWITCHES and not equals:
+        elif name in SWITCH_FLAGS and not equals:
             given[name] = ""
         elif name.startswith("-"):
-            return refused(UNKNOWN.format(option=name + equals + value))
+            return build_refusal(UNKNOWN_TEXT.format(option=name + equals + value))
         else:
             others.append(name)
     if others:
-        return refused(TOO_MANY.format(count=len(others)))
+        return build_refusal(TOO_MANY_TEXT.format(count=len(others)))
     if "--json" not in given and not os.isatty(1):
-        return refused(NO_TERMINAL)
-    if off := disabled("claude agents --json" if "--json" in given else "claude agents"):
+        return build_refusal(NO_TERMINAL_TEXT)
+    if off := check_disabled("claude agents --json" if "--json" in given else "claude agents"):
         return off
-    found = listed(
+    found = select_sessions(
         registry.list_sessions(os.environ), everything="--all" in given, below=given.get("--cwd")
     )
     if "--json" in given:
-        return Answer(
-            orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n"
+        return CommandOutput(
+            orjson.dumps([build_report(one) for one in found], option=orjson.OPT_INDENT_2).decode()
+            + "\n"
         )
     from shim.commands.sessions.listing import drawn, none
 
-    return Answer(
+    return CommandOutput(
         drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd"))
     )
 
 
-def listed(
+def select_sessions(
     found: Sequence[SessionRecord], *, everything: bool, below: str | None
 ) -> list[SessionRecord]:
     """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
@@ -95,7 +96,7 @@ def listed(
     ]
 
 
-def report(one: SessionRecord) -> dict[str, Any]:
+def build_report(one: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     facts = one.metadata
     life = (

@@ -7,35 +7,37 @@ from shim.core.reading.account import printable
 from shim.io.raw_output import GONE
 from shim.state.files import write_all
 
-SWITCH = "CLAUDE_CODE_DISABLE_AGENT_VIEW"
-ON = ("1", "true", "yes", "on")
+DISABLE_VARIABLE = "CLAUDE_CODE_DISABLE_AGENT_VIEW"
+TRUE_VALUES = ("1", "true", "yes", "on")
 
 
-class Answer(NamedTuple):
+class CommandOutput(NamedTuple):
     """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it
     was asked for.
     """
 
     text: str
     status: int = 0
-    wanted: bool = False
+    is_requested: bool = False
 
 
-def printed(said: Answer) -> int:
+def print_output(said: CommandOutput) -> int:
     """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
     try:
-        write_all(1 if said.status == 0 or said.wanted else 2, said.text.encode("utf-8", "replace"))
+        write_all(
+            1 if said.status == 0 or said.is_requested else 2, said.text.encode("utf-8", "replace")
+        )
     except OSError as error:
         return said.status or int(error.errno not in GONE)
     return said.status
 
 
-def disabled(word: str) -> Answer | None:
+def check_disabled(word: str) -> CommandOutput | None:
     """The refusal of what a person or an organisation has switched off; None where it is not."""
-    off = os.environ.get(SWITCH, "").strip().lower() in ON
-    return Answer(f"'{word}' is disabled by {SWITCH}.\n", 1) if off else None
+    off = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
+    return CommandOutput(f"'{word}' is disabled by {DISABLE_VARIABLE}.\n", 1) if off else None
 
 
-def refused(text: str) -> Answer:
+def build_refusal(text: str) -> CommandOutput:
     """A refusal in one or more lines, none of which a terminal obeys."""
-    return Answer(printable(text) + "\n", 1)
+    return CommandOutput(printable(text) + "\n", 1)

@@ -17,7 +17,7 @@ from shim.bridge.start import (
     read_start_invocation,
     start_host,
 )
-from shim.commands.claude.answers import Answer, disabled, printed, refused
+from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled, print_output
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.core.claude.argv.invocation import Invocation
@@ -31,61 +31,63 @@ from shim.io.raw_output import tell
 from shim.process.environment import working_directory
 from shim.state import store
 
-NO_ID = (
+SESSION_ID_WARNING = (
     "warning: --bg manages the session id; ignoring --session-id "
     "(use --resume <id> to continue an existing session)\n"
 )
-STREAMED = "--bg takes its prompt as an argument or as text on stdin, not as stream-json"
-IDLE = "(idle — send a prompt to start)"
-HINTS = {
+STREAM_INPUT_TEXT = "--bg takes its prompt as an argument or as text on stdin, not as stream-json"
+IDLE_TEXT = "(idle — send a prompt to start)"
+NEXT_COMMANDS = {
     "agents": "list sessions",
     "attach": "open in this terminal",
     "logs": "show recent output",
     "stop": "stop this session",
 }
 # What is said beside the id; {id} is the new one.
-COPIED_LIVING = (
+COPIED_RUNNING_NOTE = (
     "note: session {original} is already running in the background, so this started a copy as {id}. "
     "`claude attach {original}` opens the original.\n"
 )
-COPIED = (
+COPIED_NOTE = (
     "note: started a copy of that conversation as {id}. To continue a session under its own id, pass its full session "
     "id (lowercase, as `claude agents --json` prints it) to --resume.\n"
 )
-WOKEN = "note: woke session {id} with its saved options ({options}).\n"
+RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
-class Before(NamedTuple):
+class BackgroundOrigin(NamedTuple):
     """What a session goes on from: `session` is the UUID that it keeps, `copied` the session that
     it is a copy of.
     """
 
     invocation: Invocation
-    session: str = ""
-    copied: str = ""
+    session_id: str = ""
+    copied_id: str = ""
     cwd: str = ""
     note: str = ""
 
 
-def begin(invocation: Invocation, installed: Mapping[str, str]) -> int:
+def start_background(invocation: Invocation, installed: Mapping[str, str]) -> int:
     """`claude --bg`. Returns the exit status."""
-    if off := disabled("--bg"):
-        return printed(off)
+    if off := check_disabled("--bg"):
+        return print_output(off)
     if invocation.session.session_id is not None:
-        tell(NO_ID)
+        tell(SESSION_ID_WARNING)
         invocation = invocation.with_flags(session_id=None)
     try:
-        return printed(_begin(invocation, installed))
+        return print_output(_start(invocation, installed))
     except ShimError as error:
-        return printed(refused(f"{error}\nhint: {error.hint}" if error.hint else str(error)))
+        return print_output(
+            build_refusal(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+        )
 
 
-def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
+def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutput:
     if invocation.streams.input_format == "stream-json":
-        raise FrontendError(STREAMED, hint="leave --input-format out")
-    before = _before(invocation)
+        raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
+    before = _resolve_origin(invocation)
     invocation = before.invocation
-    checked = Start(_hosted(before), installed, launches=CheckingLauncher)
+    checked = Start(_build_host_invocation(before), installed, launches=CheckingLauncher)
     checked.plan()
     prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
     wanted = SessionSpec(
@@ -95,29 +97,37 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         vendor=checked.vendor.name,
         name=invocation.session.name or "",
         prompt={"role": "user", "content": prompt} if prompt else None,
-        forked=before.copied,
-        resumes=bool(before.session),
+        forked=before.copied_id,
+        resumes=bool(before.session_id),
         beginning=tuple(beginning_words(invocation)),
     )
-    begun = start_host(wanted, os.environ, before.session)
+    begun = start_host(wanted, os.environ, before.session_id)
     tell(before.note.replace("{id}", begun.short_id))
-    return Answer(_told(begun.short_id, invocation.session.name or "", idle=not prompt))
+    return CommandOutput(
+        _format_start_message(begun.short_id, invocation.session.name or "", idle=not prompt)
+    )
 
 
-def _before(invocation: Invocation) -> Before:
+def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
         found = store.last(working_directory(), os.environ, invocation.own.shim_vendor)
-        return Before(invocation) if found is None else _copied(invocation, found[0], COPIED)
+        return (
+            BackgroundOrigin(invocation)
+            if found is None
+            else _build_copy_origin(invocation, found[0], COPIED_NOTE)
+        )
     if not session.resume:
-        return Before(invocation)
+        return BackgroundOrigin(invocation)
     canonical = parse_uuid(session.resume)
     if canonical is None:
-        return _copied(invocation, session.resume, "" if session.fork_session else COPIED)
+        return _build_copy_origin(
+            invocation, session.resume, "" if session.fork_session else COPIED_NOTE
+        )
     known = registry.find_session(canonical, os.environ)
     if known is None and not session.fork_session:
-        return Before(invocation, session=canonical)
+        return BackgroundOrigin(invocation, session_id=canonical)
     if (
         known
         and known.is_running
@@ -130,35 +140,37 @@ def _before(invocation: Invocation) -> Before:
             hint=hint,
         )
     if session.fork_session or known is None:
-        return _copied(invocation, canonical, "")
+        return _build_copy_origin(invocation, canonical, "")
     if known.is_running:
-        return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.short_id))
+        return _build_copy_origin(
+            invocation, canonical, COPIED_RUNNING_NOTE.replace("{original}", known.short_id)
+        )
     saved, here, cwd = read_start_invocation(known), working_directory(), str(known.metadata["cwd"])
     woken = build_resume_invocation(known, here, rooted(invocation, here, cwd))
     options = ", ".join(
         word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--")
     )
-    note = WOKEN.replace("{options}", printable(options)) if options else ""
-    return Before(woken, session=canonical, cwd=cwd, note=note)
+    note = RESUMED_NOTE.replace("{options}", printable(options)) if options else ""
+    return BackgroundOrigin(woken, session_id=canonical, cwd=cwd, note=note)
 
 
-def _copied(invocation: Invocation, original: str, note: str) -> Before:
+def _build_copy_origin(invocation: Invocation, original: str, note: str) -> BackgroundOrigin:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
     canonical = parse_uuid(original)
     known = registry.find_session(canonical, os.environ) if canonical else None
     if known is not None:
         invocation = build_resume_invocation(known, working_directory(), invocation, is_copy=True)
-    return Before(invocation, copied=original, note=note)
+    return BackgroundOrigin(invocation, copied_id=original, note=note)
 
 
-def _hosted(before: Before) -> Invocation:
+def _build_host_invocation(before: BackgroundOrigin) -> Invocation:
     """The invocation as a host will have it, to be checked: a conversation that is asked about its
     tools.
     """
-    resumed = before.copied or before.session
-    if before.session and store.look_up(before.session, os.environ) is None:
+    resumed = before.copied_id or before.session_id
+    if before.session_id and store.look_up(before.session_id, os.environ) is None:
         # it ended before its first turn did
-        resumed = "" if registry.find_session(before.session, os.environ) else resumed
+        resumed = "" if registry.find_session(before.session_id, os.environ) else resumed
     return before.invocation.with_flags(
         input_format="stream-json",
         output_format="stream-json",
@@ -172,17 +184,17 @@ def _hosted(before: Before) -> Invocation:
         name=None,
         resume=resumed or None,
         continue_last=False,
-        fork_session=bool(before.copied),
+        fork_session=bool(before.copied_id),
     )
 
 
-def _told(short: str, name: str, *, idle: bool) -> str:
+def _format_start_message(short: str, name: str, *, idle: bool) -> str:
     """The lines that a client reads the id from (B1, B2)."""
     cyan, dim, end = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
     called = " ".join(printable(name).split())
     first = f"backgrounded · {cyan}{short}{end}" + (f" · {called}" if called else "")
-    lines = [first + (f"{dim} {IDLE}{end}" if idle else "")]
-    for word, does in HINTS.items():
+    lines = [first + (f"{dim} {IDLE_TEXT}{end}" if idle else "")]
+    for word, does in NEXT_COMMANDS.items():
         command = f"claude {word}" if word == "agents" else f"claude {word} {short}"
         lines.append(f"{dim}  {command:26}{does}{end}")
     return "\n".join(lines) + "\n"

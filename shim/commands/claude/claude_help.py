@@ -18,7 +18,7 @@ An unknown option is ignored with a warning. A misspelled permission option is r
 
 # Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that
 # has an effect.
-DOES = {
+FLAG_TEXTS = {
     "print_mode": "print the answer and exit (the only mode here)",
     "output_format": "text (default), json (one result) or stream-json",
     "input_format": "text (default) or stream-json (a conversation on stdin)",
@@ -71,8 +71,8 @@ DOES = {
     "shim_explain": "say what would be started and why, and start nothing",
 }
 # Flags without a field that have an effect with other vendors too.
-DOES_WITHOUT_FIELD = {"--forward-subagent-text": "write the texts and thoughts of subagents too"}
-SUBCOMMANDS = {
+EXTRA_FLAG_TEXTS = {"--forward-subagent-text": "write the texts and thoughts of subagents too"}
+SUBCOMMAND_TEXTS = {
     "auth": "status [--text], login, logout",
     "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
     "agents": "[--json] [--all] [--cwd PATH]: the background sessions",
@@ -90,7 +90,7 @@ SUBCOMMANDS = {
     "setup-token": "not needed",
 }
 # As the real one says them when it is called in another way (background page, B25).
-USAGES = {
+USAGE_TEXTS = {
     "agents": "Usage: claude agents [options]",
     "attach": "Usage: claude attach <id|name>",
     "logs": "Usage: claude logs <id|name>",
@@ -101,7 +101,7 @@ USAGES = {
 }
 # What Claude has and the shim has not: each is refused in a sentence, because it is no prompt
 # either.
-REFUSED = (
+REFUSED_COMMANDS = (
     *(
         "auto-mode",
         "code",
@@ -117,22 +117,28 @@ REFUSED = (
     ),
     *("self-hosted-runner", "ultrareview"),
 )
-WIDTH, PARAGRAPH = 46, 118
+SPELLING_COLUMNS, PARAGRAPH_COLUMNS = 46, 118
 
 
-def manual() -> str:
-    mine = [_line(FLAGS[field], does) for field, does in DOES.items() if field.startswith("shim_")]
-    claude = [
-        _line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")
+def format_manual() -> str:
+    mine = [
+        _format_line(FLAGS[field], does)
+        for field, does in FLAG_TEXTS.items()
+        if field.startswith("shim_")
     ]
-    claude += [_line(flag, does) for flag, does in DOES_WITHOUT_FIELD.items()]
+    claude = [
+        _format_line(FLAGS[field], does)
+        for field, does in FLAG_TEXTS.items()
+        if not field.startswith("shim_")
+    ]
+    claude += [_format_line(flag, does) for flag, does in EXTRA_FLAG_TEXTS.items()]
     spellings = [spelling.strip() for spelling in FLAGS["other"].replace("\n", "|").split("|")]
     others = [
-        f"  {spelling}" for spelling in spellings if spelling and spelling not in DOES_WITHOUT_FIELD
+        f"  {spelling}" for spelling in spellings if spelling and spelling not in EXTRA_FLAG_TEXTS
     ]
-    commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
+    commands = [_format_line(name, does) for name, does in SUBCOMMAND_TEXTS.items()]
     refused = textwrap.wrap(
-        ", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  "
+        ", ".join(REFUSED_COMMANDS), PARAGRAPH_COLUMNS, initial_indent="  ", subsequent_indent="  "
     )
     parts = (
         ("Options:", claude),
@@ -144,14 +150,18 @@ def manual() -> str:
     return _USAGE + "".join(f"\n{title}\n" + "\n".join(lines) + "\n" for title, lines in parts)
 
 
-def subcommand_manual(name: str) -> str:
+def format_subcommand_help(name: str) -> str:
     name = "stop" if name == "kill" else name
-    does = SUBCOMMANDS.get(name, "Claude's; not here")
-    usage = USAGES.get(name) or f"Usage: claude {name} [action] [options]"
-    more = "More about it: shim help bridge\n" if name in USAGES else ""
+    does = SUBCOMMAND_TEXTS.get(name, "Claude's; not here")
+    usage = USAGE_TEXTS.get(name) or f"Usage: claude {name} [action] [options]"
+    more = "More about it: shim help bridge\n" if name in USAGE_TEXTS else ""
     return f"{usage}\n\n{name}: {does}\n{more}"
 
 
-def _line(spelling: str, does: str) -> str:
-    gap = "\n" + " " * (WIDTH + 4) if len(spelling) > WIDTH else " " * (WIDTH + 2 - len(spelling))
+def _format_line(spelling: str, does: str) -> str:
+    gap = (
+        "\n" + " " * (SPELLING_COLUMNS + 4)
+        if len(spelling) > SPELLING_COLUMNS
+        else " " * (SPELLING_COLUMNS + 2 - len(spelling))
+    )
     return f"  {spelling}{gap}{does}"

@@ -8,29 +8,31 @@ from collections.abc import Sequence
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
-from shim.commands.claude.answers import Answer, refused
+from shim.commands.claude.answers import CommandOutput, build_refusal
 from shim.core.reading.account import counted, printable
 from shim.io.raw_output import tell
 
 # The real one's first line, and below it why.
-INSTEAD = "there is no daemon here, and none is needed: each background session is its own process"
-STATUS = (
+NO_DAEMON_TEXT = (
+    "there is no daemon here, and none is needed: each background session is its own process"
+)
+STATUS_TEXT = (
     "not running\n\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n\n"
-    + INSTEAD
+    + NO_DAEMON_TEXT
     + "\n"
 )
-NONE = "no daemon running"
-ASK_ANY = (
+NOT_RUNNING_TEXT = "no daemon running"
+NEEDS_ANY_TEXT = (
     "no background service is installed, but {running} ({ids}), each as its own process. "
     "Run `claude daemon stop --any` to stop them."
 )
-NOT_STARTED = (
+NOT_STARTED_TEXT = (
     "claude daemon{action}: "
-    + INSTEAD
+    + NO_DAEMON_TEXT
     + ": `claude --bg` begins one, `claude agents --json` lists them"
 )
-NOT_INSTALLED = "`claude daemon {action}` is disabled: " + INSTEAD
-USAGE = """Usage: claude daemon [subcommand] [options]
+NOT_INSTALLED_TEXT = "`claude daemon {action}` is disabled: " + NO_DAEMON_TEXT
+USAGE_TEXT = """Usage: claude daemon [subcommand] [options]
 
   status     Show that there is no daemon, and the background sessions that run
   logs       Print what the hosts of background sessions said beside their lines
@@ -39,77 +41,83 @@ USAGE = """Usage: claude daemon [subcommand] [options]
                --keep-workers  leave them running
   uninstall  Nothing to do
 """
-LOG_BYTES = 64 * 1024  # of each session's, from its end
-FLAGS = {"stop": ("--any", "--keep-workers")}
+MAX_LOG_BYTES = 64 * 1024  # of each session's, from its end
+ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 
-def daemon(words: Sequence[str]) -> Answer:
+def answer_daemon(words: Sequence[str]) -> CommandOutput:
     """The answer to `claude daemon WORDS`."""
     action = next((word for word in words if not word.startswith("-")), "")
-    others = [word for word in words if word != action and word not in FLAGS.get(action, ())]
+    others = [word for word in words if word != action and word not in ACTION_FLAGS.get(action, ())]
     if others and action in ("status", "stop", "logs", "uninstall"):
         tell(printable(f"warning: extra arguments ignored: {' '.join(others)}\n"))
     if action == "status":
-        return _status()
+        return _answer_status()
     if action == "stop":
-        return _stop(any_of_them="--any" in words, keep="--keep-workers" in words)
+        return _answer_stop(any_of_them="--any" in words, keep="--keep-workers" in words)
     if action == "logs":
-        return _logs()
+        return _answer_logs()
     if action == "uninstall":
-        return Answer("uninstalled\n")
+        return CommandOutput("uninstalled\n")
     if action in ("install", "start", "restart"):
-        return refused(NOT_INSTALLED.format(action=action))
+        return build_refusal(NOT_INSTALLED_TEXT.format(action=action))
     if action in ("", "run"):
-        return refused(NOT_STARTED.format(action=f" {action}" if action else ""))
-    return refused(f"unknown subcommand: {action[:60]}\n\n{USAGE}".rstrip())
+        return build_refusal(NOT_STARTED_TEXT.format(action=f" {action}" if action else ""))
+    return build_refusal(f"unknown subcommand: {action[:60]}\n\n{USAGE_TEXT}".rstrip())
 
 
-def _living() -> list[SessionRecord]:
+def _list_running() -> list[SessionRecord]:
     return [one for one in registry.list_sessions(os.environ) if one.is_running]
 
 
-def _status() -> Answer:
+def _answer_status() -> CommandOutput:
     folder = registry.get_bridge_folder(os.environ)
-    return Answer(STATUS.format(folder=printable(folder), running=len(_living())), 1, wanted=True)
+    return CommandOutput(
+        STATUS_TEXT.format(folder=printable(folder), running=len(_list_running())),
+        1,
+        is_requested=True,
+    )
 
 
-def _stop(*, any_of_them: bool, keep: bool) -> Answer:
-    living = _living()
+def _answer_stop(*, any_of_them: bool, keep: bool) -> CommandOutput:
+    living = _list_running()
     if not living:
-        return Answer(NONE + "\n")
+        return CommandOutput(NOT_RUNNING_TEXT + "\n")
     if not any_of_them:
         running = counted(len(living), "background session") + (
             " runs" if len(living) == 1 else " run"
         )
-        return refused(
-            ASK_ANY.format(running=running, ids=", ".join(one.short_id for one in living))
+        return build_refusal(
+            NEEDS_ANY_TEXT.format(running=running, ids=", ".join(one.short_id for one in living))
         )
     if keep:
-        return Answer(
+        return CommandOutput(
             "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
         )
     left = stop_hosts(living, os.environ)
     ended = counted(len(living) - len(left), "background session")
     if left:
-        return refused(f"ended {ended}; still running: {', '.join(one.short_id for one in left)}")
-    return Answer(f"stopped (ended {ended})\n")
+        return build_refusal(
+            f"ended {ended}; still running: {', '.join(one.short_id for one in left)}"
+        )
+    return CommandOutput(f"stopped (ended {ended})\n")
 
 
-def _logs() -> Answer:
+def _answer_logs() -> CommandOutput:
     said = []
     for one in registry.list_sessions(os.environ):
-        text = _end_of(one.stderr_path)
+        text = _read_tail(one.stderr_path)
         said += [f"[{one.short_id}] {line}\n" for line in printable(text).splitlines()]
-    return Answer(
+    return CommandOutput(
         "".join(said) or "no host of a background session has said anything beside its lines\n"
     )
 
 
-def _end_of(path: str) -> str:
+def _read_tail(path: str) -> str:
     """The last lines of a file, "" where there is none."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - LOG_BYTES, 0))
+            file.seek(max(os.fstat(file.fileno()).st_size - MAX_LOG_BYTES, 0))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

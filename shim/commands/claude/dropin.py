@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shim.bridge.attach.client import JoinedConversation
     from shim.recording.recorder import Recorder
 
-TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
+SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
@@ -31,32 +31,34 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
     except FrontendError as error:
-        from shim.commands.claude.refusal import misread
+        from shim.commands.claude.refusal import refuse_arguments
 
-        return misread(error, arguments, installed, dialect=dialect_called(chosen or baked))
+        return refuse_arguments(
+            error, arguments, installed, dialect=dialect_called(chosen or baked)
+        )
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.forget()
-        from shim.commands.claude.subcommands import answer
+        from shim.commands.claude.subcommands import run_subcommand
 
-        return answer(invocation, installed)
+        return run_subcommand(invocation, installed)
     left = invocation.leftovers
     if (left.unknown or left.glued) and (status := _check_flags(invocation, installed, arguments)):
         return status
-    invocation = with_whole_id(invocation)
+    invocation = expand_short_id(invocation)
     if invocation.session.background and not invocation.own.shim_explain:
         early_signals.forget()
-        from shim.commands.claude.background import begin
+        from shim.commands.claude.background import start_background
 
-        return begin(invocation, installed)
+        return start_background(invocation, installed)
     if baked and not (chosen or invocation.own.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
     if invocation.own.shim_explain:
         early_signals.forget()
-        from shim.commands.claude.answers import Answer, printed
+        from shim.commands.claude.answers import CommandOutput, print_output
         from shim.commands.turn.explain import answer as explain
 
         text, status = explain(invocation, installed)
-        return printed(Answer(text)) or status
+        return print_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
         from shim.commands.turn.screen import screen, wanted
 
@@ -64,12 +66,15 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
             try:
                 return screen(invocation, installed, arguments)
             except ShimError as error:
-                from shim.commands.claude.refusal import complain
+                from shim.commands.claude.refusal import warn_error
 
-                complain(error)
+                warn_error(error)
                 return 1
-    return serve(
-        invocation, lambda: conversation(invocation, installed, arguments), installed, arguments
+    return run_conversation(
+        invocation,
+        lambda: open_conversation(invocation, installed, arguments),
+        installed,
+        arguments,
     )
 
 
@@ -85,25 +90,25 @@ def _check_flags(
         for warning in check_unknown_flags(invocation):
             tell(warning)
     except FrontendError as error:
-        return serve(invocation, _raising(error), installed, arguments)
+        return run_conversation(invocation, _build_raiser(error), installed, arguments)
     return 0
 
 
-def _raising(error: ShimError) -> "Callable[[], Start]":
+def _build_raiser(error: ShimError) -> "Callable[[], Start]":
     def start() -> "Start":
         raise error
 
     return start
 
 
-def conversation(
+def open_conversation(
     invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
 ) -> "Start | JoinedConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
     settings = config.load(invocation, os.environ, installed)
-    if settings.bridge.every or may_live(invocation):
+    if settings.bridge.every or can_be_background(invocation):
         from shim.bridge.attach.client import plan_joined_conversation
 
         def alone(asked: Invocation) -> Start:
@@ -115,12 +120,12 @@ def conversation(
     return Start(invocation, installed, arguments, settings=settings)
 
 
-def with_whole_id(invocation: Invocation) -> Invocation:
+def expand_short_id(invocation: Invocation) -> Invocation:
     """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
     has said.
     """
     word = invocation.session.resume or ""
-    if not is_short_id(word) or not some_lived():
+    if not is_short_id(word) or not has_background_sessions():
         return invocation
     from shim.bridge import registry
 
@@ -128,22 +133,24 @@ def with_whole_id(invocation: Invocation) -> Invocation:
     return invocation.with_flags(resume=found[0].session_id) if len(found) == 1 else invocation
 
 
-def may_live(invocation: Invocation) -> bool:
+def can_be_background(invocation: Invocation) -> bool:
     """Whether the session that goes on may have a process of its own."""
     session = invocation.session
     return (
-        bool(session.resume or session.continue_last) and not session.fork_session and some_lived()
+        bool(session.resume or session.continue_last)
+        and not session.fork_session
+        and has_background_sessions()
     )
 
 
-def some_lived() -> bool:
+def has_background_sessions() -> bool:
     """Whether sessions had processes of their own in this state directory: one look, before
     anything is imported.
     """
     return os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
 
 
-def serve(
+def run_conversation(
     invocation: Invocation,
     start: "Callable[[], Start | JoinedConversation]",
     installed: Mapping[str, str],
@@ -166,19 +173,19 @@ def serve(
         status = started.run(signals)
     except Exception as error:
         signals.started = True
-        from shim.commands.claude.refusal import failed, record_refusal
+        from shim.commands.claude.refusal import record_refusal, report_failure
 
         recorder = None if started is None else started.recorder
         if started is None and not isinstance(error, UnrecordedError):
             recorder = record_refusal(invocation, installed, arguments)
-        status = failed(invocation, error, signals.ended, shown, recorder)
+        status = report_failure(invocation, error, signals.ended, shown, recorder)
     finally:
         recorded = True
         if started is not None:
             recorder = started.recorder
         if recorder is not None:
             signals.listen_again()
-            recorded = recorder.close(lambda: status in TOLD_TO_END or bool(signals.pending))
+            recorded = recorder.close(lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending))
     return status or int(not recorded)
 
 

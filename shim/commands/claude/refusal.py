@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
 # with text output only; frontends that read JSON get a result and 1 (surface page)
-NOT_FOUND_STATUS = 127
-SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
+MISSING_PROGRAM_EXIT_CODE = 127
+SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-def misread(
+def refuse_arguments(
     error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], dialect: Dialect
 ) -> int:
     """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
     result.
     """
-    complain(error)
+    warn_error(error)
     invocation = Invocation()
     if dialect.answers_all:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
     recorder = record_refusal(invocation, installed, arguments)
     try:
-        return refuse(
+        return refuse_turn(
             invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder
         )
     finally:
@@ -65,7 +65,7 @@ def misread(
             recorder.close(lambda: bool(early_signals.heard))
 
 
-def failed(
+def report_failure(
     invocation: Invocation,
     error: Exception,
     stopped: Callable[[], bool],
@@ -77,8 +77,8 @@ def failed(
     """
     if isinstance(error, StoppedError):
         cause: Cause = "interrupted" if error.number == signal.SIGINT else "signal"
-        refuse(invocation, error, cause, stopped, shown, recorder)
-        return SIGNAL_STATUS[signal.Signals(error.number)]
+        refuse_turn(invocation, error, cause, stopped, shown, recorder)
+        return SIGNAL_EXIT_CODES[signal.Signals(error.number)]
     # our own bug: a frontend is still told (threats, last row)
     if not isinstance(error, ShimError):
         error, cause = (
@@ -87,8 +87,8 @@ def failed(
         )
     else:
         cause = error.cause
-    complain(error)
-    return refuse(invocation, error, cause, stopped, shown, recorder)
+    warn_error(error)
+    return refuse_turn(invocation, error, cause, stopped, shown, recorder)
 
 
 def record_refusal(
@@ -100,7 +100,7 @@ def record_refusal(
     try:
         settings = config.load(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
-        settings = config.Settings(dialect=dialect_of(invocation))
+        settings = config.Settings(dialect=find_dialect(invocation))
     path = config.record_path(invocation, os.environ, installed, settings)
     if not path:
         return None
@@ -116,16 +116,16 @@ def record_refusal(
             cwd=working_directory(),
         )
     except FrontendError as error:
-        complain(error)
+        warn_error(error)
         return None
 
 
-def complain(error: ShimError) -> None:
+def warn_error(error: ShimError) -> None:
     hint = f"\nhint: {error.hint}" if error.hint else ""
     tell(printable(f"{error}{hint}\n"))
 
 
-def dialect_of(invocation: Invocation) -> str:
+def find_dialect(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
         return invocation.own.shim_dialect or config.load(invocation, os.environ).dialect
@@ -133,7 +133,7 @@ def dialect_of(invocation: Invocation) -> str:
         return "claude"
 
 
-def refuse(
+def refuse_turn(
     invocation: Invocation,
     error: ShimError,
     cause: Cause,
@@ -151,8 +151,8 @@ def refuse(
     if recorder is not None:
         recorder.note("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
-        return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
-    dialect = dialect_called(dialect_of(invocation))
+        return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
+    dialect = dialect_called(find_dialect(invocation))
     if isinstance(error, ArgumentError) and not dialect.answers_all:
         return 1
     fresh, identity = fresh_identity()

@@ -8,13 +8,13 @@ list is empty.
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.commands.claude.answers import Answer, printed
+from shim.commands.claude.answers import CommandOutput, print_output
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FIRST_WORDS, parse
 from shim.core.errors import FrontendError
 
 
-def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
+def dispatch_subcommand(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
     """The exit status of a subcommand; None when the arguments are those of a turn."""
     try:
         invocation = parse(arguments)
@@ -22,56 +22,58 @@ def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
         return None
     if not invocation.subcommand or invocation.version:
         return None
-    return answer(invocation, installed)
+    return run_subcommand(invocation, installed)
 
 
-def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
+def run_subcommand(invocation: Invocation, installed: Mapping[str, str]) -> int:
     """Print the answer to `--version`, to `--help` or to a subcommand. Returns the exit status."""
     if invocation.version:
         from shim.core.claude.pen import CLAUDE_VERSION
 
-        said = Answer(f"{CLAUDE_VERSION} (Claude Code)\n")
+        said = CommandOutput(f"{CLAUDE_VERSION} (Claude Code)\n")
     elif invocation.subcommand:
-        said = _answer(invocation, installed)
+        said = _build_output(invocation, installed)
     else:
-        from shim.commands.claude.claude_help import manual
+        from shim.commands.claude.claude_help import format_manual
 
-        said = Answer(manual())
-    return printed(said)
+        said = CommandOutput(format_manual())
+    return print_output(said)
 
 
-def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
+def _build_output(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutput:
     name, words = str(invocation.subcommand), invocation.subcommand_args
     if "-h" in words or "--help" in words:
-        from shim.commands.claude.claude_help import subcommand_manual
+        from shim.commands.claude.claude_help import format_subcommand_help
 
-        return Answer(subcommand_manual(name))
-    name = SAME.get(name, name)
-    if name in OF_SESSIONS:
-        return _background(name, words)
+        return CommandOutput(format_subcommand_help(name))
+    name = ALIASES.get(name, name)
+    if name in SESSION_COMMANDS:
+        return _answer_background(name, words)
     action = next((word for word in words if not word.startswith("-")), "")
-    vendor = chosen_vendor(invocation, installed)
+    vendor = find_chosen_vendor(invocation, installed)
     if name == "auth":
-        return _auth(action, words, vendor)
-    return LISTS.get((name, action, "--json" in words)) or _sentence(name, action, vendor)
+        return _answer_auth(action, words, vendor)
+    return LIST_OUTPUTS.get((name, action, "--json" in words)) or _build_sentence(
+        name, action, vendor
+    )
 
 
-def _background(name: str, words: tuple[str, ...]) -> Answer:
+def _answer_background(name: str, words: tuple[str, ...]) -> CommandOutput:
     """What is asked of the sessions that live on their own."""
     if name == "agents":
-        from shim.commands.claude.agents import agents
+        from shim.commands.claude.agents import answer_agents
 
-        return agents(words)
+        return answer_agents(words)
     if name == "daemon":
-        from shim.commands.claude.daemon import daemon
+        from shim.commands.claude.daemon import answer_daemon
 
-        return daemon(words)
-    from shim.commands.claude.sessions import door as session_door
+        return answer_daemon(words)
+    from shim.commands.claude.sessions import dispatch_session_command as session_door
 
     return session_door(name, words)
 
 
-def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
+def find_chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
     named = invocation.own.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
     if named:
@@ -87,20 +89,24 @@ def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
 # -- auth ------------------------------------------------------------------------------------------
 
 
-def _auth(action: str, words: tuple[str, ...], vendor: str) -> Answer:
+def _answer_auth(action: str, words: tuple[str, ...], vendor: str) -> CommandOutput:
     if action == "status":
-        return Answer(
-            f"Logged in by way of {_named(vendor)}\n" if "--text" in words else _status(vendor)
+        return CommandOutput(
+            f"Logged in by way of {_name_vendor(vendor)}\n"
+            if "--text" in words
+            else _format_auth_status(vendor)
         )
     if action in ("login", "logout"):
-        return Answer(f"the shim has no login of its own: {_login(action, vendor)}\n", 1)
-    return Answer(
+        return CommandOutput(
+            f"the shim has no login of its own: {_describe_login(action, vendor)}\n", 1
+        )
+    return CommandOutput(
         f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n",
         1,
     )
 
 
-def _status(vendor: str) -> str:
+def _format_auth_status(vendor: str) -> str:
     """Logged in, always: whether the vendor itself is logged in shows only when it is asked
     (contract 5.12).
     """
@@ -120,7 +126,7 @@ def _status(vendor: str) -> str:
     return json.dumps(status, indent=2) + "\n"
 
 
-def _login(action: str, vendor: str) -> str:
+def _describe_login(action: str, vendor: str) -> str:
     if action == "login" and vendor:
         from shim.adapters import get_adapter
 
@@ -130,75 +136,81 @@ def _login(action: str, vendor: str) -> str:
         except FrontendError:
             pass
     way = "in" if action == "login" else "out"
-    return f"log {way} with the CLI of {_named(vendor)}"
+    return f"log {way} with the CLI of {_name_vendor(vendor)}"
 
 
-def _named(vendor: str) -> str:
+def _name_vendor(vendor: str) -> str:
     return vendor or "the vendor that you choose (SHIM_VENDOR)"
 
 
 # -- the others ------------------------------------------------------------------------------------
 
 # Two words for one thing.
-SAME = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
+ALIASES = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
     ("rc", "remote", "bridge", "sync"), "remote-control"
 )
-OF_SESSIONS = {"agents"} | FIRST_WORDS  # that live on their own
-_NOTHING = "[]\n"
+SESSION_COMMANDS = {"agents"} | FIRST_WORDS  # that live on their own
+_EMPTY_LIST = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
-LISTS = {
-    ("mcp", "list", False): Answer("No MCP servers configured here: each vendor keeps its own.\n"),
-    ("mcp", "list", True): Answer(_NOTHING),
-    ("plugin", "list", False): Answer("No plugins installed.\n"),
-    ("plugin", "list", True): Answer(_NOTHING),
-    ("plugin", "marketplace", False): Answer("No marketplaces configured.\n"),
-    ("plugin", "marketplace", True): Answer(_NOTHING),
-    ("config", "list", False): Answer("{}\n"),
-    ("config", "list", True): Answer("{}\n"),
-    ("config", "ls", False): Answer("{}\n"),
+LIST_OUTPUTS = {
+    ("mcp", "list", False): CommandOutput(
+        "No MCP servers configured here: each vendor keeps its own.\n"
+    ),
+    ("mcp", "list", True): CommandOutput(_EMPTY_LIST),
+    ("plugin", "list", False): CommandOutput("No plugins installed.\n"),
+    ("plugin", "list", True): CommandOutput(_EMPTY_LIST),
+    ("plugin", "marketplace", False): CommandOutput("No marketplaces configured.\n"),
+    ("plugin", "marketplace", True): CommandOutput(_EMPTY_LIST),
+    ("config", "list", False): CommandOutput("{}\n"),
+    ("config", "list", True): CommandOutput("{}\n"),
+    ("config", "ls", False): CommandOutput("{}\n"),
 }
 # Subcommand → the sentence that says where its work is done, and the status. {vendor} runs the
 # turns.
-SENTENCES = {
-    "mcp": Answer("give servers with --mcp-config, or add them to {vendor} with its own CLI", 1),
-    "doctor": Answer(
+COMMAND_SENTENCES = {
+    "mcp": CommandOutput(
+        "give servers with --mcp-config, or add them to {vendor} with its own CLI", 1
+    ),
+    "doctor": CommandOutput(
         "This is the shim in place of claude; turns are run by {vendor}. `shim vendors` shows what is found."
     ),
-    "update": Answer(
+    "update": CommandOutput(
         "This is the shim: update it where it was installed from. {vendor} is updated with its own CLI."
     ),
-    "install": Answer(
+    "install": CommandOutput(
         "This is the shim, which is installed already: `shim install` puts it somewhere else."
     ),
-    "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
-    "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),
-    "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
-    "auto-mode": Answer("the mode auto is {vendor}'s own here, and so are its rules", 1),
-    "code": Answer(
+    "config": CommandOutput(
+        "settings are in the shim's config.toml and in {vendor}'s own files", 1
+    ),
+    "plugin": CommandOutput("plugins belong to {vendor}: install them with its CLI", 1),
+    "setup-token": CommandOutput("the shim needs no token: log in with the CLI of {vendor}", 1),
+    "auto-mode": CommandOutput("the mode auto is {vendor}'s own here, and so are its rules", 1),
+    "code": CommandOutput(
         "the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`",
         1,
     ),
-    "gateway": Answer("the shim is no gateway: turns are run by {vendor}", 1),
-    "import": Answer(
+    "gateway": CommandOutput("the shim is no gateway: turns are run by {vendor}", 1),
+    "import": CommandOutput(
         "the shim imports nothing: settings are in its config.toml and in {vendor}'s own files", 1
     ),
-    "project": Answer(
+    "project": CommandOutput(
         "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
     ),
-    "purge": Answer(
+    "purge": CommandOutput(
         "the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1
     ),
-    "remote-control": Answer(
+    "remote-control": CommandOutput(
         "Remote Control is the real Claude's; turns are run by {vendor} here", 1
     ),
-    "self-hosted-runner": Answer("the shim is no runner: turns are run by {vendor}", 1),
-    "ultrareview": Answer(
+    "self-hosted-runner": CommandOutput("the shim is no runner: turns are run by {vendor}", 1),
+    "ultrareview": CommandOutput(
         "the shim has no review of its own: ask {vendor} for one, with `claude -p MESSAGE`", 1
     ),
 }
 
 
-def _sentence(name: str, action: str, vendor: str) -> Answer:
-    said = SENTENCES[name]
+def _build_sentence(name: str, action: str, vendor: str) -> CommandOutput:
+    said = COMMAND_SENTENCES[name]
     begin = f"claude {name}{' ' + action[:60] if action else ''}: " if said.status else ""
-    return said._replace(text=begin + said.text.format(vendor=_named(vendor)) + "\n")
+    return said._replace(text=begin + said.text.format(vendor=_name_vendor(vendor)) + "\n")

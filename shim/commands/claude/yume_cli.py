@@ -7,7 +7,11 @@ until it has them.
 from collections.abc import Mapping, Sequence
 
 from shim import __version__
-from shim.commands.claude.dropin import fill_standard_files, serve, some_lived
+from shim.commands.claude.dropin import (
+    fill_standard_files,
+    has_background_sessions,
+    run_conversation,
+)
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown import explain_misspelled
 from shim.core.errors import FrontendError
@@ -21,7 +25,7 @@ from shim.io.raw_output import tell
 if TYPE_CHECKING:
     from shim.conversation.decide import Start
 
-HELP = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
+HELP_TEXT = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
 yume-cli auth status
 yume-cli --version
 
@@ -37,22 +41,22 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command in ("version", "help", "auth"):
         early_signals.forget()
     if call.command in ("version", "help"):
-        from shim.commands.claude.answers import Answer, printed
+        from shim.commands.claude.answers import CommandOutput, print_output
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
-        return printed(
-            Answer(
+        return print_output(
+            CommandOutput(
                 f"{__version__} (yume-cli)\n"
                 if call.command == "version"
-                else HELP.format(flags=flags)
+                else HELP_TEXT.format(flags=flags)
             )
         )
     if call.command == "auth":
-        from shim.commands.claude.subcommands import answer
+        from shim.commands.claude.subcommands import run_subcommand
 
         asked = Invocation(subcommand="auth", subcommand_args=call.words or ("status",))
         asked = asked.with_flags(shim_vendor=call.vendor or None)
-        return answer(asked, installed)
+        return run_subcommand(asked, installed)
     return _start(call, installed, arguments)
 
 
@@ -72,10 +76,10 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     def start() -> "Start":
         if call.misspelled:
             raise explain_misspelled(call.misspelled, MODE_FLAG)
-        if session and some_lived():
+        if session and has_background_sessions():
             from shim.bridge.attach.client import check_not_running
 
             check_not_running(session, "yume")
         return yume_start(call, invocation, installed, arguments)
 
-    return serve(refused, start, installed, arguments, shown)
+    return run_conversation(refused, start, installed, arguments, shown)

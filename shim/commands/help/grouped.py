@@ -6,17 +6,17 @@ from typing import Any
 from shim.commands.help.plain import PlainGroup
 
 # What a person wants to do, and the commands for it.
-GROUPS = {
+COMMAND_GROUPS = {
     "To begin": ("install", "uninstall", "vendors", "doctor", "demo"),
     "To run an agent": ("run", "explain", "sessions", "bridge"),
     "To read and use recordings": ("show", "replay", "export", "cast"),
     "To make and check a vendor or a frontend": ("translate", "vendor", "conform"),
     "To read on": ("help",),
 }
-OTHERS = "Commands"
+OTHERS_TITLE = "Commands"
 
 
-class Grouped(PlainGroup):
+class GroupedCommands(PlainGroup):
     """A group of commands that lists them below titles. A command without a title stands at the
     end.
     """
@@ -25,10 +25,10 @@ class Grouped(PlainGroup):
         """Write the commands for `--help`."""
         every = self.list_commands(ctx)
         widest = max(map(len, every), default=0)
-        for title, names in titled(every):
+        for title, names in group_commands(every):
             found = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [
-                (name, sentence(command.help or ""))
+                (name, format_summary(command.help or ""))
                 for name, command in found
                 if command and not command.hidden
             ]
@@ -37,15 +37,15 @@ class Grouped(PlainGroup):
                     formatter.write_dl(rows)
 
 
-def titled(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+def group_commands(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """The names by their titles, in the order of GROUPS."""
     left = list(names)
-    for title, members in GROUPS.items():
+    for title, members in COMMAND_GROUPS.items():
         yield title, [name for name in members if name in left]
         left = [name for name in left if name not in members]
-    yield OTHERS, left
+    yield OTHERS_TITLE, left
 
 
-def sentence(text: str) -> str:
+def format_summary(text: str) -> str:
     """The first paragraph of a help text, as one line."""
     return " ".join(text.split("\n\n")[0].split())

@@ -11,28 +11,32 @@ from shim.commands.help.removed import refuse_removed, refuse_removed_option
 
 # Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float
 # range>` in lists.
-_NAMED = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
-_KIND = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
-_NUMBER = ("int", "float")
+_ARGUMENT_NAME = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
+_VALUE_TYPE = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
+_NUMBER_TYPES = ("int", "float")
 
 
-def plain_usage(text: str) -> str:
+def format_usage(text: str) -> str:
     """A usage line with the names of arguments in capital letters."""
-    return _NAMED.sub(lambda found: found[1].upper() if found[1] else f"[{found[2].upper()}]", text)
+    return _ARGUMENT_NAME.sub(
+        lambda found: found[1].upper() if found[1] else f"[{found[2].upper()}]", text
+    )
 
 
-def plain_help(text: str) -> str:
+def format_help(text: str) -> str:
     """A help page whose columns stay where they are."""
     usage, gap, rest = text.partition("\n\n")
-    return plain_usage(usage) + gap + "\n".join(map(_plain_row, rest.split("\n")))
+    return format_usage(usage) + gap + "\n".join(map(_format_row, rest.split("\n")))
 
 
-def _plain_row(line: str) -> str:
-    found = _KIND.search(line)
+def _format_row(line: str) -> str:
+    found = _VALUE_TYPE.search(line)
     if found is None:
         return line
     option = line.lstrip().startswith("-")
-    kind = ("NUMBER" if any(name in found[0] for name in _NUMBER) else "TEXT") if option else ""
+    kind = (
+        ("NUMBER" if any(name in found[0] for name in _NUMBER_TYPES) else "TEXT") if option else ""
+    )
     name = line[: found.start()] if option else line[: found.start()].upper()
     return f"{name} {kind:{len(found[0]) - 1}}{line[found.end() :]}"
 
@@ -47,11 +51,11 @@ class PlainCommand(TyperCommand):
 
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""
-        return plain_usage(super().get_usage(ctx))
+        return format_usage(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
         """Its help page."""
-        return plain_help(super().get_help(ctx))
+        return format_help(super().get_help(ctx))
 
 
 class PlainGroup(TyperGroup):
@@ -66,8 +70,8 @@ class PlainGroup(TyperGroup):
 
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""
-        return plain_usage(super().get_usage(ctx))
+        return format_usage(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
         """Its help page."""
-        return plain_help(super().get_help(ctx))
+        return format_help(super().get_help(ctx))

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from shim.core.reading.account import printable
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
+MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
-WIDEST = 120  # columns of a line that is still easy to read
+MAX_COLUMNS = 120  # columns of a line that is still easy to read
 _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic to another
 
 
@@ -24,25 +24,25 @@ class Topic(NamedTuple):
     """
 
     name: str
-    about: str
+    summary: str
     text: str
 
 
-def topics() -> list[Topic]:
+def load_topics() -> list[Topic]:
     """Every topic, sorted by name."""
     found = []
-    for file in sorted(os.listdir(FOLDER)):
+    for file in sorted(os.listdir(MANUAL_FOLDER)):
         if file.endswith(SUFFIX):
-            with open(os.path.join(FOLDER, file), encoding="utf-8") as opened:
+            with open(os.path.join(MANUAL_FOLDER, file), encoding="utf-8") as opened:
                 text = opened.read()
             _title, about, *_ = text.split("\n\n")
             found.append(Topic(file.removesuffix(SUFFIX), " ".join(about.split()), text))
     return found
 
 
-def topic_names() -> list[str]:
+def list_topic_names() -> list[str]:
     """The names of all topics, for the completion of a shell."""
-    return [topic.name for topic in topics()]
+    return [topic.name for topic in load_topics()]
 
 
 def show_help(
@@ -50,7 +50,9 @@ def show_help(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC", help="The topic to read, or a command.", autocompletion=topic_names
+            metavar="TOPIC",
+            help="The topic to read, or a command.",
+            autocompletion=list_topic_names,
         ),
     ] = None,
 ) -> None:
@@ -61,15 +63,15 @@ def show_help(
 
     Example: shim help add-a-vendor
     """
-    found = topics()
+    found = load_topics()
     console = Console(highlight=False)
     asked = " ".join(words or ())
     topic = next((topic for topic in found if topic.name == asked.replace(" ", "-").lower()), None)
     if topic is not None:
-        _draw(console, topic)
+        _print_topic(console, topic)
     elif not asked:
-        _list(console, found)
-    elif (text := _help_of_command(context, words or [])) is not None:
+        _print_topics(console, found)
+    elif (text := _find_command_help(context, words or [])) is not None:
         sys.stdout.write(text + "\n")
     else:
         names = [topic.name for topic in found]
@@ -82,7 +84,7 @@ def show_help(
         raise typer.BadParameter(text, param_hint="TOPIC")
 
 
-def _help_of_command(context: typer.Context, words: list[str]) -> str | None:
+def _find_command_help(context: typer.Context, words: list[str]) -> str | None:
     """What `shim WORDS --help` prints; None if there is no such command."""
     command, here = context.find_root().command, context.find_root()
     for word in words:
@@ -94,12 +96,12 @@ def _help_of_command(context: typer.Context, words: list[str]) -> str | None:
     return command.get_help(here)
 
 
-def _list(console: Console, found: list[Topic]) -> None:
+def _print_topics(console: Console, found: list[Topic]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
     for topic in found:
-        grid.add_row(topic.name, topic.about)
+        grid.add_row(topic.name, topic.summary)
     console.print("Topics, each read with `shim help TOPIC`:\n", markup=False)
     console.print(grid, markup=False)
     console.print(
@@ -107,11 +109,11 @@ def _list(console: Console, found: list[Topic]) -> None:
     )
 
 
-def _draw(console: Console, topic: Topic) -> None:
+def _print_topic(console: Console, topic: Topic) -> None:
     if not console.is_terminal:
         sys.stdout.write(topic.text)
         return
     from shim.story.terminal.markdown import SafeMarkdown
 
     text = _LINK.sub(lambda link: f"`shim help {link[1]}`", topic.text)
-    console.print(SafeMarkdown(text), width=min(console.width, WIDEST))
+    console.print(SafeMarkdown(text), width=min(console.width, MAX_COLUMNS))

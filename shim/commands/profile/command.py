@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shim import adapters
-from shim.commands.help.grouped import Grouped
+from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.commands.profile.captured import read_captured
 from shim.commands.profile.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
@@ -25,7 +25,7 @@ SHOWN = 40  # of one sort of findings or notes; --json has them all
 app = typer.Typer(
     name="vendor",
     help="Draft and check a vendor of your own.\n\nExample: shim vendor draft run.ndjson",
-    cls=Grouped,
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -2,7 +2,7 @@
 
 import typer
 
-from shim.commands.help.grouped import Grouped
+from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.commands.sessions.acts import answer_question, list_sessions, say_message, stop_sessions
 from shim.commands.sessions.attach import attach_session, watch_session
@@ -12,7 +12,7 @@ from shim.commands.sessions.token import token
 app = typer.Typer(
     name="bridge",
     help="Sessions that live on their own: see and drive them.\n\nExample: shim bridge list",
-    cls=Grouped,
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from shim.bridge import registry
-from shim.commands.help.grouped import Grouped
+from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.account import counted, printable
@@ -27,7 +27,7 @@ SHORTEST = 4  # characters of the beginning of an id that stand for the id
 
 app = typer.Typer(
     name="sessions",
-    cls=Grouped,
+    cls=GroupedCommands,
     invoke_without_command=True,
     rich_markup_mode=None,
 )

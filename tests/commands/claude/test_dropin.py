@@ -894,5 +894,5 @@ def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
     recorder = Recorder()
     started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
     monkeypatch.setattr(dropin.Signals, "listen", lambda signals: None)
-    assert dropin.serve(Invocation(), lambda: started, {}, ()) == status
+    assert dropin.run_conversation(Invocation(), lambda: started, {}, ()) == status
     assert recorder.told is told

@@ -7,8 +7,13 @@ import sys
 
 import pytest
 
-from shim.commands.claude.claude_help import DOES, REFUSED, SUBCOMMANDS, manual
-from shim.commands.claude.subcommands import SAME, SENTENCES, door
+from shim.commands.claude.claude_help import (
+    FLAG_TEXTS,
+    REFUSED_COMMANDS,
+    SUBCOMMAND_TEXTS,
+    format_manual,
+)
+from shim.commands.claude.subcommands import ALIASES, COMMAND_SENTENCES, dispatch_subcommand
 from shim.core.claude.argv.parse import FIRST_WORDS, FLAGS, KNOWN_SUBCOMMANDS
 
 
@@ -20,7 +25,7 @@ def ask(capfd, monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
 
     def asked(*words, installed=None):
-        status = door(words, installed or {})
+        status = dispatch_subcommand(words, installed or {})
         said = capfd.readouterr()
         return status, said.out, said.err
 
@@ -191,9 +196,12 @@ def test_every_subcommand_has_an_answer_and_a_help(ask, name):
 
 
 def test_the_tables_name_the_same_subcommands():
-    named = set(SENTENCES) | {"auth", "agents"}
-    assert named | set(SAME) | FIRST_WORDS == KNOWN_SUBCOMMANDS
-    assert set(SUBCOMMANDS) | set(REFUSED) | set(SAME) | FIRST_WORDS == KNOWN_SUBCOMMANDS
+    named = set(COMMAND_SENTENCES) | {"auth", "agents"}
+    assert named | set(ALIASES) | FIRST_WORDS == KNOWN_SUBCOMMANDS
+    assert (
+        set(SUBCOMMAND_TEXTS) | set(REFUSED_COMMANDS) | set(ALIASES) | FIRST_WORDS
+        == KNOWN_SUBCOMMANDS
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,9 +219,9 @@ def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
 
 
 def test_help_says_what_every_flag_does():
-    assert set(DOES) == set(FLAGS) - {"other"}
-    assert all(DOES.values())
-    text = manual()
+    assert set(FLAG_TEXTS) == set(FLAGS) - {"other"}
+    assert all(FLAG_TEXTS.values())
+    text = format_manual()
     for spellings in FLAGS.values():
         for spelling in spellings.replace("\n", "|").split("|"):
             assert spelling.strip() in text
@@ -223,13 +231,15 @@ def test_help_says_what_every_flag_does():
 
 @pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
 def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag):
-    text, _, ineffective = manual().partition("Accepted, without effect except on a real claude:")
+    text, _, ineffective = format_manual().partition(
+        "Accepted, without effect except on a real claude:"
+    )
     (line,) = (line for line in text.splitlines() if line.strip().startswith(flag))
     assert "no effect" not in line and flag not in ineffective
 
 
 def test_help_fits_a_wide_terminal():
-    assert max(map(len, manual().splitlines())) <= 120
+    assert max(map(len, format_manual().splitlines())) <= 120
 
 
 # -- the cost --------------------------------------------------------------------------------------

@@ -8,16 +8,16 @@ import pytest
 import typer
 
 from shim.commands.cli import app
-from shim.commands.help.grouped import GROUPS, OTHERS, sentence, titled
-from shim.commands.help.plain import plain_help
+from shim.commands.help.grouped import COMMAND_GROUPS, OTHERS_TITLE, format_summary, group_commands
+from shim.commands.help.plain import format_help
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_every_command_stands_below_one_title():
-    assert dict(titled(COMMANDS))[OTHERS] == [], "give it a title in GROUPS"
-    assert len({name for names in GROUPS.values() for name in names}) == sum(
-        map(len, GROUPS.values())
+    assert dict(group_commands(COMMANDS))[OTHERS_TITLE] == [], "give it a title in GROUPS"
+    assert len({name for names in COMMAND_GROUPS.values() for name in names}) == sum(
+        map(len, COMMAND_GROUPS.values())
     )
 
 
@@ -30,8 +30,8 @@ def test_no_sentence_is_cut(shim, monkeypatch, words, columns):
     here = COMMANDS if len(words) == 1 else COMMANDS[words[0]].commands
     lines = " ".join(said.decode().split())
     for name, command in here.items():
-        assert f"{name} {sentence(command.help)}" in lines
-        assert sentence(command.help).endswith(".")
+        assert f"{name} {format_summary(command.help)}" in lines
+        assert format_summary(command.help).endswith(".")
     assert "..." not in lines.replace("[ARGS]...", "")
 
 
@@ -72,4 +72,4 @@ def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, words):
 )
 def test_a_row_of_a_help_page_stays_in_its_column(row, plain):
     page = f"Usage: x {{file}} [names]...\n\n{row}"
-    assert plain_help(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"
+    assert format_help(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"
