@@ -15,9 +15,9 @@ from clis import Cli
 from place import Place
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
-from shim.commands.conform.judge import conform
-from shim.commands.conform.runs import Options
-from shim.commands.conform.seen import Finding
+from shim.commands.conform.judge import check_command
+from shim.commands.conform.runs import RunOptions
+from shim.commands.conform.seen import RuleFinding
 
 pytestmark = pytest.mark.e2e
 
@@ -31,18 +31,22 @@ PATIENCE = 60.0
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
 
 
-def findings(place: Place, prompts: Mapping[str, str], **options: bool) -> dict[str, Finding]:
+def findings(place: Place, prompts: Mapping[str, str], **options: bool) -> dict[str, RuleFinding]:
     """Every rule's finding, by its name. The place's environment is the user's."""
-    found = conform(
-        [str(place.claude)], place.environment, os.getcwd(), Options(**options, **prompts), PATIENCE
+    found = check_command(
+        [str(place.claude)],
+        place.environment,
+        os.getcwd(),
+        RunOptions(**options, **prompts),
+        PATIENCE,
     )
     return {finding.rule.name: finding for finding in found}
 
 
-def told(found: Mapping[str, Finding], verdict: str, *levels: str) -> dict[str, str]:
+def told(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[str, str]:
     """The rules of some levels with a verdict, each with what was found."""
     return {
-        name: json.dumps(finding.as_json(), ensure_ascii=False)
+        name: json.dumps(finding.to_json(), ensure_ascii=False)
         for name, finding in found.items()
         if finding.verdict == verdict and finding.rule.level in (levels or ("MUST", "SHOULD"))
     }

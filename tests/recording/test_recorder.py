@@ -331,5 +331,5 @@ def test_the_moments_are_those_of_their_arrival(record):
     recorder.stream("o", b"x\n")
     spent = time.monotonic() - recorder._queue._began
     recorder.close()
-    at = record.read()[1][0].at
+    at = record.read()[1][0].time_s
     assert began - recorder._queue._began - 0.001 <= at <= spent + 0.001

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.commands.conform.process import Line, Run, read_line
+from shim.commands.conform.process import CommandRun, OutputLine, parse_line
 
 Object = dict[str, Any]
 Edit = Callable[[str, Object], list[Object | bytes]]
@@ -35,13 +35,13 @@ def classify_line(line: Object) -> str:
     return kind
 
 
-def apply_edit(run: Run, edit: Edit) -> Run:
+def apply_edit(run: CommandRun, edit: Edit) -> CommandRun:
     """Return a copy of a run with an edited stream. A run that prints no stream-json is returned as
     it is.
     """
     if "stream-json" not in " ".join(run.argv):
         return run
-    lines: list[Line] = []
+    lines: list[OutputLine] = []
     positions: list[int] = []  # old index of a line → new index
     for line in run.lines:
         positions.append(len(lines))
@@ -53,16 +53,16 @@ def apply_edit(run: Run, edit: Edit) -> Run:
             raw = (
                 replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
             )
-            lines.append(read_line(line.at, raw))
+            lines.append(parse_line(line.time_s, raw))
     positions.append(len(lines))
     return dataclasses.replace(
         run,
         lines=lines,
         stdout=bytearray(b"".join(line.raw + b"\n" for line in lines)),
-        marks={name: positions[index] for name, index in run.marks.items()},
-        sent=[
-            dataclasses.replace(message, position=positions[message.position])
-            for message in run.sent
+        line_counts={name: positions[index] for name, index in run.line_counts.items()},
+        stdin_writes=[
+            dataclasses.replace(message, line_count=positions[message.line_count])
+            for message in run.stdin_writes
         ],
     )
 

@@ -11,17 +11,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-PATIENCE = 60.0  # the same as conform.PATIENCE, whose module is imported only when the command runs
+DEFAULT_TIMEOUT_S = (
+    60.0  # the same as conform.PATIENCE, whose module is imported only when the command runs
+)
 
 
-class As(StrEnum):
+class ProgramKind(StrEnum):
     """The kind of program that the command claims to be."""
 
     DROP_IN = "drop-in"
     REAL = "real"
 
 
-class Frontend(StrEnum):
+class FrontendChoice(StrEnum):
     SDK = "sdk"
     YUME = "yume"
     ALL = "all"
@@ -33,11 +35,11 @@ def check_conformance(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     kind: Annotated[
-        As, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")
-    ] = As.DROP_IN,
+        ProgramKind, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")
+    ] = ProgramKind.DROP_IN,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")
-    ] = PATIENCE,
+    ] = DEFAULT_TIMEOUT_S,
     prompt: Annotated[str | None, typer.Option(help="A message that has a short answer.")] = None,
     tool_prompt: Annotated[
         str | None,
@@ -46,7 +48,9 @@ def check_conformance(
     long_prompt: Annotated[
         str | None, typer.Option(help="A message that has a long answer, which is interrupted.")
     ] = None,
-    frontend: Annotated[Frontend, typer.Option(help="How the command is started.")] = Frontend.ALL,
+    frontend: Annotated[
+        FrontendChoice, typer.Option(help="How the command is started.")
+    ] = FrontendChoice.ALL,
 ) -> None:
     """Check a claude-like command against Claude's contract.
 
@@ -56,10 +60,10 @@ def check_conformance(
 
     Example: shim conform -- claude
     """
-    from shim.commands.conform.judge import conform
-    from shim.commands.conform.report import as_json as report
-    from shim.commands.conform.report import draw, exit_code
-    from shim.commands.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, Options
+    from shim.commands.conform.judge import check_command
+    from shim.commands.conform.report import compute_exit_code, print_report
+    from shim.commands.conform.report import format_json as report
+    from shim.commands.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, RunOptions
 
     for name, value in (
         ("--prompt", prompt),
@@ -70,10 +74,10 @@ def check_conformance(
             raise typer.BadParameter(
                 "it is empty, begins with a dash, or contains NUL", param_hint=name
             )
-    options = Options(
-        drop_in=kind is As.DROP_IN,
-        sdk=frontend is not Frontend.YUME,
-        yume=frontend is not Frontend.SDK,
+    options = RunOptions(
+        drop_in=kind is ProgramKind.DROP_IN,
+        sdk=frontend is not FrontendChoice.YUME,
+        yume=frontend is not FrontendChoice.SDK,
         prompt=prompt or PROMPT,
         tool_prompt=tool_prompt or TOOL_PROMPT,
         long_prompt=long_prompt or LONG_PROMPT,
@@ -84,9 +88,9 @@ def check_conformance(
         if stderr.is_terminal
         else nullcontext()
     ):
-        findings = conform(command, os.environ, os.getcwd(), options, timeout)
+        findings = check_command(command, os.environ, os.getcwd(), options, timeout)
     if as_json:
         sys.stdout.write(report(command, findings))
     else:
-        draw(Console(highlight=False), command, findings)
-    raise typer.Exit(exit_code(findings))
+        print_report(Console(highlight=False), command, findings)
+    raise typer.Exit(compute_exit_code(findings))

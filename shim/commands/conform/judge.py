@@ -14,21 +14,28 @@ import anyio
 
 from shim.commands.conform import control, partial, sessions, stream
 from shim.commands.conform import doors as both_doors
-from shim.commands.conform.process import Run, Wire, hold
-from shim.commands.conform.runs import CHAINS, Chain, Frontend, Options, Script, doors
-from shim.commands.conform.seen import BOTH, Finding, Rule, Seen, judge
+from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
+from shim.commands.conform.runs import (
+    SCENARIOS,
+    Frontend,
+    RunOptions,
+    Scenario,
+    Script,
+    run_questions,
+)
+from shim.commands.conform.seen import BOTH, ContractRule, Observations, RuleFinding, evaluate_rule
 from shim.core.errors import FrontendError, VendorError
 
-MOST_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
-AT_ONCE = 4  # an agent takes a few hundred megabytes, and mostly waits for its model
+MAX_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
+MAX_PARALLEL_RUNS = 4  # an agent takes a few hundred megabytes, and mostly waits for its model
 # hanging runs: with more of them, a command that never answers would keep us for an hour
-GIVE_UP_AFTER = 3
-PATIENCE = 60.0  # for one answer; the SDKs wait as long for theirs
+MAX_HUNG_RUNS = 3
+DEFAULT_TIMEOUT_S = 60.0  # for one answer; the SDKs wait as long for theirs
 
-BOOKS = tuple(chapter.BOOK for chapter in (both_doors, stream, partial, control, sessions))
-RULES: tuple[Rule, ...] = tuple(
+RULE_SETS = tuple(chapter.RULES for chapter in (both_doors, stream, partial, control, sessions))
+RULES: tuple[ContractRule, ...] = tuple(
     sorted(
-        (rule for book in BOOKS for rule in book.rules),
+        (rule for book in RULE_SETS for rule in book.rules),
         key=lambda rule: (
             "PSCRF1".index(rule.id[0]),
             int("0" + "".join(filter(str.isdigit, rule.id[1:]))),
@@ -38,28 +45,34 @@ RULES: tuple[Rule, ...] = tuple(
 )
 
 # Variables in which a frontend names itself. Those of an agent that runs us are removed.
-OUTER = (
+REMOVED_VARIABLES = (
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
     "CLAUDE_AGENT_SDK_VERSION",
     "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 )
-OF_AN_SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
+SDK_VARIABLES = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 
 
-def conform(
+def check_command(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    options: Options,
-    patience: float = PATIENCE,
-) -> list[Finding]:
+    options: RunOptions,
+    patience: float = DEFAULT_TIMEOUT_S,
+) -> list[RuleFinding]:
     """Judge every rule. ShimError if the command cannot be started."""
-    seen = anyio.run(_see, whole(command, environment, cwd), dict(environment), options, patience)
-    return [judge(rule, seen) for rule in RULES if options.drop_in or rule.applies == BOTH]
+    seen = anyio.run(
+        _collect_observations,
+        resolve_command(command, environment, cwd),
+        dict(environment),
+        options,
+        patience,
+    )
+    return [evaluate_rule(rule, seen) for rule in RULES if options.drop_in or rule.scope == BOTH]
 
 
-def whole(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+def resolve_command(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
     """The command as it can be started from another folder: its program and its files by absolute
     paths.
 
@@ -84,83 +97,89 @@ def whole(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> l
     return [os.path.join(cwd, program), *files]
 
 
-class _Bench:
+class _RunPool:
     """Makes runs. The runs of a chain work in `folder`."""
 
     def __init__(
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        options: Options,
+        options: RunOptions,
         patience: float,
         folder: str,
     ) -> None:
         self.options = options
-        self.seen = Seen()
+        self.observations = Observations()
         self._command = command
         self._environment = environment
-        self._patience = patience
-        self._root = folder
-        self._places = anyio.CapacityLimiter(AT_ONCE)
-        self._hung = 0
+        self._timeout_s = patience
+        self._root_folder = folder
+        self._run_limiter = anyio.CapacityLimiter(MAX_PARALLEL_RUNS)
+        self._hung_count = 0
 
-    async def play(self, chain: Chain) -> None:
+    async def play_scenario(self, chain: Scenario) -> None:
         """Make the runs of a chain, in a folder of its own."""
-        await chain(_Chained(self, os.path.join(self._root, chain.__name__)))
+        await chain(_ScenarioRunner(self, os.path.join(self._root_folder, chain.__name__)))
 
-    async def hold(self, folder: str, run: Run, script: Script, feed: bool) -> None:
+    async def run_command(self, folder: str, run: CommandRun, script: Script, feed: bool) -> None:
         """Make one run, unless the bound is reached."""
-        if self._hung >= GIVE_UP_AFTER:
-            self.seen.left_out[run.name] = f"not tried: {self._hung} runs before it hung"
+        if self._hung_count >= MAX_HUNG_RUNS:
+            self.observations.skip_reasons[run.name] = (
+                f"not tried: {self._hung_count} runs before it hung"
+            )
             return
-        if len(self.seen.runs) >= MOST_RUNS:
-            self.seen.left_out[run.name] = f"not tried: {MOST_RUNS} runs were enough"
+        if len(self.observations.runs) >= MAX_RUNS:
+            self.observations.skip_reasons[run.name] = f"not tried: {MAX_RUNS} runs were enough"
             return
-        async with self._places:
-            self.seen.runs[run.name] = run
+        async with self._run_limiter:
+            self.observations.runs[run.name] = run
             os.makedirs(folder, exist_ok=True)
             environment = {
-                name: value for name, value in self._environment.items() if name not in OUTER
+                name: value
+                for name, value in self._environment.items()
+                if name not in REMOVED_VARIABLES
             }
-            environment |= {"PWD": folder} | (OF_AN_SDK if run.frontend == "sdk" else {})
-            await hold(run, self._command, environment, folder, script, self._patience, feed=feed)
-            self._hung += bool(run.stuck or run.flooded)
+            environment |= {"PWD": folder} | (SDK_VARIABLES if run.frontend == "sdk" else {})
+            await run_process(
+                run, self._command, environment, folder, script, self._timeout_s, has_stdin=feed
+            )
+            self._hung_count += bool(run.timed_out_on or run.is_flooded)
 
 
-class _Chained:
-    def __init__(self, bench: _Bench, folder: str) -> None:
+class _ScenarioRunner:
+    def __init__(self, bench: _RunPool, folder: str) -> None:
         self.options = bench.options
-        self._bench = bench
+        self._pool = bench
         self._folder = folder
 
-    async def hold(
+    async def run_command(
         self,
         name: str,
         frontend: Frontend,
         *argv: str,
         script: Script | None = None,
-        feed: bool = True,
-    ) -> Run:
+        has_stdin: bool = True,
+    ) -> CommandRun:
         """Make a run, if its kind is wanted."""
-        run = Run(name, frontend, argv)
-        if self.options.wants(frontend):
-            await self._bench.hold(self._folder, run, script or _nothing, feed)
+        run = CommandRun(name, frontend, argv)
+        if self.options.accepts_frontend(frontend):
+            await self._pool.run_command(self._folder, run, script or _close_stdin, has_stdin)
         else:
-            self._bench.seen.left_out[name] = "left out by --frontend"
+            self._pool.observations.skip_reasons[name] = "left out by --frontend"
         return run
 
 
-async def _nothing(wire: Wire) -> None:
-    wire.close()
+async def _close_stdin(wire: ClaudeProcess) -> None:
+    wire.close_stdin()
 
 
-async def _see(
-    command: Sequence[str], environment: Mapping[str, str], options: Options, patience: float
-) -> Seen:
+async def _collect_observations(
+    command: Sequence[str], environment: Mapping[str, str], options: RunOptions, patience: float
+) -> Observations:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(command, environment, options, patience, os.path.realpath(folder))
-        await bench.play(doors)
+        bench = _RunPool(command, environment, options, patience, os.path.realpath(folder))
+        await bench.play_scenario(run_questions)
         async with anyio.create_task_group() as tasks:
-            for chain in CHAINS:
-                tasks.start_soon(bench.play, chain)
-        return bench.seen
+            for chain in SCENARIOS:
+                tasks.start_soon(bench.play_scenario, chain)
+        return bench.observations

@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 
 # A turn that says one word prints some ten lines; thinking, tools and partial messages make it some
 # hundred.
-STDOUT_BYTES = 16 * 1024 * 1024
-STDOUT_LINES = 100_000
-LAST_BYTES_SECONDS = 1.0  # for its last bytes, if something else holds its stdout after its end
-SURVIVE_SECONDS = 3.0  # until the processes that it started must be gone, too
-TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
-KILL_SECONDS = 1.0
+MAX_STDOUT_BYTES = 16 * 1024 * 1024
+MAX_STDOUT_LINES = 100_000
+DRAIN_TIMEOUT_S = 1.0  # for its last bytes, if something else holds its stdout after its end
+DESCENDANTS_TIMEOUT_S = 3.0  # until the processes that it started must be gone, too
+SIGTERM_TIMEOUT_S = 2.0  # between SIGTERM and SIGKILL
+SIGKILL_TIMEOUT_S = 1.0
 
-Object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class OutputLine:
     """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is
     wrong with it.
     """
 
-    at: float
+    time_s: float
     raw: bytes
     value: Any = None
-    fault: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
-class Sent:
+class StdinWrite:
     """Bytes that were written to its stdin, and the number of lines that it had printed by then."""
 
-    at: float
+    time_s: float
     data: bytes
-    position: int
+    line_count: int
 
 
 @dataclass
-class Run:
+class CommandRun:
     """All that is known of one run. Times are seconds since its start.
 
     `exit` is its status, negative for a signal, None if we had to end it; `stuck` then says what we
@@ -67,108 +67,112 @@ class Run:
     name: str
     frontend: str
     argv: tuple[str, ...]
-    lines: list[Line] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
+    lines: list[OutputLine] = field(default_factory=list)
+    stdin_writes: list[StdinWrite] = field(default_factory=list)
     stdout: bytearray = field(default_factory=bytearray)
     stderr: str = ""
-    exit: int | None = None
-    stuck: str = ""
-    over: str = ""
-    flooded: bool = False
-    signalled: str = ""
+    exit_status: int | None = None
+    timed_out_on: str = ""
+    missing_line: str = ""
+    is_flooded: bool = False
+    sent_signal: str = ""
     closed_at: float | None = None
     ended_at: float | None = None
-    below: int = 0
-    survivors: int = 0
-    marks: dict[str, int] = field(default_factory=dict)
-    unstartable: str = ""
+    descendant_count: int = 0
+    survivor_count: int = 0
+    line_counts: dict[str, int] = field(default_factory=dict)
+    start_error: str = ""
 
     @property
-    def objects(self) -> list[Object]:
+    def objects(self) -> list[JsonObject]:
         return [line.value for line in self.lines if isinstance(line.value, dict)]
 
-    def of_type(self, *kinds: str) -> list[Object]:
+    def find_lines(self, *kinds: str) -> list[JsonObject]:
         return [value for value in self.objects if value.get("type") in kinds]
 
-    def answer_to(self, identity: str) -> Object | None:
+    def find_answer(self, identity: str) -> JsonObject | None:
         """The `response` of the control_response to a request, if it came."""
-        for value in self.of_type("control_response"):
+        for value in self.find_lines("control_response"):
             response = value.get("response")
             if isinstance(response, dict) and response.get("request_id") == identity:
                 return response
         return None
 
 
-class _OverError(Exception):
+class _StdoutClosedError(Exception):
     """The command closed its stdout, or printed too much, before the expected line came."""
 
 
-class _StuckError(Exception): ...
+class _WaitTimeoutError(Exception): ...
 
 
-Answer = Callable[[Object], Object | None]
-Wanted = Callable[[Object], bool]
+AnswerRequest = Callable[[JsonObject], JsonObject | None]
+LineMatcher = Callable[[JsonObject], bool]
 
 
-def is_result(value: Object) -> bool:
+def is_result(value: JsonObject) -> bool:
     return value.get("type") == "result"
 
 
-def answer_to(subtype: str) -> str:
+def name_answer(subtype: str) -> str:
     """The name of an answer that is awaited."""
     return f"the answer to {subtype}"
 
 
-class Wire:
+class ClaudeProcess:
     """The process as a script sees it: its stdin, the lines of its stdout, signals.
 
     `answer` makes the response to a control_request of its own, as an SDK would; None leaves it
     unanswered.
     """
 
-    def __init__(self, run: Run, process: "AnyProcess", child: Child, patience: float) -> None:
+    def __init__(
+        self, run: CommandRun, process: "AnyProcess", child: Child, patience: float
+    ) -> None:
         self.run = run
-        self.answer: Answer = lambda request: {}
-        self.patience = patience
+        self.answer_request: AnswerRequest = lambda request: {}
+        self.timeout_s = patience
         self._process = process
         self._child = child
-        self._began = time.monotonic()
-        self._news = anyio.Event()
-        self._reading = anyio.CancelScope()
-        self.drained = anyio.Event()
-        self._finished = anyio.Event()
-        self._ended = False
-        self._mark = 0
-        self._asked = 0
-        self._below: dict[int, bytes] = {}
+        self._start_time = time.monotonic()
+        self._new_output = anyio.Event()
+        self._read_scope = anyio.CancelScope()
+        self.stdout_ended = anyio.Event()
+        self._exited = anyio.Event()
+        self._stdout_closed = False
+        self._matched_line_count = 0
+        self._request_count = 0
+        self._descendants: dict[int, bytes] = {}
 
-    def now(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds since its start."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._start_time
 
-    async def send(self, *values: Object) -> None:
+    async def send(self, *values: JsonObject) -> None:
         """Write lines to its stdin, in one write."""
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
-        self.run.sent.append(Sent(self.now(), data, len(self.run.lines)))
-        with anyio.move_on_after(self.patience) as scope:
+        self.run.stdin_writes.append(StdinWrite(self.elapsed_s(), data, len(self.run.lines)))
+        with anyio.move_on_after(self.timeout_s) as scope:
             await self._child.say(data)
         if scope.cancelled_caught:
-            raise _StuckError("it to read its stdin")
+            raise _WaitTimeoutError("it to read its stdin")
 
-    async def ask(self, subtype: str, **fields: Any) -> Object:
+    async def call(self, subtype: str, **fields: Any) -> JsonObject:
         """Send a control request. Returns the `response` of its answer."""
-        identity = await self.request(subtype, **fields)
-        await self.until(lambda value: _answers(value, identity), answer_to(subtype), 0)
-        response = self.run.answer_to(identity)
+        identity = await self.send_request(subtype, **fields)
+        await self.wait_for_line(
+            lambda value: _is_answer_to(value, identity), name_answer(subtype), 0
+        )
+        response = self.run.find_answer(identity)
         assert response is not None
         return response
 
-    async def request(self, subtype: str, **fields: Any) -> str:
+    async def send_request(self, subtype: str, **fields: Any) -> str:
         """Send a control request without waiting. Returns its id."""
-        self._asked += 1
-        identity = f"conform_{self._asked}_{subtype}"
+        self._request_count += 1
+        identity = f"conform_{self._request_count}_{subtype}"
         await self.send(
             {
                 "type": "control_request",
@@ -178,87 +182,89 @@ class Wire:
         )
         return identity
 
-    async def until(self, wanted: Wanted, what: str, since: int | None = None) -> Object:
+    async def wait_for_line(
+        self, wanted: LineMatcher, what: str, since: int | None = None
+    ) -> JsonObject:
         """Wait for a wanted line, after the last wanted one, or from line `since` on."""
-        position = self._mark if since is None else since
-        with anyio.move_on_after(self.patience):
+        position = self._matched_line_count if since is None else since
+        with anyio.move_on_after(self.timeout_s):
             while True:
                 while position < len(self.run.lines):
                     value = self.run.lines[position].value
                     position += 1
                     if isinstance(value, dict) and wanted(value):
                         if since is None:
-                            self._mark = position
+                            self._matched_line_count = position
                         return value
-                if self._ended:
-                    raise _OverError(what)
-                await self._news.wait()
-        raise _StuckError(what)
+                if self._stdout_closed:
+                    raise _StdoutClosedError(what)
+                await self._new_output.wait()
+        raise _WaitTimeoutError(what)
 
-    async def to_end(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until it closes its stdout by itself."""
-        with anyio.move_on_after(self.patience):
-            await self.drained.wait()
+        with anyio.move_on_after(self.timeout_s):
+            await self.stdout_ended.wait()
             return
-        raise _StuckError("its end")
+        raise _WaitTimeoutError("its end")
 
-    def mark(self, name: str) -> None:
+    def record_line_count(self, name: str) -> None:
         """Remember how many lines came until now."""
-        self.run.marks[name] = len(self.run.lines)
+        self.run.line_counts[name] = len(self.run.lines)
 
-    def close(self) -> None:
+    def close_stdin(self) -> None:
         if self.run.closed_at is None:
-            self.run.closed_at = self.now()
+            self.run.closed_at = self.elapsed_s()
             self._child.hang_up()
 
     async def stop_reading(self) -> None:
         """Close our end of its stdout, as a frontend does that wants no more."""
-        self._reading.cancel()
-        await self.drained.wait()
+        self._read_scope.cancel()
+        await self.stdout_ended.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def signal(self, name: str) -> None:
+    def send_signal(self, name: str) -> None:
         """Send a signal to the process alone, as a frontend does. The processes below it are
         remembered.
         """
-        self.run.signalled = name
-        self.mark("signalled")
-        self._below = strays.descendants(self._process.pid)
-        self.run.below = len(self._below)
+        self.run.sent_signal = name
+        self.record_line_count("signalled")
+        self._descendants = strays.descendants(self._process.pid)
+        self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):
             os.kill(self._process.pid, getattr(signal, name))
 
-    async def read(self) -> None:
+    async def read_output(self) -> None:
         """Read the command's stdout to its end, and answer its requests."""
-        with self._reading:
-            await self._read()
-        self._ended = True
-        self._wake()
-        self.drained.set()
+        with self._read_scope:
+            await self._read_lines()
+        self._stdout_closed = True
+        self._notify_waiters()
+        self.stdout_ended.set()
 
-    async def _read(self) -> None:
+    async def _read_lines(self) -> None:
         stdout, taken = self.run.stdout, 0
         while chunk := await self._child.read():
             searched = len(stdout)
             stdout += chunk
             while (end := stdout.find(b"\n", max(taken, searched))) >= 0:
-                await self._take(bytes(stdout[taken:end]))
+                await self._add_line(bytes(stdout[taken:end]))
                 taken = end + 1
-            if len(stdout) > STDOUT_BYTES or len(self.run.lines) > STDOUT_LINES:
-                self.run.flooded = True
-                self._finished.set()
+            if len(stdout) > MAX_STDOUT_BYTES or len(self.run.lines) > MAX_STDOUT_LINES:
+                self.run.is_flooded = True
+                self._exited.set()
                 return
-            self._wake()
+            self._notify_waiters()
         if taken < len(stdout):
-            await self._take(bytes(stdout[taken:]))
+            await self._add_line(bytes(stdout[taken:]))
 
-    def _wake(self) -> None:
-        self._news, news = anyio.Event(), self._news
+    def _notify_waiters(self) -> None:
+        self._new_output, news = anyio.Event(), self._new_output
         news.set()
 
-    async def _take(self, raw: bytes) -> None:
-        line = read_line(self.now(), raw)
+    async def _add_line(self, raw: bytes) -> None:
+        line = parse_line(self.elapsed_s(), raw)
         self.run.lines.append(line)
         value = line.value
         if (
@@ -267,7 +273,7 @@ class Wire:
             and self.run.closed_at is None
         ):
             request = value.get("request")
-            body = self.answer(request if isinstance(request, dict) else {})
+            body = self.answer_request(request if isinstance(request, dict) else {})
             if body is not None:
                 response = {
                     "subtype": "success",
@@ -276,109 +282,109 @@ class Wire:
                 }
                 await self.send({"type": "control_response", "response": response})
 
-    async def finish(self, script: Callable[["Wire"], Awaitable[None]]) -> None:
+    async def run_script(self, script: Callable[["ClaudeProcess"], Awaitable[None]]) -> None:
         try:
             await script(self)
-        except _OverError as missing:
-            self.run.over = str(missing)
-        except _StuckError as missing:
-            self.run.stuck = str(missing)
+        except _StdoutClosedError as missing:
+            self.run.missing_line = str(missing)
+        except _WaitTimeoutError as missing:
+            self.run.timed_out_on = str(missing)
             return
-        with anyio.move_on_after(self.patience):
-            await self._finished.wait()
+        with anyio.move_on_after(self.timeout_s):
+            await self._exited.wait()
         if self.run.ended_at is None:
-            self.run.stuck = "" if self.run.flooded else "its end"
+            self.run.timed_out_on = "" if self.run.is_flooded else "its end"
             return
-        await self._look_below()
+        await self._check_descendants()
         ended = await self._child.ended()
-        self.run.exit = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
+        self.run.exit_status = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
 
-    async def watch(self) -> None:
+    async def watch_exit(self) -> None:
         """Wait for the end of the command, and stop reading a stdout that another process holds
         open.
         """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
             await self._child.gone()
-        self.run.ended_at = self.now()
-        with anyio.move_on_after(LAST_BYTES_SECONDS):
-            await self.drained.wait()
-        self._reading.cancel()
-        self._finished.set()
+        self.run.ended_at = self.elapsed_s()
+        with anyio.move_on_after(DRAIN_TIMEOUT_S):
+            await self.stdout_ended.wait()
+        self._read_scope.cancel()
+        self._exited.set()
 
-    async def _look_below(self) -> None:
+    async def _check_descendants(self) -> None:
         """Look whether the processes that it had started at the signal are gone."""
-        with anyio.move_on_after(SURVIVE_SECONDS):
-            while strays.alive(self._below):
+        with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
+            while strays.alive(self._descendants):
                 await anyio.sleep(0.05)
-        self.run.survivors = strays.alive(self._below)
-        strays.end(self._below)
+        self.run.survivor_count = strays.alive(self._descendants)
+        strays.end(self._descendants)
 
 
-def _answers(value: Object, identity: str) -> bool:
+def _is_answer_to(value: JsonObject, identity: str) -> bool:
     response = value.get("response")
     return value.get("type") == "control_response" and (
         isinstance(response, dict) and response.get("request_id") == identity
     )
 
 
-def read_line(at: float, raw: bytes) -> Line:
+def parse_line(at: float, raw: bytes) -> OutputLine:
     """Read a line as the strictest client does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Line(at, raw, None, f"byte {error.start} is not UTF-8")
+        return OutputLine(at, raw, None, f"byte {error.start} is not UTF-8")
     if not text.strip():
-        return Line(at, raw, None, "it is blank")
+        return OutputLine(at, raw, None, "it is blank")
     try:
-        return Line(at, raw, json.loads(text, parse_constant=_no_constant))
+        return OutputLine(at, raw, json.loads(text, parse_constant=_reject_constant))
     except (ValueError, RecursionError) as error:
-        return Line(at, raw, None, f"it is not JSON: {error}")
+        return OutputLine(at, raw, None, f"it is not JSON: {error}")
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-async def hold(
-    run: Run,
+async def run_process(
+    run: CommandRun,
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    script: Callable[[Wire], Awaitable[None]],
+    script: Callable[[ClaudeProcess], Awaitable[None]],
     patience: float,
     *,
-    feed: bool,
+    has_stdin: bool,
 ) -> None:
     """Start the command, play the script, and fill `run`. ShimError if the command cannot be
     started.
     """
-    process = spawn([*command, *run.argv], environment, cwd, feed=feed)
+    process = spawn([*command, *run.argv], environment, cwd, feed=has_stdin)
     child = Child(Started(process, b""))
-    wire = Wire(run, process, child, patience)
+    wire = ClaudeProcess(run, process, child, patience)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wire.read)
-            tasks.start_soon(wire.watch)
+            tasks.start_soon(wire.read_output)
+            tasks.start_soon(wire.watch_exit)
             tasks.start_soon(child.drain)
-            await wire.finish(script)
-            await _end(child)
-            with anyio.move_on_after(LAST_BYTES_SECONDS):
+            await wire.run_script(script)
+            await _end_process(child)
+            with anyio.move_on_after(DRAIN_TIMEOUT_S):
                 await child.drained.wait()
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(child)
+            await _end_process(child)
         run.stderr = child.tail.text()
         child.close()
 
 
-async def _end(child: Child) -> None:
+async def _end_process(child: Child) -> None:
     """End it with its group and what it has started, unless it ended by itself.
 
     `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below
     us.
     """
-    for name, seconds in (("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)):
+    for name, seconds in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
         if child.exit is None:
             child.signal(name)
             with anyio.move_on_after(seconds):

@@ -12,126 +12,128 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.commands.conform.process import Object, Run
+from shim.commands.conform.process import CommandRun, JsonObject
 from shim.core.reading.account import printable
 
-EVIDENCE_CHARACTERS = 400  # of the bytes sent and received that a table shows
+MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
 Level = Literal["MUST", "SHOULD"]
 MUST: Level = "MUST"
 SHOULD: Level = "SHOULD"
-Applies = Literal["both", "drop-in"]
-BOTH: Applies = "both"
-DROP_IN: Applies = "drop-in"  # the real claude does it differently, on purpose or not
+RuleScope = Literal["both", "drop-in"]
+BOTH: RuleScope = "both"
+DROP_IN: RuleScope = "drop-in"  # the real claude does it differently, on purpose or not
 
-CONVERSATION = frozenset(("assistant", "user", "stream_event", "result"))
+CONVERSATION_TYPES = frozenset(("assistant", "user", "stream_event", "result"))
 
 
-class UnseenError(Exception):
+class NotObservedError(Exception):
     """These runs do not show whether the rule is kept; the text says why."""
 
 
-class BrokenError(Exception):
+class RuleBrokenError(Exception):
     """The rule is broken: what was found, in which run, and the line that shows it."""
 
-    def __init__(self, found: str, run: Run | None = None, came: object = None) -> None:
+    def __init__(self, found: str, run: CommandRun | None = None, came: object = None) -> None:
         super().__init__(found)
         self.run = run
-        self.came = came
+        self.evidence = came
 
 
-def broken_if(condition: object, found: str, run: Run | None = None, came: object = None) -> None:
+def fail_if(
+    condition: object, found: str, run: CommandRun | None = None, came: object = None
+) -> None:
     """BrokenError where the condition holds."""
     if condition:
-        raise BrokenError(found, run, came)
+        raise RuleBrokenError(found, run, came)
 
 
-def unseen_if(condition: object, why: str) -> None:
+def skip_if(condition: object, why: str) -> None:
     """UnseenError where the condition holds."""
     if condition:
-        raise UnseenError(why)
+        raise NotObservedError(why)
 
 
 @dataclass(frozen=True)
-class Turn:
+class ObservedTurn:
     """The lines of one turn up to its result ({}: it never came). `behind` are lines before the
     next turn.
     """
 
-    run: Run
-    lines: Sequence[Object]
-    result: Object
-    behind: Sequence[Object]
+    run: CommandRun
+    lines: Sequence[JsonObject]
+    result: JsonObject
+    following_lines: Sequence[JsonObject]
 
     @property
-    def talk(self) -> list[Object]:
+    def conversation_lines(self) -> list[JsonObject]:
         """Its lines of the conversation, without those that repeat a message of the user."""
-        return [line for line in self.lines if in_talk(line)]
+        return [line for line in self.lines if is_conversation_line(line)]
 
     @property
-    def init(self) -> Object:
+    def init(self) -> JsonObject:
         return next((line for line in self.lines if is_init(line)), {})
 
     @property
-    def failed(self) -> bool:
+    def is_failed(self) -> bool:
         return self.result.get("is_error") is True
 
-    def blocks(self, kind: str, block: str) -> Iterator[tuple[Object, Object]]:
+    def find_blocks(self, kind: str, block: str) -> Iterator[tuple[JsonObject, JsonObject]]:
         """Every block of a type in the lines of a type, each with its line."""
         for line in self.lines:
             if line.get("type") == kind:
-                for found in blocks_of(line):
+                for found in list_blocks(line):
                     if found.get("type") == block:
                         yield line, found
 
 
 # asyncio formats a task with its result, and the lines of all runs are megabytes
 @dataclass(repr=False)
-class Seen:
+class Observations:
     """Every run that was made, and why other runs were not."""
 
-    runs: dict[str, Run] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    reason: str = "such a run was not made"
+    runs: dict[str, CommandRun] = field(default_factory=dict)
+    skip_reasons: dict[str, str] = field(default_factory=dict)
+    default_reason: str = "such a run was not made"
 
-    def run(self, name: str) -> Run:
+    def get_run(self, name: str) -> CommandRun:
         """A run. UnseenError when it was not made."""
         if name not in self.runs:
-            raise UnseenError(self.left_out.get(name, self.reason))
+            raise NotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
-    def made(self, *names: str) -> list[Run]:
+    def get_runs(self, *names: str) -> list[CommandRun]:
         """Those of the runs that were made. UnseenError when none was."""
         found = [self.runs[name] for name in names if name in self.runs]
-        return found or [self.run(names[0])]
+        return found or [self.get_run(names[0])]
 
-    def streams(self) -> list[Run]:
+    def get_streams(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. UnseenError without any."""
-        found = [run for run in self.runs.values() if run.name in STREAMS and run.lines]
+        found = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not found:
-            raise UnseenError("no stream was printed")
+            raise NotObservedError("no stream was printed")
         return found
 
-    def turns(self, *names: str) -> list[Turn]:
+    def get_turns(self, *names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. UnseenError without any."""
-        runs = self.made(*names) if names else self.streams()
-        found = [turn for run in runs for turn in turns_of(run)]
+        runs = self.get_runs(*names) if names else self.get_streams()
+        found = [turn for run in runs for turn in split_turns(run)]
         if not found:
-            raise UnseenError(
+            raise NotObservedError(
                 "no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else "")
             )
         return found
 
-    def done(self, name: str, number: int = 0) -> Turn:
+    def get_finished_turn(self, name: str, number: int = 0) -> ObservedTurn:
         """A turn that a run must have. BrokenError if the run did not get so far."""
-        run = self.run(name)
-        turns = turns_of(run)
+        run = self.get_run(name)
+        turns = split_turns(run)
         if len(turns) <= number or not turns[number].result:
-            raise BrokenError(f"no result came{waited(run)}", run)
+            raise RuleBrokenError(f"no result came{describe_wait(run)}", run)
         return turns[number]
 
 
 # The runs whose stdout is a stream-json stream with turns in it.
-STREAMS = frozenset(
+STREAM_RUNS = frozenset(
     (
         *("conversation", "queue", "tools", "interrupt"),
         *("session", "resume", "fork", "continue", "no-verbose", "max-turns", "sigterm", "sigint"),
@@ -139,27 +141,27 @@ STREAMS = frozenset(
 )
 
 
-def waited(run: Run) -> str:
+def describe_wait(run: CommandRun) -> str:
     """The end of a sentence: what we waited for in vain."""
-    if run.flooded:
+    if run.is_flooded:
         return "; it printed more than is read of a run"
-    if run.stuck:
-        return f"; {run.stuck} was waited for in vain"
-    return f"; it ended before {run.over} came" if run.over else ""
+    if run.timed_out_on:
+        return f"; {run.timed_out_on} was waited for in vain"
+    return f"; it ended before {run.missing_line} came" if run.missing_line else ""
 
 
-def is_init(line: Object) -> bool:
+def is_init(line: JsonObject) -> bool:
     return line.get("type") == "system" and line.get("subtype") == "init"
 
 
-def in_talk(line: Object) -> bool:
+def is_conversation_line(line: JsonObject) -> bool:
     """Whether a line belongs to the conversation and repeats nothing that a client sent or a
     command printed.
     """
-    return is_init(line) or (line.get("type") in CONVERSATION and not line.get("isReplay"))
+    return is_init(line) or (line.get("type") in CONVERSATION_TYPES and not line.get("isReplay"))
 
 
-def blocks_of(line: Object) -> list[Object]:
+def list_blocks(line: JsonObject) -> list[JsonObject]:
     """The content blocks of an assistant or user line; empty if its content is not a list."""
     message = line.get("message")
     content = message.get("content") if isinstance(message, dict) else None
@@ -168,119 +170,130 @@ def blocks_of(line: Object) -> list[Object]:
     )
 
 
-def turns_of(run: Run) -> list[Turn]:
+def split_turns(run: CommandRun) -> list[ObservedTurn]:
     """A stream, cut behind each result; what follows the last one is the last turn's `behind`
     unless it talks.
     """
-    cuts: list[list[Object]] = [[]]
+    cuts: list[list[JsonObject]] = [[]]
     for line in run.objects:
         cuts[-1].append(line)
         if line.get("type") == "result":
             cuts.append([])
-    found: list[Turn] = []
+    found: list[ObservedTurn] = []
     for position, lines in enumerate(cuts):
         last = position == len(cuts) - 1
-        if last and not any(in_talk(line) for line in lines):
+        if last and not any(is_conversation_line(line) for line in lines):
             break
-        behind: list[Object] = []
+        behind: list[JsonObject] = []
         for line in () if last else cuts[position + 1]:
             if is_init(line):
                 break
             behind.append(line)
-        found.append(Turn(run, lines, {} if last else lines[-1], behind))
+        found.append(ObservedTurn(run, lines, {} if last else lines[-1], behind))
     return found
 
 
-def api_failures(seen: Seen) -> list[Turn]:
+def list_api_failures(seen: Observations) -> list[ObservedTurn]:
     """The turns that failed because a request to the model did (S10)."""
-    turns = [turn for run in seen.runs.values() if run.name in STREAMS for turn in turns_of(run)]
-    return [turn for turn in turns if turn.failed and turn.result.get("subtype") == "success"]
+    turns = [
+        turn for run in seen.runs.values() if run.name in STREAM_RUNS for turn in split_turns(run)
+    ]
+    return [turn for turn in turns if turn.is_failed and turn.result.get("subtype") == "success"]
 
 
-Check = Callable[[Seen], str]
+Check = Callable[[Observations], str]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ContractRule:
     """A rule of the contract: its id there, whom it binds, one sentence, and the check."""
 
     id: str
     level: Level
-    applies: Applies
+    scope: RuleScope
     name: str
-    says: str
+    text: str
     check: Check
 
 
-class Book:
+class RuleSet:
     """The rules of one chapter, in order."""
 
     def __init__(self) -> None:
-        self.rules: list[Rule] = []
+        self.rules: list[ContractRule] = []
 
     def must(
-        self, identity: str, says: str, applies: Applies = BOTH, level: Level = MUST
+        self, identity: str, says: str, applies: RuleScope = BOTH, level: Level = MUST
     ) -> Callable[[Check], Check]:
         """Enter a rule that a command has to keep."""
 
         def entered(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
-            self.rules.append(Rule(identity, level, applies, name, says, check))
+            self.rules.append(ContractRule(identity, level, applies, name, says, check))
             return check
 
         return entered
 
-    def should(self, identity: str, says: str, applies: Applies = BOTH) -> Callable[[Check], Check]:
+    def should(
+        self, identity: str, says: str, applies: RuleScope = BOTH
+    ) -> Callable[[Check], Check]:
         """Enter a rule that a command should keep."""
         return self.must(identity, says, applies, SHOULD)
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """The verdict of a rule, with the bytes sent and received, cut and made printable."""
 
-    rule: Rule
+    rule: ContractRule
     verdict: Literal["pass", "fail", "skipped"]
-    found: str
+    detail: str
     run: str = ""
-    sent: str = ""
-    came: str = ""
+    input_text: str = ""
+    output_text: str = ""
 
-    def as_json(self) -> Object:
+    def to_json(self) -> JsonObject:
         rule = self.rule
         return {
             "id": rule.id,
             "level": rule.level,
-            "applies": rule.applies,
+            "applies": rule.scope,
             "rule": rule.name,
-            "says": rule.says,
+            "says": rule.text,
             "verdict": self.verdict,
-            "found": self.found,
-            "evidence": {"run": self.run, "sent": self.sent, "came": self.came},
+            "found": self.detail,
+            "evidence": {"run": self.run, "sent": self.input_text, "came": self.output_text},
         }
 
 
-def judge(rule: Rule, seen: Seen) -> Finding:
+def evaluate_rule(rule: ContractRule, seen: Observations) -> RuleFinding:
     """Check a rule. A check that fails with an exception, on any output, means that the rule is
     broken.
     """
     try:
-        return Finding(rule, "pass", shown(rule.check(seen)))
-    except UnseenError as reason:
-        return Finding(rule, "skipped", shown(reason))
-    except BrokenError as broken:
+        return RuleFinding(rule, "pass", format_evidence(rule.check(seen)))
+    except NotObservedError as reason:
+        return RuleFinding(rule, "skipped", format_evidence(reason))
+    except RuleBrokenError as broken:
         run = broken.run
-        came = broken.came if broken.came is not None else _all_that_came(run)
-        return Finding(
-            rule, "fail", shown(broken), run.name if run else "", sent_to(run), shown(came)
+        came = broken.evidence if broken.evidence is not None else _format_output(run)
+        return RuleFinding(
+            rule,
+            "fail",
+            format_evidence(broken),
+            run.name if run else "",
+            format_input(run),
+            format_evidence(came),
         )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        return Finding(
-            rule, "fail", shown(f"what came cannot be read: {error.__class__.__name__}: {error}")
+        return RuleFinding(
+            rule,
+            "fail",
+            format_evidence(f"what came cannot be read: {error.__class__.__name__}: {error}"),
         )
 
 
-def shown(value: Any) -> str:
+def format_evidence(value: Any) -> str:
     """A value as short text that is harmless to a terminal."""
     if isinstance(value, dict | list):
         try:
@@ -288,30 +301,30 @@ def shown(value: Any) -> str:
         except (RecursionError, ValueError):
             value = "[an object that is too deep to show]"
     if isinstance(value, bytes | bytearray):
-        value = bytes(value[: 4 * EVIDENCE_CHARACTERS]).decode("utf-8", "replace")
-    text = printable(str(value)[:EVIDENCE_CHARACTERS].rstrip("\n")).replace("\n", "\\n")
-    return text if len(text) < EVIDENCE_CHARACTERS else text[: EVIDENCE_CHARACTERS - 1] + "…"
+        value = bytes(value[: 4 * MAX_EVIDENCE_CHARS]).decode("utf-8", "replace")
+    text = printable(str(value)[:MAX_EVIDENCE_CHARS].rstrip("\n")).replace("\n", "\\n")
+    return text if len(text) < MAX_EVIDENCE_CHARS else text[: MAX_EVIDENCE_CHARS - 1] + "…"
 
 
-def sent_to(run: Run | None) -> str:
+def format_input(run: CommandRun | None) -> str:
     """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
     last = (
-        f" < {run.sent[-1].data[:EVIDENCE_CHARACTERS].decode('utf-8', 'replace').strip()}"
-        if run.sent
+        f" < {run.stdin_writes[-1].data[:MAX_EVIDENCE_CHARS].decode('utf-8', 'replace').strip()}"
+        if run.stdin_writes
         else ""
     )
-    return shown(shlex.join(run.argv) + last)
+    return format_evidence(shlex.join(run.argv) + last)
 
 
-def _all_that_came(run: Run | None) -> str:
+def _format_output(run: CommandRun | None) -> str:
     """The end of a run's output, its status and its stderr."""
     if run is None:
         return ""
-    ended = "ended by us" if run.exit is None else f"exit {run.exit}"
+    ended = "ended by us" if run.exit_status is None else f"exit {run.exit_status}"
     last = (
-        run.lines[-1].raw[: EVIDENCE_CHARACTERS // 2].decode("utf-8", "replace")
+        run.lines[-1].raw[: MAX_EVIDENCE_CHARS // 2].decode("utf-8", "replace")
         if run.lines
         else "nothing"
     )

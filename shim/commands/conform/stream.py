@@ -5,30 +5,30 @@ P8-P12, 2).
 from collections.abc import Sequence
 from uuid import UUID
 
-from shim.commands.conform.process import Line, Object, Run
+from shim.commands.conform.process import CommandRun, JsonObject, OutputLine
 from shim.commands.conform.seen import (
-    CONVERSATION,
+    CONVERSATION_TYPES,
     DROP_IN,
-    Book,
-    BrokenError,
-    Seen,
-    UnseenError,
-    api_failures,
-    blocks_of,
-    broken_if,
-    in_talk,
+    NotObservedError,
+    Observations,
+    RuleBrokenError,
+    RuleSet,
+    describe_wait,
+    fail_if,
+    is_conversation_line,
     is_init,
-    turns_of,
-    unseen_if,
-    waited,
+    list_api_failures,
+    list_blocks,
+    skip_if,
+    split_turns,
 )
 from shim.core.reading.account import counted
 
-CHARACTERS = 1_048_576  # the longest line of the Python SDK, by default
-YUME_BYTES = 100_000  # the longest line of Yume's reader, about
-SIGNALLED = ("sigterm", "sigint")  # runs whose turn a signal ends, which may have no result
+MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
+MAX_YUME_LINE_BYTES = 100_000  # the longest line of Yume's reader, about
+SIGNALLED_RUNS = ("sigterm", "sigint")  # runs whose turn a signal ends, which may have no result
 
-INIT = (
+INIT_FIELDS = (
     "cwd",
     "session_id",
     "tools",
@@ -38,7 +38,7 @@ INIT = (
     "slash_commands",
     "apiKeySource",
 )
-RESULT = {
+RESULT_FIELDS = {
     "subtype": str,
     "is_error": bool,
     "duration_ms": int | float,
@@ -51,374 +51,406 @@ RESULT = {
     "permission_denials": list,
     "uuid": str,
 }
-TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-ASSISTANT = ("id", "type", "role", "model", "content", "usage")
-BLOCKS: dict[str, dict[str, type]] = {
+TOKEN_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
+ASSISTANT_FIELDS = ("id", "type", "role", "model", "content", "usage")
+BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
 # The least fields of a tool's `tool_use_result`. Read is not here: a drop-in cannot know its
 # fields.
-OUTCOMES = {
+TOOL_RESULT_FIELDS = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),
     "Edit": ("filePath", "oldString", "newString"),
 }
 
-BOOK = Book()
+RULES = RuleSet()
 
 
-def _lines(seen: Seen) -> list[tuple[Run, Line]]:
-    return [(run, line) for run in seen.streams() for line in run.lines]
+def _list_lines(seen: Observations) -> list[tuple[CommandRun, OutputLine]]:
+    return [(run, line) for run in seen.get_streams() for line in run.lines]
 
 
-def _of(seen: Seen, *kinds: str) -> list[tuple[Run, Object]]:
+def _get_lines(seen: Observations, *kinds: str) -> list[tuple[CommandRun, JsonObject]]:
     """The lines of some types. UnseenError when there is none."""
-    found = [(run, value) for run in seen.streams() for value in run.of_type(*kinds)]
+    found = [(run, value) for run in seen.get_streams() for value in run.find_lines(*kinds)]
     if not found:
-        raise UnseenError(f"no {' or '.join(kinds)} line was printed")
+        raise NotObservedError(f"no {' or '.join(kinds)} line was printed")
     return found
 
 
-def _missing(value: Object, keys: Sequence[str]) -> str:
+def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
     return ", ".join(key for key in keys if key not in value)
 
 
 # -- bytes and lines -------------------------------------------------------------------------------
 
 
-@BOOK.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
-def _only_lines(seen: Seen) -> str:
-    for run, line in _lines(seen):
-        broken_if(
-            line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
-            line.fault,
+@RULES.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
+def _only_lines(seen: Observations) -> str:
+    for run, line in _list_lines(seen):
+        fail_if(
+            line.error.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
+            line.error,
             run,
             line.raw,
         )
-    for run in seen.streams():
+    for run in seen.get_streams():
         if (
             run.stdout
             and not run.stdout.endswith(b"\n")
-            and run.name not in SIGNALLED
-            and not run.flooded
+            and run.name not in SIGNALLED_RUNS
+            and not run.is_flooded
         ):
-            raise BrokenError("the last line has no newline", run, run.lines[-1].raw)
-        broken_if(run.flooded, "it printed more than is read of a run", run)
-    return f"{counted(len(_lines(seen)), 'line')} of {counted(len(seen.streams()), 'run')}"
+            raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
+        fail_if(run.is_flooded, "it printed more than is read of a run", run)
+    return f"{counted(len(_list_lines(seen)), 'line')} of {counted(len(seen.get_streams()), 'run')}"
 
 
-@BOOK.must("P9", "No line is null, an array, another bare value, or an object without a type.")
-def _every_line_has_a_type(seen: Seen) -> str:
-    for run, line in _lines(seen):
-        if not line.fault and not (
+@RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
+def _every_line_has_a_type(seen: Observations) -> str:
+    for run, line in _list_lines(seen):
+        if not line.error and not (
             isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
         ):
-            raise BrokenError("a line that has no type", run, line.raw)
-    return counted(len(_lines(seen)), "line")
+            raise RuleBrokenError("a line that has no type", run, line.raw)
+    return counted(len(_list_lines(seen)), "line")
 
 
-@BOOK.must("P10", "No line begins with { that cannot be parsed as JSON.")
-def _every_object_is_whole(seen: Seen) -> str:
-    for run, line in _lines(seen):
-        broken_if(
-            line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"),
-            line.fault,
+@RULES.must("P10", "No line begins with { that cannot be parsed as JSON.")
+def _every_object_is_whole(seen: Observations) -> str:
+    for run, line in _list_lines(seen):
+        fail_if(
+            line.error.startswith("it is") and line.raw.lstrip().startswith(b"{"),
+            line.error,
             run,
             line.raw,
         )
-    return counted(len(_lines(seen)), "line")
+    return counted(len(_list_lines(seen)), "line")
 
 
-@BOOK.must("P11", "stdout is valid UTF-8.")
-def _utf8(seen: Seen) -> str:
-    for run, line in _lines(seen):
-        broken_if("UTF-8" in line.fault, line.fault, run, line.raw)
-    return counted(len(_lines(seen)), "line")
+@RULES.must("P11", "stdout is valid UTF-8.")
+def _utf8(seen: Observations) -> str:
+    for run, line in _list_lines(seen):
+        fail_if("UTF-8" in line.error, line.error, run, line.raw)
+    return counted(len(_list_lines(seen)), "line")
 
 
-@BOOK.must("P12", f"No line has {CHARACTERS:,} characters or more.", DROP_IN)
-def _lines_end(seen: Seen) -> str:
+@RULES.must("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
+def _lines_end(seen: Observations) -> str:
     longest = 0
-    for run, line in _lines(seen):
+    for run, line in _list_lines(seen):
         length = len(line.raw.decode("utf-8", "replace"))
         longest = max(longest, length)
-        broken_if(length >= CHARACTERS, f"a line of {length} characters", run, line.raw)
+        fail_if(length >= MAX_LINE_CHARS, f"a line of {length} characters", run, line.raw)
     return f"the longest has {longest} characters"
 
 
-@BOOK.should("P12", f"As Yume starts it, no line has more than {YUME_BYTES:,} bytes.", DROP_IN)
-def _short_lines_for_yume(seen: Seen) -> str:
-    mine = [(run, line) for run, line in _lines(seen) if run.frontend == "yume"]
-    unseen_if(not mine, "it was not started as Yume does it")
+@RULES.should(
+    "P12", f"As Yume starts it, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.", DROP_IN
+)
+def _short_lines_for_yume(seen: Observations) -> str:
+    mine = [(run, line) for run, line in _list_lines(seen) if run.frontend == "yume"]
+    skip_if(not mine, "it was not started as Yume does it")
     for run, line in mine:
-        broken_if(len(line.raw) > YUME_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw)
+        fail_if(
+            len(line.raw) > MAX_YUME_LINE_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw
+        )
     return f"the longest has {max(len(line.raw) for _, line in mine)} bytes"
 
 
 # -- the order of a turn ---------------------------------------------------------------------------
 
 
-@BOOK.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
-def _turns_have_their_order(seen: Seen) -> str:
-    turns = seen.turns()
+@RULES.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
+def _turns_have_their_order(seen: Observations) -> str:
+    turns = seen.get_turns()
     for turn in turns:
         if [is_init(line) for line in turn.lines].count(True) != 1:
-            raise BrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
-        if not is_init(turn.talk[0]):
-            raise BrokenError(
-                "something stands before the init of its turn", turn.run, turn.talk[0]
+            raise RuleBrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
+        if not is_init(turn.conversation_lines[0]):
+            raise RuleBrokenError(
+                "something stands before the init of its turn", turn.run, turn.conversation_lines[0]
             )
-        if not turn.result and turn.run.name not in SIGNALLED:
-            raise BrokenError(f"a turn has no result{waited(turn.run)}", turn.run)
-        for line in turn.behind:
-            broken_if(in_talk(line), "the conversation goes on behind the result", turn.run, line)
-    for run in seen.streams():
-        broken_if(not turns_of(run), f"there is no turn{waited(run)}", run)
+        if not turn.result and turn.run.name not in SIGNALLED_RUNS:
+            raise RuleBrokenError(f"a turn has no result{describe_wait(turn.run)}", turn.run)
+        for line in turn.following_lines:
+            fail_if(
+                is_conversation_line(line),
+                "the conversation goes on behind the result",
+                turn.run,
+                line,
+            )
+    for run in seen.get_streams():
+        fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
     return counted(len(turns), "turn")
 
 
-@BOOK.must(
+@RULES.must(
     "S2",
     "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
 )
-def _init_waits_for_a_message(seen: Seen) -> str:
-    run = seen.run("conversation")
-    before = run.lines[: run.marks.get("initialized", 0)]
+def _init_waits_for_a_message(seen: Observations) -> str:
+    run = seen.get_run("conversation")
+    before = run.lines[: run.line_counts.get("initialized", 0)]
     for line in before:
-        broken_if(
+        fail_if(
             isinstance(line.value, dict) and is_init(line.value),
             "init came before any message",
             run,
             line.raw,
         )
-    first, second = seen.done("conversation"), seen.done("conversation", 1)
-    broken_if(
+    first, second = (
+        seen.get_finished_turn("conversation"),
+        seen.get_finished_turn("conversation", 1),
+    )
+    fail_if(
         not (first.init and second.init), "a turn of a conversation has no init of its own", run
     )
     if first.init.get("session_id") != second.init.get("session_id"):
-        raise BrokenError("the second init names another session", run, second.init)
+        raise RuleBrokenError("the second init names another session", run, second.init)
     return "none before the first message, one before each of 2 turns"
 
 
-@BOOK.must("S3", "Every line of a run has the same session_id, and a uuid.")
-def _ids(seen: Seen) -> str:
+@RULES.must("S3", "Every line of a run has the same session_id, and a uuid.")
+def _ids(seen: Observations) -> str:
     count = 0
-    for run in seen.streams():
+    for run in seen.get_streams():
         sessions = set()
-        for line in run.of_type("system", *CONVERSATION):
+        for line in run.find_lines("system", *CONVERSATION_TYPES):
             count += 1
             sessions.add(line.get("session_id"))
             if len(sessions) > 1 or not isinstance(line.get("session_id"), str):
-                raise BrokenError("another session_id, or none", run, line)
+                raise RuleBrokenError("another session_id, or none", run, line)
             try:
                 UUID(str(line.get("uuid")))
             except ValueError:
-                raise BrokenError("no uuid", run, line) from None
+                raise RuleBrokenError("no uuid", run, line) from None
     return counted(count, "line")
 
 
-@BOOK.must("S1", "init has the fields that clients read.")
-def _init_is_complete(seen: Seen) -> str:
-    inits = [(run, line) for run, line in _of(seen, "system") if is_init(line)]
+@RULES.must("S1", "init has the fields that clients read.")
+def _init_is_complete(seen: Observations) -> str:
+    inits = [(run, line) for run, line in _get_lines(seen, "system") if is_init(line)]
     for run, line in inits:
-        broken_if(missing := _missing(line, INIT), f"init lacks {missing}", run, line)
-        broken_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
-    unseen_if(not inits, "no init was printed")
+        fail_if(missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line)
+        fail_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
+    skip_if(not inits, "no init was printed")
     return f"{len(inits)} inits"
 
 
-@BOOK.must(
+@RULES.must(
     "S9", "result has the fields that every client together needs; an error has a list of errors."
 )
-def _result_is_complete(seen: Seen) -> str:
-    results = _of(seen, "result")
+def _result_is_complete(seen: Observations) -> str:
+    results = _get_lines(seen, "result")
     for run, line in results:
-        for key, kind in RESULT.items():
+        for key, kind in RESULT_FIELDS.items():
             if not isinstance(line.get(key), kind):
-                raise BrokenError(
+                raise RuleBrokenError(
                     f"{key} is {'missing' if key not in line else 'of another type'}", run, line
                 )
-        broken_if(missing := _missing(line["usage"], TOKENS), f"usage lacks {missing}", run, line)
+        fail_if(
+            missing := _list_missing(line["usage"], TOKEN_FIELDS),
+            f"usage lacks {missing}",
+            run,
+            line,
+        )
         if line["subtype"] == "success" and not isinstance(line.get("result"), str):
-            raise BrokenError("a success has no text in `result`", run, line)
+            raise RuleBrokenError("a success has no text in `result`", run, line)
         if line["subtype"] != "success" and not (
             line["is_error"] and isinstance(line.get("errors"), list)
         ):
-            raise BrokenError("an error has no list in `errors`", run, line)
+            raise RuleBrokenError("an error has no list in `errors`", run, line)
     return f"{len(results)} results"
 
 
-@BOOK.must(
+@RULES.must(
     "S10",
     "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
 )
-def _api_failures(seen: Seen) -> str:
-    failed = api_failures(seen)
+def _api_failures(seen: Observations) -> str:
+    failed = list_api_failures(seen)
     for turn in failed:
         said = [
             line for line in turn.lines if line.get("error") and line.get("type") == "assistant"
         ]
-        texts = [block.get("text") for line in said for block in blocks_of(line)]
+        texts = [block.get("text") for line in said for block in list_blocks(line)]
         if not said or turn.result.get("result") not in texts:
-            raise BrokenError(
+            raise RuleBrokenError(
                 "no assistant line with `error` says what the result says", turn.run, turn.result
             )
-    unseen_if(not failed, "no request to the model failed")
+    skip_if(not failed, "no request to the model failed")
     return f"{len(failed)} failed turns"
 
 
-@BOOK.must(
+@RULES.must(
     "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
 )
-def _errors_are_last(seen: Seen) -> str:
-    failed = [turn for turn in seen.turns() if turn.failed and turn.run.frontend == "sdk"]
+def _errors_are_last(seen: Observations) -> str:
+    failed = [turn for turn in seen.get_turns() if turn.is_failed and turn.run.frontend == "sdk"]
     if "unknown-sdk" in seen.runs:
-        failed += turns_of(seen.runs["unknown-sdk"])
+        failed += split_turns(seen.runs["unknown-sdk"])
     for turn in failed:
-        for line in turn.behind:
+        for line in turn.following_lines:
             if line.get("type") not in (
                 "control_response",
                 "control_request",
                 "keep_alive",
                 "system",
             ):
-                raise BrokenError(
+                raise RuleBrokenError(
                     "a line behind an error result makes the SDKs lose the error", turn.run, line
                 )
-    unseen_if(not failed, "no turn of an SDK's failed")
+    skip_if(not failed, "no turn of an SDK's failed")
     return f"{len(failed)} error results"
 
 
-@BOOK.should(
+@RULES.should(
     "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
 )
-def _terminator(seen: Seen) -> str:
+def _terminator(seen: Observations) -> str:
     runs = [
         run
-        for run in seen.streams()
-        if run.frontend == "yume" and run.exit is not None and not run.signalled
+        for run in seen.get_streams()
+        if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
-    unseen_if(not runs, "it was not started as Yume does it")
+    skip_if(not runs, "it was not started as Yume does it")
     for run in runs:
         kinds = [line.get("type") for line in run.objects]
         if kinds[-2:] != ["result", "message_stop"]:
-            raise BrokenError(
+            raise RuleBrokenError(
                 "the last two lines are not a result and a message_stop", run, run.lines[-1].raw
             )
     return counted(len(runs), "run")
 
 
-@BOOK.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
-def _no_word_of_the_sdks(seen: Seen) -> str:
-    for run in seen.streams():
-        for line in run.of_type("error", "end"):
-            raise BrokenError(f"a line of type {line['type']}", run, line)
-    return counted(len(_lines(seen)), "line")
+@RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
+def _no_word_of_the_sdks(seen: Observations) -> str:
+    for run in seen.get_streams():
+        for line in run.find_lines("error", "end"):
+            raise RuleBrokenError(f"a line of type {line['type']}", run, line)
+    return counted(len(_list_lines(seen)), "line")
 
 
-@BOOK.must("S18", "No session stays in the state `running` at its end.")
-def _states(seen: Seen) -> str:
+@RULES.must("S18", "No session stays in the state `running` at its end.")
+def _states(seen: Observations) -> str:
     said = 0
-    for run in seen.streams():
+    for run in seen.get_streams():
         states = [
             line.get("state")
-            for line in run.of_type("system")
+            for line in run.find_lines("system")
             if line.get("subtype") == "session_state_changed"
         ]
         said += len(states)
-        broken_if(
-            states and states[-1] == "running" and run.exit is not None,
+        fail_if(
+            states and states[-1] == "running" and run.exit_status is not None,
             "the last state is `running`",
             run,
         )
     return f"{said} states were said"
 
 
-@BOOK.should("S15", "Every object but a result begins with its type.")
-def _type_comes_first(seen: Seen) -> str:
-    for run, line in _lines(seen):
+@RULES.should("S15", "Every object but a result begins with its type.")
+def _type_comes_first(seen: Observations) -> str:
+    for run, line in _list_lines(seen):
         if (
             isinstance(line.value, dict)
             and line.value.get("type") != "result"
             and next(iter(line.value), "") != "type"
         ):
-            raise BrokenError("`type` is not its first key", run, line.raw)
-    return counted(len(_lines(seen)), "line")
+            raise RuleBrokenError("`type` is not its first key", run, line.raw)
+    return counted(len(_list_lines(seen)), "line")
 
 
 # -- messages and calls ----------------------------------------------------------------------------
 
 
-@BOOK.must(
+@RULES.must(
     "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
 )
-def _one_block_a_line(seen: Seen) -> str:
-    turns = [turn for turn in seen.turns() if not turn.failed]
+def _one_block_a_line(seen: Observations) -> str:
+    turns = [turn for turn in seen.get_turns() if not turn.is_failed]
     count = 0
     for turn in turns:
         for line in turn.lines:
             if line.get("type") == "assistant":
                 count += 1
-                if len(blocks_of(line)) != 1:
-                    raise BrokenError(f"a line of {len(blocks_of(line))} blocks", turn.run, line)
+                if len(list_blocks(line)) != 1:
+                    raise RuleBrokenError(
+                        f"a line of {len(list_blocks(line))} blocks", turn.run, line
+                    )
                 if (
                     line["message"].get("stop_reason") is not None
                     and line["message"].get("model") != "<synthetic>"
                 ):
-                    raise BrokenError("a stop_reason that is not null", turn.run, line)
-    unseen_if(not count, "no turn that went well has an assistant line")
+                    raise RuleBrokenError("a stop_reason that is not null", turn.run, line)
+    skip_if(not count, "no turn that went well has an assistant line")
     return counted(count, "line")
 
 
-@BOOK.must(
+@RULES.must(
     "S5",
     "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
 )
-def _messages_are_whole(seen: Seen) -> str:
-    lines = _of(seen, "assistant")
+def _messages_are_whole(seen: Observations) -> str:
+    lines = _get_lines(seen, "assistant")
     for run, line in lines:
         message = line.get("message")
         if not isinstance(message, dict):
-            raise BrokenError("it has no message", run, line)
-        broken_if(
-            missing := _missing(message, ASSISTANT), f"the message lacks {missing}", run, line
+            raise RuleBrokenError("it has no message", run, line)
+        fail_if(
+            missing := _list_missing(message, ASSISTANT_FIELDS),
+            f"the message lacks {missing}",
+            run,
+            line,
         )
         if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
-            raise BrokenError("content is no list, or usage no object", run, line)
-        broken_if(
-            missing := _missing(message["usage"], TOKENS), f"usage lacks {missing}", run, line
+            raise RuleBrokenError("content is no list, or usage no object", run, line)
+        fail_if(
+            missing := _list_missing(message["usage"], TOKEN_FIELDS),
+            f"usage lacks {missing}",
+            run,
+            line,
         )
-        broken_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
+        fail_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
     return counted(len(lines), "line")
 
 
-@BOOK.must("S6", "A text, thinking or tool_use block has each of its fields.")
-def _blocks_are_whole(seen: Seen) -> str:
+@RULES.must("S6", "A text, thinking or tool_use block has each of its fields.")
+def _blocks_are_whole(seen: Observations) -> str:
     blocks = [
-        (run, line, block) for run, line in _of(seen, "assistant") for block in blocks_of(line)
+        (run, line, block)
+        for run, line in _get_lines(seen, "assistant")
+        for block in list_blocks(line)
     ]
     for run, line, block in blocks:
-        for key, kind in BLOCKS.get(str(block.get("type")), {}).items():
+        for key, kind in BLOCK_FIELDS.get(str(block.get("type")), {}).items():
             if not isinstance(block.get(key), kind):
-                raise BrokenError(f"a {block['type']} block without {key}", run, line)
-        broken_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
+                raise RuleBrokenError(f"a {block['type']} block without {key}", run, line)
+        fail_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
     return (
         f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
     )
 
 
-@BOOK.must(
+@RULES.must(
     "S7",
     "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
 )
-def _results_follow_their_calls(seen: Seen) -> str:
+def _results_follow_their_calls(seen: Observations) -> str:
     count = 0
-    for turn in seen.turns():
+    for turn in seen.get_turns():
         called: set[object] = set()
         for line in turn.lines:
-            blocks = blocks_of(line)
+            blocks = list_blocks(line)
             if line.get("type") == "assistant":
                 called.update(
                     block.get("id") for block in blocks if block.get("type") == "tool_use"
@@ -428,40 +460,45 @@ def _results_follow_their_calls(seen: Seen) -> str:
                 continue
             count += 1
             if line.get("type") != "user" or len(blocks) > 1:
-                raise BrokenError("a result that is not alone in a user line", turn.run, line)
+                raise RuleBrokenError("a result that is not alone in a user line", turn.run, line)
             if results[0].get("tool_use_id") not in called:
-                raise BrokenError("a result of a call that was not made before", turn.run, line)
-            broken_if("content" not in results[0], "a result without content", turn.run, line)
-    unseen_if(not count, "no tool was called")
+                raise RuleBrokenError("a result of a call that was not made before", turn.run, line)
+            fail_if("content" not in results[0], "a result without content", turn.run, line)
+    skip_if(not count, "no tool was called")
     return f"{count} results"
 
 
-@BOOK.must("S16c", "Every call has its result before the turn ends.")
-def _every_call_is_answered(seen: Seen) -> str:
+@RULES.must("S16c", "Every call has its result before the turn ends.")
+def _every_call_is_answered(seen: Observations) -> str:
     count = 0
-    for turn in seen.turns():
-        called = {block.get("id"): line for line, block in turn.blocks("assistant", "tool_use")}
-        answered = {block.get("tool_use_id") for _, block in turn.blocks("user", "tool_result")}
+    for turn in seen.get_turns():
+        called = {
+            block.get("id"): line for line, block in turn.find_blocks("assistant", "tool_use")
+        }
+        answered = {
+            block.get("tool_use_id") for _, block in turn.find_blocks("user", "tool_result")
+        }
         count += len(called)
         for identity, line in called.items():
-            broken_if(
+            fail_if(
                 turn.result and identity not in answered, "a call without a result", turn.run, line
             )
-    unseen_if(not count, "no tool was called")
+    skip_if(not count, "no tool was called")
     return counted(count, "call")
 
 
-@BOOK.should(
+@RULES.should(
     "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
 )
-def _results_tell_more(seen: Seen) -> str:
+def _results_tell_more(seen: Observations) -> str:
     count = 0
-    for turn in seen.turns():
+    for turn in seen.get_turns():
         names = {
-            block.get("id"): block.get("name") for _, block in turn.blocks("assistant", "tool_use")
+            block.get("id"): block.get("name")
+            for _, block in turn.find_blocks("assistant", "tool_use")
         }
-        for line, block in turn.blocks("user", "tool_result"):
-            keys = OUTCOMES.get(str(names.get(block.get("tool_use_id"))))
+        for line, block in turn.find_blocks("user", "tool_result"):
+            keys = TOOL_RESULT_FIELDS.get(str(names.get(block.get("tool_use_id"))))
             if keys is None or line.get("parent_tool_use_id"):
                 continue
             count += 1
@@ -469,8 +506,8 @@ def _results_tell_more(seen: Seen) -> str:
             if (
                 not isinstance(said, str)
                 if block.get("is_error")
-                else not isinstance(said, dict) or _missing(said, keys)
+                else not isinstance(said, dict) or _list_missing(said, keys)
             ):
-                raise BrokenError("it says less", turn.run, line)
-    unseen_if(not count, "none of these tools was called")
+                raise RuleBrokenError("it says less", turn.run, line)
+    skip_if(not count, "none of these tools was called")
     return f"{count} results"

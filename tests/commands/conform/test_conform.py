@@ -24,7 +24,7 @@ from shim.commands.conform import judge as conform
 from shim.commands.conform import process as conform_process
 from shim.commands.conform import runs as conform_runs
 from shim.commands.conform import seen as conform_seen
-from shim.commands.conform.runs import Options
+from shim.commands.conform.runs import RunOptions
 from shim.core.errors import ShimError
 from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
@@ -201,8 +201,8 @@ def patient(monkeypatch):
     """A loaded machine breaks no rule of time here: each allows more than a test waits."""
     for name, _ in TIMES.values():
         monkeypatch.setattr(conform_doors, name, 10 * PATIENCE)
-    monkeypatch.setattr(conform_control, "IGNORED_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", PATIENCE)
+    monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,9 @@ def kept(tmp_path_factory):
     place = Box(tmp_path_factory.mktemp("kept"))
     with pytest.MonkeyPatch.context() as patch:
         use_forks(patch)
-        yield anyio.run(conform._see, FAKE, place.environment(), Options(), PATIENCE)
+        yield anyio.run(
+            conform._collect_observations, FAKE, place.environment(), RunOptions(), PATIENCE
+        )
     place.close()
 
 
@@ -263,17 +265,17 @@ class Watched(dict):
         return super().values()
 
 
-class WatchedSeen(conform_seen.Seen):
-    def streams(self):
-        self.runs.looked_at |= conform_seen.STREAMS
-        return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAMS]
+class WatchedSeen(conform_seen.Observations):
+    def get_streams(self):
+        self.runs.looked_at |= conform_seen.STREAM_RUNS
+        return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
 
 
 def runs_of(rule, kept):
     """The names of the runs that a rule is judged by. Those of sessions need each other."""
     watched = Watched(kept.runs)
     (chosen,) = (one for one in conform.RULES if one.name == rule)
-    conform.judge(chosen, WatchedSeen(runs=watched))
+    conform.evaluate_rule(chosen, WatchedSeen(runs=watched))
     return watched.looked_at
 
 
@@ -284,15 +286,15 @@ def only(kept, monkeypatch):
     """
 
     def choose(names):
-        hold = conform._Bench.hold
+        hold = conform._RunPool.run_command
 
         async def chosen(bench, folder, run, *rest):
             if run.name in names:
                 await hold(bench, folder, run, *rest)
             else:
-                bench.seen.runs[run.name] = kept.runs[run.name]
+                bench.observations.runs[run.name] = kept.runs[run.name]
 
-        monkeypatch.setattr(conform._Bench, "hold", chosen)
+        monkeypatch.setattr(conform._RunPool, "run_command", chosen)
 
     return choose
 
@@ -304,8 +306,12 @@ def see(inside, forked, monkeypatch):
     def seen(defect="", chains=None, patience=PATIENCE, **options):
         monkeypatch.setenv("FAKE_DEFECT", defect)
         if chains is not None:
-            monkeypatch.setattr(conform, "CHAINS", [getattr(conform_runs, name) for name in chains])
-        found = conform.conform(FAKE, os.environ, os.getcwd(), Options(**options), patience)
+            monkeypatch.setattr(
+                conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains]
+            )
+        found = conform.check_command(
+            FAKE, os.environ, os.getcwd(), RunOptions(**options), patience
+        )
         return {finding.rule.name: finding for finding in found}
 
     return seen
@@ -317,7 +323,7 @@ def verdicts(findings):
 
 def broken(findings):
     return {
-        name: f"{finding.found} {finding.came}"
+        name: f"{finding.detail} {finding.output_text}"
         for name, finding in findings.items()
         if finding.verdict == "fail"
     }
@@ -327,7 +333,7 @@ def broken(findings):
 
 
 def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
-    findings = {rule.name: conform.judge(rule, kept) for rule in conform.RULES}
+    findings = {rule.name: conform.evaluate_rule(rule, kept) for rule in conform.RULES}
     assert broken(findings) == {}
     assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {
         "api-failures"
@@ -345,13 +351,13 @@ FIRST = {
 @pytest.mark.parametrize("defect", EDITS)
 def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
     rule, _ = DEFECTS[defect]
-    seen = conform_seen.Seen(
+    seen = conform_seen.Observations(
         {name: apply_edit(run, EDITS[defect]) for name, run in kept.runs.items()}
     )
     (chosen,) = [one for one in conform.RULES if one.name == rule]
-    finding = conform.judge(chosen, seen)
-    assert finding.verdict == "fail", finding.found
-    assert finding.found and finding.run and finding.sent
+    finding = conform.evaluate_rule(chosen, seen)
+    assert finding.verdict == "fail", finding.detail
+    assert finding.detail and finding.run and finding.input_text
 
 
 @pytest.mark.parametrize(
@@ -364,8 +370,8 @@ def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
     ],
 )
 def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chains):
-    monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", 0.2)
-    monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.2)
+    monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.2)
     names = runs_of(rule, kept)
     assert names, f"{rule} looks at no run"
     if "sessions" in chains and names & SESSION_RUNS:
@@ -376,7 +382,7 @@ def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chain
         if finding.verdict != "skipped":
             break
     assert finding.verdict == "fail", finding.found
-    assert finding.found and finding.run and finding.sent
+    assert finding.detail and finding.run and finding.input_text
 
 
 @pytest.mark.parametrize(
@@ -389,7 +395,7 @@ def test_a_rule_of_time_is_broken_by_time(see, monkeypatch, rule, constant, chai
 
 def test_an_interrupt_that_changes_nothing_is_seen_when_the_turn_went_on_for_long(see, monkeypatch):
     assert see("interrupt-ignored", INTERRUPT)["interrupt"].verdict == "skipped"
-    monkeypatch.setattr(conform_control, "IGNORED_SECONDS", 0.0)
+    monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 0.0)
     assert see("interrupt-ignored", INTERRUPT)["interrupt"].verdict == "fail"
 
 
@@ -398,10 +404,10 @@ def test_an_init_before_any_message_is_seen(see):
 
 
 def test_an_unchanged_transcript_keeps_every_rule(kept):
-    seen = conform_seen.Seen(
+    seen = conform_seen.Observations(
         {name: apply_edit(run, lambda kind, line: [line]) for name, run in kept.runs.items()}
     )
-    assert broken({rule.name: conform.judge(rule, seen) for rule in conform.RULES}) == {}
+    assert broken({rule.name: conform.evaluate_rule(rule, seen) for rule in conform.RULES}) == {}
 
 
 def test_every_rule_has_a_defect_that_breaks_it():
@@ -419,12 +425,12 @@ def test_a_failure_of_the_api_is_no_broken_rule(see):
     findings = see("api-failure")
     assert broken(findings) == {}
     assert findings["api-failures"].verdict == "pass"
-    assert findings["text"].found == "the requests to its model failed"
+    assert findings["text"].detail == "the requests to its model failed"
 
 
 def test_a_mode_that_is_refused_with_a_reason_is_not_judged(see):
     finding = see("mode-refused", CONVERSATION)["set-permission-mode"]
-    assert (finding.verdict, finding.found) == (
+    assert (finding.verdict, finding.detail) == (
         "skipped",
         "it refuses acceptEdits: this agent has no such mode",
     )
@@ -454,7 +460,7 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
         "needs-no-verbose",
         "terminator",
     }
-    assert lenient == {rule.name for rule in conform.RULES if rule.applies == "drop-in"}
+    assert lenient == {rule.name for rule in conform.RULES if rule.scope == "drop-in"}
     findings = see("strict-flags", REQUESTS, drop_in=False)
     assert not lenient & set(findings) and broken(findings) == {}
 
@@ -483,15 +489,15 @@ def test_one_frontend_is_enough(see, frontend, seen, unseen):
 
 
 def test_no_more_runs_are_made_than_are_named(see, monkeypatch):
-    monkeypatch.setattr(conform, "MOST_RUNS", 4)
+    monkeypatch.setattr(conform, "MAX_RUNS", 4)
     findings = see("", CONVERSATION)
     assert findings["version"].verdict == "pass"
-    assert findings["it-stays"].found == "not tried: 4 runs were enough"
+    assert findings["it-stays"].detail == "not tried: 4 runs were enough"
 
 
 def test_all_runs_that_are_made_are_fewer_than_the_bound(kept):
-    assert not kept.left_out and len(kept.runs) < conform.MOST_RUNS
-    assert set(kept.runs) >= conform_seen.STREAMS
+    assert not kept.skip_reasons and len(kept.runs) < conform.MAX_RUNS
+    assert set(kept.runs) >= conform_seen.STREAM_RUNS
 
 
 # -- commands that harm ----------------------------------------------------------------------------
@@ -502,42 +508,44 @@ def program(box, script):
 
 
 def judged(command, patience=0.1, **options):
-    found = conform.conform(command, os.environ, os.getcwd(), Options(**options), patience)
+    found = conform.check_command(command, os.environ, os.getcwd(), RunOptions(**options), patience)
     return {finding.rule.name: finding for finding in found}
 
 
 def test_a_command_that_hangs_is_given_up_soon_and_ended(inside, monkeypatch):
-    monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.1)
+    monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
     lifeline = inside.lifeline()
     findings = judged(
         program(inside, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n")
     )
     assert (
-        findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].found
+        findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].detail
     )
-    assert findings["initialize"].found == f"not tried: {conform.GIVE_UP_AFTER} runs before it hung"
+    assert (
+        findings["initialize"].detail == f"not tried: {conform.MAX_HUNG_RUNS} runs before it hung"
+    )
     assert lifeline.never_or_gone()
 
 
 def test_a_command_that_floods_is_cut_off(inside, monkeypatch):
-    monkeypatch.setattr(conform_process, "STDOUT_BYTES", 10_000)
+    monkeypatch.setattr(conform_process, "MAX_STDOUT_BYTES", 10_000)
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     findings = judged(program(inside, "exec yes conform\n"), PATIENCE)
     assert (
         findings["version"].verdict == "fail"
-        and "more than is read of a run" in findings["version"].found
+        and "more than is read of a run" in findings["version"].detail
     )
 
 
 def test_a_flood_of_blank_lines_is_cut_off_too(inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [])
+    monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr(conform_process, "STDOUT_LINES", 1000)
+    monkeypatch.setattr(conform_process, "MAX_STDOUT_LINES", 1000)
     assert judged(program(inside, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
 
 
 def test_a_flood_of_stderr_holds_nothing_up(inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [])
+    monkeypatch.setattr(conform, "SCENARIOS", [])
     findings = judged(
         program(inside, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
     )
@@ -545,7 +553,7 @@ def test_a_flood_of_stderr_holds_nothing_up(inside, monkeypatch):
 
 
 def test_a_command_that_reads_nothing_is_given_up(inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [conform_runs.requests])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_requests])
     monkeypatch.setattr(conform_runs, "REQUESTS", {"x" * 200_000: ({}, {})})
     assert judged(program(inside, "exec sleep 30\n"))["initialize"].verdict in ("fail", "skipped")
 
@@ -572,12 +580,12 @@ def test_what_cannot_be_read_breaks_a_rule_and_not_us(see, defect):
     findings = see(defect, CONVERSATION, 1.0)
     assert defect == "says-escapes" or broken(findings)
     for finding in findings.values():
-        visible(json.dumps(finding.as_json(), ensure_ascii=False))
+        visible(json.dumps(finding.to_json(), ensure_ascii=False))
 
 
 def test_what_a_run_started_is_ended_with_it(inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [])
-    monkeypatch.setattr(conform_process, "LAST_BYTES_SECONDS", 0.1)
+    monkeypatch.setattr(conform, "SCENARIOS", [])
+    monkeypatch.setattr(conform_process, "DRAIN_TIMEOUT_S", 0.1)
     lifeline = inside.lifeline()
     judged(
         program(inside, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"),
@@ -588,7 +596,7 @@ def test_what_a_run_started_is_ended_with_it(inside, monkeypatch):
 
 def test_the_environment_is_passed_on_and_names_the_frontend(inside, monkeypatch):
     seen = inside.path / "seen"
-    monkeypatch.setattr(conform, "CHAINS", [conform_runs.mistakes])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
     monkeypatch.setenv("MINE", "kept")
     judged(
@@ -600,7 +608,7 @@ def test_the_environment_is_passed_on_and_names_the_frontend(inside, monkeypatch
 def test_nothing_is_left_behind(inside, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(inside.path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(conform, "CHAINS", [conform_runs.mistakes])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
     before = set(os.listdir(inside.path))
     judged(program(inside, "pwd > where; mkdir -p x; exit 1\n"), PATIENCE)
     assert set(os.listdir(inside.path)) == before
@@ -608,7 +616,7 @@ def test_nothing_is_left_behind(inside, monkeypatch):
 
 
 def test_a_file_that_the_command_names_is_found_from_the_other_folder(inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [])
+    monkeypatch.setattr(conform, "SCENARIOS", [])
     (inside.cwd / "fake.sh").write_text("echo '2.1.0 (Claude Code)'\n")
     assert judged(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
 
@@ -622,7 +630,7 @@ def tried(shim, forked, monkeypatch):
 
     def run(*arguments, defect="", command=FAKE, chains=SESSIONS):
         monkeypatch.setenv("FAKE_DEFECT", defect)
-        monkeypatch.setattr(conform, "CHAINS", [getattr(conform_runs, name) for name in chains])
+        monkeypatch.setattr(conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains])
         return shim("conform", *arguments, "--", *command)
 
     return run
@@ -687,7 +695,7 @@ def test_how_it_is_started_is_a_choice(tried, frontend, made):
 
 
 def test_what_is_asked_is_a_choice(shim, inside, monkeypatch):
-    monkeypatch.setattr(conform, "CHAINS", [conform_runs.outputs, conform_runs.ends])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_outputs, conform_runs.run_ends])
     seen = inside.path / "seen"
     command = inside.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
     shim(
@@ -733,7 +741,7 @@ def test_ctrl_c_ends_what_runs(box):
 
 
 def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(inside, monkeypatch):
-    monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.1)
+    monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
     lifeline = inside.lifeline()
     script = (
         f"exec 9>{lifeline.path}; trap '' INT TERM; echo up $$ >&9; while :; do sleep 30; done\n"
@@ -741,15 +749,15 @@ def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(insi
 
     async def cancel():
         async with anyio.create_task_group() as tasks:
-            run = conform_process.Run("ends", "any", ())
+            run = conform_process.CommandRun("ends", "any", ())
             start = (
                 program(inside, script),
                 dict(os.environ),
                 os.getcwd(),
-                conform._nothing,
+                conform._close_stdin,
                 PATIENCE,
             )
-            tasks.start_soon(partial(conform_process.hold, run, *start, feed=True))
+            tasks.start_soon(partial(conform_process.run_process, run, *start, has_stdin=True))
             await anyio.to_thread.run_sync(lifeline.wait_for, "up")
             tasks.cancel_scope.cancel()
 
@@ -772,13 +780,15 @@ UNSEEN_IN_DEMO = {
 
 # The runs of these need turns that are long enough to be interrupted. All others are of a play
 # without pauses.
-LONG = (conform_runs.interrupt, conform_runs.ends)
+LONG = (conform_runs.run_interrupt, conform_runs.run_ends)
 GROUPS = {
     "long turns": (LONG, 0.4),
-    "sessions": ((conform_runs.sessions,), 0.0),
+    "sessions": ((conform_runs.run_sessions,), 0.0),
     "the others": (
         tuple(
-            chain for chain in conform_runs.CHAINS if chain not in (*LONG, conform_runs.sessions)
+            chain
+            for chain in conform_runs.SCENARIOS
+            if chain not in (*LONG, conform_runs.run_sessions)
         ),
         0.0,
     ),
@@ -788,7 +798,7 @@ GROUPS = {
 def check_ours(monkeypatch, vendor, record):
     """As an SDK would start it and as Yume would; return the rules that are not seen."""
     # the demo vendor pauses as a model does, and so does its replay
-    monkeypatch.setattr(conform, "AT_ONCE", 8)
+    monkeypatch.setattr(conform, "MAX_PARALLEL_RUNS", 8)
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     monkeypatch.setenv("SHIM_RECORD", record)
     findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
@@ -798,9 +808,13 @@ def check_ours(monkeypatch, vendor, record):
 
 def unseen_of(kept, chains):
     """The rules that the runs of some chains do not show."""
-    made = {run for chain in (conform_runs.doors, *chains) for run in names_of(chain)}
-    seen = conform_seen.Seen({name: run for name, run in kept.runs.items() if name in made})
-    return {rule.name for rule in conform.RULES if conform.judge(rule, seen).verdict == "skipped"}
+    made = {run for chain in (conform_runs.run_questions, *chains) for run in names_of(chain)}
+    seen = conform_seen.Observations({name: run for name, run in kept.runs.items() if name in made})
+    return {
+        rule.name
+        for rule in conform.RULES
+        if conform.evaluate_rule(rule, seen).verdict == "skipped"
+    }
 
 
 def names_of(chain):
@@ -808,11 +822,11 @@ def names_of(chain):
     names = []
 
     class Bench:
-        options = Options()
+        options = RunOptions()
 
         async def hold(self, name, frontend, *argv, **rest):
             names.append(name)
-            return conform_process.Run(name, frontend, argv)
+            return conform_process.CommandRun(name, frontend, argv)
 
     anyio.run(chain, Bench())
     return names
@@ -821,13 +835,15 @@ def names_of(chain):
 @pytest.mark.parametrize("group", GROUPS)
 def test_ours_passes_every_rule(inside, forked, kept, monkeypatch, group):
     chains, pace = GROUPS[group]
-    monkeypatch.setattr(conform, "CHAINS", chains)
+    monkeypatch.setattr(conform, "SCENARIOS", chains)
     monkeypatch.setenv("SHIM_BIN", inside.demo(pace))
     assert check_ours(monkeypatch, "demo", "") <= unseen_of(kept, chains) | UNSEEN_IN_DEMO
 
 
 def test_every_rule_is_seen_in_a_group(kept):
-    assert {chain for chains, _ in GROUPS.values() for chain in chains} == set(conform_runs.CHAINS)
+    assert {chain for chains, _ in GROUPS.values() for chain in chains} == set(
+        conform_runs.SCENARIOS
+    )
     unseen = [unseen_of(kept, chains) for chains, _ in GROUPS.values()]
     assert set.intersection(*unseen) == {"api-failures"}
 
