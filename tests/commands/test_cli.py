@@ -309,15 +309,15 @@ def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, inside, slow):
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
-    from shim.commands.doctor.capabilities import describe_all
-    from shim.commands.doctor.vendor_table import draw_vendors
+    from shim.commands.doctor.capabilities import describe_vendors
+    from shim.commands.doctor.vendor_table import print_vendors
 
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
     inside.program("codex", "echo codex-cli 0.201.3\n")
-    draw_vendors(describe_all(dict(os.environ), str(inside.cwd)), every=True)
+    print_vendors(describe_vendors(dict(os.environ), str(inside.cwd)), shows_all=True)
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, said.splitlines())) <= columns
     for name in VENDORS:

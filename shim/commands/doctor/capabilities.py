@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from shim.commands.doctor.abilities import HELPED, NO, YES, abilities
+from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
 from shim.core.adapter.promises import describe_broken_promise, has_promises, judge_version
 from shim.core.adapter.vendor import Vendor
 from shim.core.adapter.versions import VersionCheck
@@ -20,22 +20,32 @@ from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load
 
-AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
-ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
-UNSURE = "{name} may run tools without asking: its profile does not say about which ones it asks (`asks` in [acp])"
-ASKS_ONE = "{name} asks nobody about one message; in a conversation a frontend is asked"
+MAX_CONCURRENT_PROBES = (
+    4  # programs that are asked at the same time; most of them are Node, and slow to start
+)
+NEVER_ASKS_TEXT = "{name} asks nobody: it runs every tool that it has, in every session"
+UNKNOWN_ASKING_TEXT = "{name} may run tools without asking: its profile does not say about which ones it asks (`asks` in [acp])"
+ONE_SHOT_UNATTENDED_TEXT = (
+    "{name} asks nobody about one message; in a conversation a frontend is asked"
+)
 
 
-def asks_nobody(name: str, *, talks: bool, unsure: bool = False) -> str:
+def describe_unattended(name: str, *, asks_in_conversation: bool, is_unsure: bool = False) -> str:
     """What a person should know of a vendor that runs its tools unasked; `talks`: not where a
     frontend holds a talk.
 
     `unsure`: it may ask, but its profile does not say about what.
     """
-    return (UNSURE if unsure else ASKS_ONE if talks else ASKS_NOBODY).format(name=name)
+    return (
+        UNKNOWN_ASKING_TEXT
+        if is_unsure
+        else ONE_SHOT_UNATTENDED_TEXT
+        if asks_in_conversation
+        else NEVER_ASKS_TEXT
+    ).format(name=name)
 
 
-def talks(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
+def can_ask_in_conversation(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
 
     `lacks` is what the installed version would need for that and has not.
@@ -47,7 +57,7 @@ def talks(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
     )
 
 
-def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
+def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
     """One row for each vendor, as `describe` has it. A vendor that cannot be read is named on
     stderr.
 
@@ -60,15 +70,16 @@ def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any
         settings = Settings()
     searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
     vendors = own_vendors.readable().values()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(
-                lambda vendor: describe(vendor, settings.of(vendor.name), searched, cwd), vendors
+                lambda vendor: describe_vendor(vendor, settings.of(vendor.name), searched, cwd),
+                vendors,
             )
         )
 
 
-def describe(
+def describe_vendor(
     vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> dict[str, Any]:
     """The row of one vendor.
@@ -93,7 +104,7 @@ def describe(
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version)
-            check = judge_probed_version(vendor, own, probe, version)
+            check = evaluate_probed_version(vendor, own, probe, version)
             broken = find_broken_promise(vendor.name, version, environment)
             if broken is not None:
                 check = check._replace(
@@ -105,31 +116,31 @@ def describe(
             lacks = lacked(vendor, own, environment, cwd)
         except ShimError:
             pass
-    able = abilities(vendor)
+    able = collect_abilities(vendor)
     return {
         "name": vendor.name,
         "program": program,
         "version": version,
         "tested": vendor.version.tested,
         "place": vendor.version.place(version),
-        "driven": driven(vendor, own, lacks),
+        "driven": describe_process_use(vendor, own, lacks),
         "lacks": lacks,
         "distrust": check.distrust,
         "unsure": vendor.unattended and bool(vendor.speaks),
         **{
             key: [name for name, how in able.items() if how == wanted]
-            for key, wanted in _ABLE.items()
+            for key, wanted in _ABILITY_COLUMNS.items()
         },
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended or bool(check.distrust),
-        "talks": talks(vendor, own, lacks) and not check.distrust,
+        "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
         "note": vendor.program.unreleased,
         "install": vendor.program.install,
     }
 
 
-def judge_probed_version(
+def evaluate_probed_version(
     vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
@@ -141,13 +152,13 @@ def judge_probed_version(
     return judge_version(vendor, version, problem)
 
 
-_ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
+_ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 
 
-def driven(vendor: Vendor, own: VendorSettings, lacks: str = "") -> str:
+def describe_process_use(vendor: Vendor, own: VendorSettings, lacks: str = "") -> str:
     """What one process of the vendor serves: a conversation or a message."""
     two_way = (
-        talks(vendor, own, lacks)
+        can_ask_in_conversation(vendor, own, lacks)
         or vendor.program.stays
         or (bool(vendor.speaks) and own.driver != ONE_WAY)
     )

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from shim.commands.doctor.diagnosis import diagnose
-from shim.commands.doctor.draw import draw_finding, draw_vendor
+from shim.commands.doctor.diagnosis import build_diagnosis
+from shim.commands.doctor.draw import print_finding, print_vendor
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
-from shim.commands.doctor.project import look_at_project
+from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, busy, print_json
@@ -45,21 +45,23 @@ def doctor(
     """
     with busy("asking programs for their version and login …"):
         logins = find_missing_logins(os.environ)
-        diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), wait, logins)
+        diagnosis = build_diagnosis(
+            [vendor] if vendor else [], os.environ, os.getcwd(), wait, logins
+        )
         if project is not None:
             diagnosis = diagnosis._replace(
-                machine=[*diagnosis.machine, *look_at_project(project, os.environ)]
+                machine=[*diagnosis.machine, *check_project(project, os.environ)]
             )
     if as_json:
-        print_json(diagnosis.report())
+        print_json(diagnosis.build_json())
     else:
-        _draw(Console(highlight=False), diagnosis, alone=vendor is not None)
-    raise typer.Exit(0 if diagnosis.works else 1)
+        _print_diagnosis(Console(highlight=False), diagnosis, alone=vendor is not None)
+    raise typer.Exit(0 if diagnosis.has_no_problem else 1)
 
 
-def _draw(console: Console, diagnosis: Diagnosis, *, alone: bool) -> None:
+def _print_diagnosis(console: Console, diagnosis: Diagnosis, *, alone: bool) -> None:
     for finding in diagnosis.machine:
-        draw_finding(console, finding)
+        print_finding(console, finding)
     missing = []
     for vendor in diagnosis.vendors:
         serious = any(finding.level in (WARNING, PROBLEM) for finding in vendor.findings)
@@ -67,7 +69,7 @@ def _draw(console: Console, diagnosis: Diagnosis, *, alone: bool) -> None:
             missing.append(vendor.name)
         elif alone or vendor.program != "bundled" or serious:
             console.print()
-            draw_vendor(console, vendor)
+            print_vendor(console, vendor)
     if missing:
         console.print()
         absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")

@@ -10,19 +10,29 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shim.adapters import VENDORS, get_adapter
-from shim.commands.doctor.abilities import trust_words
-from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed_version, talks
+from shim.commands.doctor.abilities import list_trust_args
+from shim.commands.doctor.capabilities import (
+    MAX_CONCURRENT_PROBES,
+    can_ask_in_conversation,
+    describe_unattended,
+    evaluate_probed_version,
+)
 from shim.commands.doctor.findings import (
     NOTE,
     OK,
     PROBLEM,
     WARNING,
     Diagnosis,
-    Finding,
+    DiagnosisFinding,
     VendorReport,
-    works,
+    has_no_problem,
 )
-from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
+from shim.commands.doctor.machine import (
+    check_machine,
+    check_settings,
+    find_refusal,
+    list_default_vendors,
+)
 from shim.core.adapter.promises import describe_answer
 from shim.core.adapter.vendor import Vendor
 from shim.core.adapter.versions import VersionCheck, newest
@@ -36,11 +46,11 @@ from shim.state import own_vendors
 from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
 
-EXAMPLE = "qwen"  # the vendor that a person without any is told to install
-SHEBANG_BYTES = 256  # Linux reads no more of the first line
+EXAMPLE_VENDOR = "qwen"  # the vendor that a person without any is told to install
+MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line
 
 
-def diagnose(
+def build_diagnosis(
     names: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
@@ -57,15 +67,15 @@ def diagnose(
         if name not in VENDORS:
             get_adapter(name)
     vendors, mistakes = own_vendors.read_all()
-    good, about_settings = read_settings(environment)
+    good, about_settings = check_settings(environment)
     settings = good or Settings()
-    wanted = tuple(names) or chosen_vendors(settings, environment)
+    wanted = tuple(names) or list_default_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
 
     def look(vendor: Vendor) -> VendorReport:
         searched = environment if vendor.name in wanted[:1] else other
         told = logins.get(vendor.name)
-        return look_at_vendor(
+        return check_vendor(
             vendor,
             settings.of(vendor.name),
             searched,
@@ -75,28 +85,30 @@ def diagnose(
             told=told,
         )
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         reports = list(
             pool.map(look, [vendors[name] for name in names or vendors if name in vendors])
         )
-    machine = [about_settings, *look_at_machine(settings, environment, cwd)]
+    machine = [about_settings, *check_machine(settings, environment, cwd)]
     if good is not None and wanted:
-        machine += _rehearsed(wanted, names, reports, environment)
+        machine += _add_refusals(wanted, names, reports, environment)
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
-        machine.append(Finding(level, str(error), error.hint or "correct the file, or remove it"))
+        machine.append(
+            DiagnosisFinding(level, str(error), error.hint or "correct the file, or remove it")
+        )
     if not names:
-        machine += _choice(wanted, reports) if good is not None or wanted else []
-        reports = _one_is_enough(wanted, reports)
+        machine += _check_choice(wanted, reports) if good is not None or wanted else []
+        reports = _downgrade_problems(wanted, reports)
     return Diagnosis(machine, reports)
 
 
-def _rehearsed(
+def _add_refusals(
     wanted: Sequence[str],
     names: Sequence[str],
     reports: Sequence[VendorReport],
     environment: Mapping[str, str],
-) -> list[Finding]:
+) -> list[DiagnosisFinding]:
     """Add to the reports why turns of their vendors would be refused. Returns what would refuse one
     of no vendor's.
 
@@ -104,51 +116,53 @@ def _rehearsed(
     """
     told = {finding.text for report in reports for finding in report.findings}
     for report in reports:
-        error = refusal(environment, report.name) if report.name in wanted else None
+        error = find_refusal(environment, report.name) if report.name in wanted else None
         if error is not None and str(error) not in told:
             told.add(str(error))
-            report.findings.append(Finding(PROBLEM, str(error), error.hint))
-    error = None if names else refusal(environment)
+            report.findings.append(DiagnosisFinding(PROBLEM, str(error), error.hint))
+    error = None if names else find_refusal(environment)
     if error is None or str(error) in told or any(name not in VENDORS for name in wanted):
         return []
-    return [Finding(PROBLEM, str(error), error.hint)]
+    return [DiagnosisFinding(PROBLEM, str(error), error.hint)]
 
 
-def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
+def _check_choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[DiagnosisFinding]:
     """What is wrong with the choice of a vendor."""
     if not wanted:
         return [
-            nothing_chosen(
+            explain_missing_choice(
                 [report.name for report in reports if report.program not in (None, "bundled")]
             )
         ]
     fix = f"known are: {', '.join(VENDORS)}"
     unknown = [name for name in wanted if name not in VENDORS]
     return [
-        Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix)
+        DiagnosisFinding(
+            PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix
+        )
         for name in unknown
     ]
 
 
-def nothing_chosen(found: Sequence[str]) -> Finding:
+def explain_missing_choice(found: Sequence[str]) -> DiagnosisFinding:
     """What a person is told who has chosen no vendor; `found` are the vendors whose program is
     there.
     """
     if found:
         fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
-        return Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
-    install = get_adapter(EXAMPLE).program.install
-    fix = f"install one, for example {EXAMPLE} with `{install}`; `shim install --vendor demo` needs none"
-    return Finding(
+        return DiagnosisFinding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
+    install = get_adapter(EXAMPLE_VENDOR).program.install
+    fix = f"install one, for example {EXAMPLE_VENDOR} with `{install}`; `shim install --vendor demo` needs none"
+    return DiagnosisFinding(
         PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
     )
 
 
-def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
+def _downgrade_problems(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
     """Turn problems into warnings if one vendor of the list works: the next one answers where one
     cannot start.
     """
-    if not any(report.name in wanted and works(report.findings) for report in reports):
+    if not any(report.name in wanted and has_no_problem(report.findings) for report in reports):
         return reports
     milder = {PROBLEM: WARNING}
     return [
@@ -161,7 +175,7 @@ def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[V
     ]
 
 
-def look_at_vendor(
+def check_vendor(
     vendor: Vendor,
     own: VendorSettings,
     environment: Mapping[str, str],
@@ -178,39 +192,43 @@ def look_at_vendor(
     program, version, findings = (
         "bundled" if vendor.program.bundled else None,
         None,
-        list[Finding](),
+        list[DiagnosisFinding](),
     )
     level = PROBLEM if wanted else WARNING
     check = VersionCheck()
     if vendor.program.unreleased:
-        findings.append(Finding(WARNING if wanted else NOTE, vendor.program.unreleased))
+        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.program.unreleased))
     if program is None and (wanted or own.bin or not vendor.program.unreleased):
         try:
             probe = open_probe(vendor, own, environment, cwd, seconds or probes.PATIENT_SECONDS)
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
-            findings.append(Finding(missing, str(error), error.hint))
-            findings += _ignored(vendor, environment, cwd, level)
+            findings.append(DiagnosisFinding(missing, str(error), error.hint))
+            findings += _list_ignored_programs(vendor, environment, cwd, level)
         else:
             program = probe.program
-            findings += _interpreter(program, child_environment(vendor, own, environment), level)
+            findings += _check_interpreter(
+                program, child_environment(vendor, own, environment), level
+            )
             if not findings:
                 version = probe.version(vendor.version, anew=True)
                 if vendor.program.two_way_words and version:
                     probe.text()  # remembered for turns
                 if wanted and version:
                     probe.ask_models(vendor.program.listing)
-                check = judge_probed_version(vendor, own, probe, version)
+                check = evaluate_probed_version(vendor, own, probe, version)
                 is_silent = version is None and not probe.answered
                 if is_silent or not check.distrust:  # else `_promises` says what was found
-                    findings += _version(vendor, version, probe, level)
+                    findings += _check_version(vendor, version, probe, level)
                 reason = "its version is not recognised" if is_silent else check.distrust
-                findings += _promises(vendor, own, check, reason, environment)
-                findings += _login(vendor, probe if version else None, told, level)
+                findings += _check_promises(vendor, own, check, reason, environment)
+                findings += _check_login(vendor, probe if version else None, told, level)
     if vendor.unattended and not check.distrust and (wanted or program is not None):
-        findings.append(_asks_nobody(vendor, own, lacked(vendor, own, environment, cwd)))
+        findings.append(
+            _build_unattended_finding(vendor, own, lacked(vendor, own, environment, cwd))
+        )
     if program is not None:
-        findings += _gates(vendor, own)
+        findings += _check_trust_prompt(vendor, own)
     place = vendor.version.place(version)
     unattended = vendor.unattended or bool(check.distrust)
     return VendorReport(
@@ -218,7 +236,9 @@ def look_at_vendor(
     )
 
 
-def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str) -> list[Finding]:
+def _list_ignored_programs(
+    vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str
+) -> list[DiagnosisFinding]:
     """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
     found = []
     for directory, why in ignored_path(environment, cwd):
@@ -227,16 +247,20 @@ def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: st
             if os.path.isfile(path):
                 text = f"{path} is on PATH and is not used: {why}"
                 found.append(
-                    Finding(level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}")
+                    DiagnosisFinding(
+                        level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}"
+                    )
                 )
     return found
 
 
-def _interpreter(program: str, environment: Mapping[str, str], level: str) -> list[Finding]:
+def _check_interpreter(
+    program: str, environment: Mapping[str, str], level: str
+) -> list[DiagnosisFinding]:
     """A program that is a script without its interpreter, which is Node for nearly all vendors."""
     try:
         with open(program, "rb") as file:
-            head = file.read(SHEBANG_BYTES)
+            head = file.read(MAX_SHEBANG_BYTES)
     except OSError:
         return []
     words = (
@@ -259,16 +283,18 @@ def _interpreter(program: str, environment: Mapping[str, str], level: str) -> li
         if needed == "node"
         else f"install {needed}, or the program again"
     )
-    return [Finding(level, text, fix)]
+    return [DiagnosisFinding(level, text, fix)]
 
 
-def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> list[Finding]:
+def _check_version(
+    vendor: Vendor, version: str | None, probe: Probe, level: str
+) -> list[DiagnosisFinding]:
     how = vendor.version
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
         if probe.broken:
             return [
-                Finding(
+                DiagnosisFinding(
                     level,
                     f"it cannot be run: {probe.failure}",
                     "install it again, with all that it needs",
@@ -277,33 +303,45 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
         if probe.answered:
             fix = "it is started with the flags of the newest tested version"
             text = f"its version is not recognised: {describe_answer(asked, probe.failure)}"
-            return [Finding(WARNING, text, fix)]
+            return [DiagnosisFinding(WARNING, text, fix)]
         wait = f"`shim doctor {vendor.name} --wait 20` waits longer"
         fix = f"{wait}; until then it is started with the flags of the newest tested version"
-        return [Finding(WARNING, f"it did not name its version: `{asked}`: {probe.failure}", fix)]
+        return [
+            DiagnosisFinding(
+                WARNING, f"it did not name its version: `{asked}`: {probe.failure}", fix
+            )
+        ]
     place = how.place(version)
     if place == "tested":
-        return [Finding(OK, f"version {version} was tested ({how.tested})")]
+        return [DiagnosisFinding(OK, f"version {version} was tested ({how.tested})")]
     if place == "unknown":
-        return [Finding(NOTE, f"version {version}; its description names no tested versions")]
+        return [
+            DiagnosisFinding(NOTE, f"version {version}; its description names no tested versions")
+        ]
     if place == "newer":
         fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
         return [
-            Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)
+            DiagnosisFinding(
+                NOTE, f"version {version} is newer than what was tested ({how.tested})", fix
+            )
         ]
     fix = (
         f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     )
-    return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
+    return [
+        DiagnosisFinding(
+            NOTE, f"version {version} is older than what was tested ({how.tested})", fix
+        )
+    ]
 
 
-def _promises(
+def _check_promises(
     vendor: Vendor,
     own: VendorSettings,
     check: VersionCheck,
     reason: str,
     environment: Mapping[str, str],
-) -> list[Finding]:
+) -> list[DiagnosisFinding]:
     """Report whether the profile's promises hold for the version, and the `reason` if they do not.
 
     Records of broken promises are cleared, so that their versions are trusted again.
@@ -313,20 +351,20 @@ def _promises(
         version = f"version {promise.version}" if promise.version else "it"
         text = f"{version} ran a call of {promise.tool} that was denied, so it was not trusted any more"
         fix = "it is trusted again from now on; check what it ran, or install another version"
-        findings.append(Finding(WARNING, text, fix))
+        findings.append(DiagnosisFinding(WARNING, text, fix))
     if check.distrust:
         fix = (
-            f"install a tested version{_format_install(vendor)}, or set [vendors.{vendor.name}] trust_version = true "
+            f"install a tested version{_format_install_command(vendor)}, or set [vendors.{vendor.name}] trust_version = true "
             "in config.toml if you know that this program keeps permission rules"
         )
         text = (
             f"{reason}; it may run tools without asking, so its sessions are unattended, and a turn is refused "
             "if it has a rule, a hook, permission prompts, or another mode than default and bypassPermissions"
         )
-        findings.append(Finding(WARNING, text, fix))
+        findings.append(DiagnosisFinding(WARNING, text, fix))
     elif own.trust_version:
         findings.append(
-            Finding(
+            DiagnosisFinding(
                 NOTE,
                 "`trust_version = true`: any version of it is trusted to keep permission rules",
             )
@@ -334,33 +372,37 @@ def _promises(
     return findings
 
 
-def _format_install(vendor: Vendor) -> str:
+def _format_install_command(vendor: Vendor) -> str:
     return f" (`{vendor.program.install}`)" if vendor.program.install else ""
 
 
-def _asks_nobody(vendor: Vendor, own: VendorSettings, lacks: str) -> Finding:
+def _build_unattended_finding(vendor: Vendor, own: VendorSettings, lacks: str) -> DiagnosisFinding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
-    return Finding(
+    return DiagnosisFinding(
         NOTE,
-        asks_nobody(vendor.name, talks=talks(vendor, own, lacks), unsure=bool(vendor.speaks)),
+        describe_unattended(
+            vendor.name,
+            asks_in_conversation=can_ask_in_conversation(vendor, own, lacks),
+            is_unsure=bool(vendor.speaks),
+        ),
         fix,
     )
 
 
-def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
+def _check_trust_prompt(vendor: Vendor, own: VendorSettings) -> list[DiagnosisFinding]:
     """How it is started without a permission mode, and whether its trust gate is open."""
     found = []
     if mode := vendor.modes.get("default"):
         found.append(
-            Finding(NOTE, f"without a permission mode it is started with {' '.join(mode)}")
+            DiagnosisFinding(NOTE, f"without a permission mode it is started with {' '.join(mode)}")
         )
-    if words := trust_words(vendor):
+    if words := list_trust_args(vendor):
         name, opened = vendor.name, " ".join(words)
         if own.trust:
             text = f"every folder is trusted: `trust = true` adds {opened}"
             found.append(
-                Finding(
+                DiagnosisFinding(
                     NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"
                 )
             )
@@ -372,11 +414,13 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
             )
             text = f"it decides by itself which folders it trusts{says}"
             fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
-            found.append(Finding(NOTE, text, fix))
+            found.append(DiagnosisFinding(NOTE, text, fix))
     return found
 
 
-def _login(vendor: Vendor, probe: Probe | None, told: str | None, level: str) -> list[Finding]:
+def _check_login(
+    vendor: Vendor, probe: Probe | None, told: str | None, level: str
+) -> list[DiagnosisFinding]:
     """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
     recording.
 
@@ -388,18 +432,22 @@ def _login(vendor: Vendor, probe: Probe | None, told: str | None, level: str) ->
         if words:
             text = f"it is not logged in: “{words}”"
             return [
-                Finding(WARNING, text, f"{fix}, unless {how.unless}")
+                DiagnosisFinding(WARNING, text, f"{fix}, unless {how.unless}")
                 if how.unless
-                else Finding(level, text, fix)
+                else DiagnosisFinding(level, text, fix)
             ]
         if words is not None:
             return [
-                Finding(
+                DiagnosisFinding(
                     OK, "it finds a login; whether that still holds shows when it asks its model"
                 )
             ]
     if told is not None:
-        return [Finding(WARNING, f"it was not logged in when it was last recorded: “{told}”", fix)]
+        return [
+            DiagnosisFinding(
+                WARNING, f"it was not logged in when it was last recorded: “{told}”", fix
+            )
+        ]
     why = f": {probe.failure}" if how.refusal and probe is not None else ""
     text = f"whether it is logged in shows when it runs{why}"
-    return [Finding(NOTE, text, f"if it is not: {fix}")] if vendor.login else []
+    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if vendor.login else []

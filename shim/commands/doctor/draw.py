@@ -4,19 +4,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding, VendorReport
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
 from shim.core.reading.account import printable
 
-MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
+LEVEL_SYMBOLS = {
+    OK: ("✓", "green"),
+    NOTE: ("·", "cyan"),
+    WARNING: ("!", "yellow"),
+    PROBLEM: ("✗", "red"),
+}
 
 
-def draw_finding(console: Console, finding: Finding, indent: str = "") -> None:
+def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "") -> None:
     """Print one finding: wrapped in a terminal, one line each in a pipe."""
-    mark, style = MARKS[finding.level]
+    mark, style = LEVEL_SYMBOLS[finding.level]
     text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
-    _line(console, indent, Text(mark, style=style), text)
+    _print_line(console, indent, Text(mark, style=style), text)
     if finding.fix:
-        _line(
+        _print_line(
             console,
             indent + "  ",
             Text("→", style="dim"),
@@ -24,16 +29,16 @@ def draw_finding(console: Console, finding: Finding, indent: str = "") -> None:
         )
 
 
-def draw_vendor(console: Console, vendor: VendorReport) -> None:
+def print_vendor(console: Console, vendor: VendorReport) -> None:
     """Print a vendor's name and where its program is, and its findings."""
     head = Text(printable(vendor.name), style="bold")
     head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")
     console.print(head, soft_wrap=True)
     for finding in vendor.findings:
-        draw_finding(console, finding, "  ")
+        print_finding(console, finding, "  ")
 
 
-def _line(console: Console, indent: str, mark: Text, text: Text) -> None:
+def _print_line(console: Console, indent: str, mark: Text, text: Text) -> None:
     if not console.is_terminal:
         console.print(Text.assemble(indent, mark, " ", text), soft_wrap=True)
         return

@@ -8,7 +8,7 @@ from shim.core.reading.account import printable
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
 
-class Finding(NamedTuple):
+class DiagnosisFinding(NamedTuple):
     """One thing that was checked. `level` is ok, note, warning, or problem: something that was
     asked for fails.
 
@@ -20,11 +20,11 @@ class Finding(NamedTuple):
     text: str
     fix: str = ""
 
-    def report(self) -> dict[str, str]:
+    def build_json(self) -> dict[str, str]:
         return {"level": self.level, "text": printable(self.text), "fix": printable(self.fix)}
 
 
-def works(findings: Iterable[Finding]) -> bool:
+def has_no_problem(findings: Iterable[DiagnosisFinding]) -> bool:
     """Whether nothing must be fixed."""
     return all(finding.level != PROBLEM for finding in findings)
 
@@ -40,27 +40,27 @@ class VendorReport(NamedTuple):
     tested: str
     place: str
     unattended: bool
-    findings: list[Finding]
+    findings: list[DiagnosisFinding]
 
-    def report(self) -> dict[str, Any]:
-        return self._asdict() | {"findings": [finding.report() for finding in self.findings]}
+    def build_json(self) -> dict[str, Any]:
+        return self._asdict() | {"findings": [finding.build_json() for finding in self.findings]}
 
 
 class Diagnosis(NamedTuple):
     """A whole diagnosis: the machine with its settings, and each vendor."""
 
-    machine: list[Finding]
+    machine: list[DiagnosisFinding]
     vendors: list[VendorReport]
 
     @property
-    def works(self) -> bool:
-        return works(
+    def has_no_problem(self) -> bool:
+        return has_no_problem(
             [*self.machine, *(finding for vendor in self.vendors for finding in vendor.findings)]
         )
 
-    def report(self) -> dict[str, Any]:
+    def build_json(self) -> dict[str, Any]:
         return {
-            "works": self.works,
-            "machine": [finding.report() for finding in self.machine],
-            "vendors": [vendor.report() for vendor in self.vendors],
+            "works": self.has_no_problem,
+            "machine": [finding.build_json() for finding in self.machine],
+            "vendors": [vendor.build_json() for vendor in self.vendors],
         }

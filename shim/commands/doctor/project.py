@@ -3,48 +3,50 @@
 import os
 from collections.abc import Mapping
 
-from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
-from shim.commands.doctor.places import LOOKED_AT, backup_of, places_below
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
+from shim.commands.doctor.places import MAX_FOLDERS, build_backup_path, find_claude_files
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
 from shim.process.install import found_first, read_installed
 
 
-def look_at_project(folder: str, environment: Mapping[str, str]) -> list[Finding]:
+def check_project(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """A finding for each file below `folder` that a package keeps as its claude. FrontendError if
     it is no folder.
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
         raise FrontendError(f"--project takes a folder, and {folder} is none")
-    places = places_below(folder)
-    findings = [_look_at(path) for path in places.files]
+    places = find_claude_files(folder)
+    findings = [_check_claude_file(path) for path in places.files]
     if not findings:
         first = found_first("claude", environment.get("PATH", ""))
         text = f"no program below {folder} keeps a claude of its own; those that are there start the claude of PATH"
-        findings.append(Finding(NOTE, f"{text}: {first or 'there is none'}"))
-    if not places.whole:
-        text = f"not all of {folder} was looked through: it has more than {LOOKED_AT:,} folders"
-        findings.append(Finding(NOTE, text, "name the folder of one program"))
+        findings.append(DiagnosisFinding(NOTE, f"{text}: {first or 'there is none'}"))
+    if not places.is_complete:
+        text = f"not all of {folder} was looked through: it has more than {MAX_FOLDERS:,} folders"
+        findings.append(DiagnosisFinding(NOTE, text, "name the folder of one program"))
     return findings
 
 
-def _look_at(path: str) -> Finding:
-    kept = backup_of(path)
+def _check_claude_file(path: str) -> DiagnosisFinding:
+    kept = build_backup_path(path)
     if is_ours(path):
         python, baked = read_installed(path)
         if not os.access(python, os.X_OK):
             text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"
-            return Finding(PROBLEM, text, f"run `shim install --into {path}` again")
+            return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")
         said = ", ".join(f"{name} {value}" for name, value in baked.items() if name != "replaced")
-        return Finding(OK, f"{path} is ours" + (f" ({said})" if said else ""))
+        return DiagnosisFinding(OK, f"{path} is ours" + (f" ({said})" if said else ""))
     if not os.path.lexists(path):
         text = f"{kept} was kept for a program that is gone"
-        return Finding(NOTE, text, f"remove it, or put it back: `shim uninstall --into {path}`")
+        return DiagnosisFinding(
+            NOTE, text, f"remove it, or put it back: `shim uninstall --into {path}`"
+        )
     install = f"`shim install --vendor NAME --into {path}` puts the drop-in there"
     if os.path.lexists(kept):
         text = f"{path} is not ours any more: its package was updated or installed again since"
-        return Finding(WARNING, text, install)
-    return Finding(
+        return DiagnosisFinding(WARNING, text, install)
+    return DiagnosisFinding(
         NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install
     )

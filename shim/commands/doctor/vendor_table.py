@@ -10,16 +10,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.capabilities import asks_nobody, describe_all
+from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, busy, print_json, table_console
 
-WIDE_COLUMNS = 100  # of a terminal with room between the columns
+MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns
 # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
-NAME_COLUMNS = 14
+MAX_NAME_COLUMNS = 14
 # Ability → the head of its column.
-HEADS = {
+ABILITY_HEADINGS = {
     "partial messages": "parts",
     "resume": "resume",
     "fork": "fork",
@@ -40,8 +40,8 @@ LEGEND = (
     "system: --system-prompt; ~ put before the prompt · cost: --max-budget-usd",
     "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
 )
-TRIED = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
-ASKS = (
+TESTED_LABELS = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
+ASKING_LEGEND = (
     "asks: yes, before a tool runs · conversations: yes, but not about one message",
     "no: what would be asked about is denied · nobody: every tool runs unasked",
 )
@@ -64,14 +64,14 @@ def list_vendors(
     Example: shim vendors --all
     """
     with busy("asking programs for their versions …"):
-        rows = describe_all(os.environ, os.getcwd())
+        rows = describe_vendors(os.environ, os.getcwd())
     if as_json:
         print_json(rows)
     else:
-        draw_vendors(rows, every=every)
+        print_vendors(rows, shows_all=every)
 
 
-def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
+def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     """Print the vendors that are there, and those that never ask; with `every` all vendors,
     abilities and modes.
     """
@@ -81,19 +81,19 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         console.print(table)
         console.print()
 
-    gap = 2 if console.width >= WIDE_COLUMNS else 1
+    gap = 2 if console.width >= MIN_WIDE_COLUMNS else 1
     rows = sorted(rows, key=lambda row: (row["program"] is None, row["program"] == "bundled"))
     there = [row for row in rows if row["program"] is not None]
-    show(_found(rows if every else there, gap))
-    for line in ASKS:
+    show(_build_vendor_table(rows if shows_all else there, gap))
+    for line in ASKING_LEGEND:
         console.print(Text(line, style="dim"), soft_wrap=True)
-    if every:
+    if shows_all:
         console.print()
-        show(_abilities(rows, gap))
+        show(_build_ability_table(rows, gap))
         for line in LEGEND:
             console.print(Text(line, style="dim"), soft_wrap=True)
         console.print()
-        show(_modes(rows, gap))
+        show(_build_mode_table(rows, gap))
     elif len(there) < len(rows):
         absent = ", ".join(row["name"] for row in rows[len(there) :])
         console.print(
@@ -103,14 +103,16 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         console.print(
             Text("`shim vendors --all` says how to install them, and what each can do", style="dim")
         )
-    for row in rows if every else there:
+    for row in rows if shows_all else there:
         if row["distrust"]:
             console.print(
                 Text(printable(f"{row['distrust']}; it may run tools without asking")),
                 soft_wrap=True,
             )
         elif row["unattended"]:
-            text = asks_nobody(row["name"], talks=row["talks"], unsure=row["unsure"])
+            text = describe_unattended(
+                row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
+            )
             console.print(Text(printable(text)), soft_wrap=True)
         if row["lacks"]:
             text = f"{row['name']}: this version has no {row['lacks']}; one process serves one message, and asks nobody"
@@ -119,25 +121,25 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
             console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)
 
 
-def _table(gap: int, *heads: str) -> Table:
+def _create_table(gap: int, *heads: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    table.add_column(heads[0], no_wrap=True, overflow="ellipsis", max_width=NAME_COLUMNS)
+    table.add_column(heads[0], no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_COLUMNS)
     for head in heads[1:]:
         table.add_column(head, no_wrap=True)
     return table
 
 
-def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
+def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     """Which version of each vendor is there, whether it was tried, whom it asks, and where it is,
     or how to get it.
     """
-    table = _table(gap, "vendor", "version", "tried", "asks")
+    table = _create_table(gap, "vendor", "version", "tried", "asks")
     table.add_column("program", overflow="fold")
     for row in rows:
         outside = row["program"] not in (None, "bundled")
         version = (row["version"] or "unknown") if outside else ""
         tried = Text(
-            TRIED[row["place"]] if outside else "",
+            TESTED_LABELS[row["place"]] if outside else "",
             style="" if row["place"] == "tested" else "yellow",
         )
         asks = (
@@ -153,26 +155,33 @@ def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             printable(row["program"] or row["install"] or "not found"),
             style="" if row["program"] else "dim",
         )
-        table.add_row(_text(row["name"]), _text(version), tried, _text(asks), found)
+        table.add_row(
+            _format_text(row["name"]), _format_text(version), tried, _format_text(asks), found
+        )
     return table
 
 
-def _abilities(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    table = _table(gap, "vendor", *HEADS.values())
+def _build_ability_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
+    table = _create_table(gap, "vendor", *ABILITY_HEADINGS.values())
     for row in rows:
-        marks = [_mark(name in row["can"], name in row["emulated"]) for name in HEADS]
-        table.add_row(_text(row["name"]), *marks)
+        marks = [
+            _format_support(name in row["can"], name in row["emulated"])
+            for name in ABILITY_HEADINGS
+        ]
+        table.add_row(_format_text(row["name"]), *marks)
     return table
 
 
-def _modes(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    table = _table(gap, "vendor", *MODES)
+def _build_mode_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
+    table = _create_table(gap, "vendor", *MODES)
     for row in rows:
-        table.add_row(_text(row["name"]), *(_mark(mode in row["modes"]) for mode in MODES))
+        table.add_row(
+            _format_text(row["name"]), *(_format_support(mode in row["modes"]) for mode in MODES)
+        )
     return table
 
 
-def _mark(itself: bool, helped: bool = False) -> Text:
+def _format_support(itself: bool, helped: bool = False) -> Text:
     return (
         Text("✓", style="green")
         if itself
@@ -182,5 +191,5 @@ def _mark(itself: bool, helped: bool = False) -> Text:
     )
 
 
-def _text(text: str) -> Text:
+def _format_text(text: str) -> Text:
     return Text(printable(text))

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 
 from shim.adapters import get_adapter
-from shim.commands.doctor.diagnosis import EXAMPLE, look_at_vendor, nothing_chosen
-from shim.commands.doctor.draw import draw_finding, draw_vendor
-from shim.commands.doctor.findings import OK, PROBLEM, WARNING, Finding, VendorReport
-from shim.commands.doctor.machine import read_settings
+from shim.commands.doctor.diagnosis import EXAMPLE_VENDOR, check_vendor, explain_missing_choice
+from shim.commands.doctor.draw import print_finding, print_vendor
+from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
+from shim.commands.doctor.machine import check_settings
 from shim.commands.install.command import install_and_report, uninstall_and_report
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.conversation.fallback.vendor_list import MOST_VENDORS
@@ -87,7 +87,7 @@ def install_dropin(
     first = _report_vendors(names)
     console = Console(highlight=False)
     found = _check_path(path, name)
-    draw_finding(console, found)
+    print_finding(console, found)
     if isinstance(first, str):
         say(f"next: shim install --vendor {first}")
     elif first is not None:
@@ -103,23 +103,23 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     settings have a mistake.
     """
     console = Console(highlight=False)
-    settings, found = read_settings(os.environ)
+    settings, found = check_settings(os.environ)
     if settings is None:
-        draw_finding(console, found)
+        print_finding(console, found)
         return None
     with busy("asking programs for their version and login …"):
         chosen = _resolve_vendors(names, settings)
         reports = [
-            look_at_vendor(get_adapter(name), settings.of(name), os.environ, os.getcwd())
+            check_vendor(get_adapter(name), settings.of(name), os.environ, os.getcwd())
             for name in chosen
         ]
     for report in reports:
-        draw_vendor(console, report)
+        print_vendor(console, report)
     if reports:
         return reports[0]
     there = list(found_on_path(readable(), os.environ, os.getcwd()))
-    draw_finding(console, nothing_chosen(there))
-    return there[0] if there else EXAMPLE
+    print_finding(console, explain_missing_choice(there))
+    return there[0] if there else EXAMPLE_VENDOR
 
 
 def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
@@ -130,15 +130,17 @@ def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, .
     return names or (() if named.startswith("replay:") else listed(named)) or settings.vendor
 
 
-def _check_path(path: str, name: str) -> Finding:
+def _check_path(path: str, name: str) -> DiagnosisFinding:
     """Which file PATH finds under `name`; a warning if that is not `path`."""
     first, folder = found_first(name, os.environ.get("PATH", "")), os.path.dirname(path)
     if first is None:
         fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
-        return Finding(WARNING, f"{folder} is not on PATH", fix)
+        return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
     if os.path.abspath(first) != path:
-        return Finding(WARNING, f"PATH still finds {first} first", f"put {folder} before it")
-    return Finding(OK, f"PATH finds {first}")
+        return DiagnosisFinding(
+            WARNING, f"PATH still finds {first} first", f"put {folder} before it"
+        )
+    return DiagnosisFinding(OK, f"PATH finds {first}")
 
 
 def _format_next_step(command: str, first: VendorReport, *, plain: bool) -> str:

@@ -10,7 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.commands.doctor.places import SCRIPTS, backup_of, kept_beside, places_below, spare_name
+from shim.commands.doctor.places import (
+    SCRIPT_SUFFIXES,
+    build_backup_path,
+    find_claude_files,
+    find_free_backup_path,
+    list_backups,
+)
 from shim.core.errors import FrontendError
 from shim.process.find_program import MARKER, is_ours
 from shim.process.install import IN_JAVASCRIPT, script
@@ -66,7 +72,7 @@ class Restoration(NamedTuple):
 def render_file(path: str, installed: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
     shell = script(installed)
-    if not path.endswith(SCRIPTS):
+    if not path.endswith(SCRIPT_SUFFIXES):
         return shell
     return JAVASCRIPT_TEMPLATE.format(
         marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())
@@ -79,7 +85,7 @@ def install_into(file: str, installed: Mapping[str, str]) -> Installation:
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
     """
     path = _resolve_target(file)
-    kept = backup_of(path)
+    kept = build_backup_path(path)
     settings = {**installed, "replaced": kept}
     if is_ours(path):
         _write_dropin(path, settings)
@@ -87,7 +93,7 @@ def install_into(file: str, installed: Mapping[str, str]) -> Installation:
     moved = None
     # the package was updated since: what is kept belongs to its older version
     if os.path.lexists(kept):
-        moved = spare_name(path)
+        moved = find_free_backup_path(path)
         _rename_file(kept, moved)
     _rename_file(path, kept)
     try:
@@ -116,21 +122,21 @@ def uninstall_from(file: str) -> Restoration:
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
-    kept, ours = backup_of(path), is_ours(path) and not os.path.islink(path)
+    kept, ours = build_backup_path(path), is_ours(path) and not os.path.islink(path)
     if not ours and os.path.lexists(path):
-        return Restoration(path, was_ours=False, restored=False, old_backups=kept_beside(path))
+        return Restoration(path, was_ours=False, restored=False, old_backups=list_backups(path))
     restored = os.path.lexists(kept)
     if restored:
         _rename_file(kept, path)
     elif ours:
         os.unlink(path)
-    return Restoration(path, ours, restored, kept_beside(path))
+    return Restoration(path, ours, restored, list_backups(path))
 
 
 def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
-        found = places_below(path).files[:MAX_NAMED_PATHS]
+        found = find_claude_files(path).files[:MAX_NAMED_PATHS]
         hint = (
             f"below it is {', '.join(found)}"
             if found

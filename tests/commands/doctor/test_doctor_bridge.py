@@ -10,23 +10,23 @@ from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
 from shim.commands.doctor import machine
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
-from shim.commands.doctor.machine import look_at_bridge, look_at_gateway
+from shim.commands.doctor.machine import check_background_sessions, check_gateway
 
 
 def test_without_sessions_it_says_how_one_begins(desk):
-    (found,) = look_at_bridge(desk.environment)
+    (found,) = check_background_sessions(desk.environment)
     assert found.level == NOTE and "`claude --bg PROMPT`" in found.text
 
 
 def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
-    monkeypatch.setattr(machine, "WELCOME_SECONDS", PATIENCE)
+    monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", PATIENCE)
     ended, died, living = desk.start(), desk.start(), desk.start()
     desk.claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(died)
     desk.wait_until(living, lambda now: now.metadata["pid"])
-    told = look_at_bridge(desk.environment)
+    told = check_background_sessions(desk.environment)
     assert [one.level for one in told] == [OK, WARNING]
     assert told[0].text == "sessions on their own: 1 alive, 2 ended"
     assert (
@@ -36,11 +36,11 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
 
 
 def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
-    monkeypatch.setattr(machine, "WELCOME_SECONDS", 0.2)
+    monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", 0.2)
     one = desk.start()
     with desk.halted(one):
         registry.write_metadata(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
-        told = look_at_bridge(desk.environment)
+        told = check_background_sessions(desk.environment)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
         (WARNING, one.short_id),
         (NOTE, one.short_id),
@@ -49,12 +49,12 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
 
 def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
     monkeypatch.setattr(machine, "NEEDED", ("json",))
-    (found,) = look_at_gateway(desk.environment)
+    (found,) = check_gateway(desk.environment)
     assert (found.level, "made when it is first asked for" in found.text) == (OK, True)
     TokenFile(desk.environment).load_tokens()
-    assert "its token is kept" in look_at_gateway(desk.environment)[0].text
+    assert "its token is kept" in check_gateway(desk.environment)[0].text
     monkeypatch.setattr(machine, "NEEDED", ("json", "no_such_package"))
-    (found,) = look_at_gateway(desk.environment)
+    (found,) = check_gateway(desk.environment)
     assert (found.level, found.fix) == (WARNING, "pip install 'claude-shim[web]'")
     assert "no_such_package" in found.text
 
@@ -63,7 +63,7 @@ def test_a_token_that_others_can_read_is_a_problem(desk):
     TokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
-    (found,) = look_at_gateway(desk.environment)
+    (found,) = check_gateway(desk.environment)
     assert found.level == PROBLEM and "shim bridge token --new" in found.fix
 
 

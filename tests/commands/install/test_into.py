@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from box import ANSWER, ASK, PATIENCE, START, ndjson, text
 
-from shim.commands.doctor.places import backup_of, original_of, places_below
+from shim.commands.doctor.places import build_backup_path, find_claude_files, find_original_path
 from shim.commands.install.into import install_into, render_file, uninstall_from
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
@@ -104,7 +104,7 @@ def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled):
 
 def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled):
     install_into(str(bundled), DEMO)
-    Path(backup_of(str(bundled))).unlink()
+    Path(build_backup_path(str(bundled))).unlink()
     assert install_into(str(bundled), DEMO).backup is None
     done = uninstall_from(str(bundled))
     assert done.was_ours and not done.restored and names(bundled.parent) == []
@@ -128,7 +128,7 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled,
     with pytest.raises(FrontendError, match="no room"):
         install_into(str(bundled), DEMO)
     assert b"newer" in bundled.read_bytes()
-    assert b"theirs" in Path(backup_of(str(bundled))).read_bytes()
+    assert b"theirs" in Path(build_backup_path(str(bundled))).read_bytes()
     assert len(names(bundled.parent)) == 2
 
 
@@ -175,7 +175,7 @@ def test_what_is_no_file_to_replace_is_refused(tmp_path, make, words, hint):
     make(file)
     with pytest.raises(FrontendError, match=words) as refused:
         install_into(str(file), DEMO)
-    assert hint in refused.value.hint and not os.path.lexists(backup_of(str(file)))
+    assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
 
 def test_a_folder_is_answered_with_the_files_below_it(bundled):
@@ -201,8 +201,8 @@ def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cl
 
 @pytest.mark.parametrize("name", ["claude", "cli.js", "a.b.mjs", "claude.exe"])
 def test_a_kept_file_names_the_one_that_it_was(name):
-    assert original_of(backup_of(f"/x/{name}")) == f"/x/{name}"
-    assert original_of(f"/x/{name}") is None
+    assert find_original_path(build_backup_path(f"/x/{name}")) == f"/x/{name}"
+    assert find_original_path(f"/x/{name}") is None
 
 
 def test_every_place_is_found_and_nothing_else(tmp_path):
@@ -223,16 +223,16 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
     ):
         made(tmp_path / place, "")
     made(tmp_path / "tool" / "own-claude.before-shim", "")
-    found = places_below(str(tmp_path))
-    assert found.whole
+    found = find_claude_files(str(tmp_path))
+    assert found.is_complete
     assert found.files == sorted(str(tmp_path / place) for place in (*wanted, "tool/own-claude"))
 
 
 def test_the_search_has_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.places.LOOKED_AT", 3)
+    monkeypatch.setattr("shim.commands.doctor.places.MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
-    assert not places_below(str(tmp_path)).whole
+    assert not find_claude_files(str(tmp_path)).is_complete
 
 
 def run(command, box, **variables):
