@@ -369,7 +369,7 @@ def main() -> int:
         for one in faults
         if not asked.names or one.name in asked.names or one.area in asked.names
     ]
-    if asked.list:
+    if asked.list_entries:
         say(*(f"{one.area}\t{one.name}" for one in faults))
         return 0
     if wrong := mistakes(faults):

@@ -157,7 +157,7 @@ def list_rules(translator: type[Translator]) -> list[Any]:
     """
     if not issubclass(translator, ProfileTranslator):
         return []
-    return [rule.spot.value for rule in translator.rules]
+    return [rule.node.value for rule in translator.rules]
 
 
 def _of_rules(value: Any, words: set[str]) -> None:

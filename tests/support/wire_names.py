@@ -17,7 +17,7 @@ from support import ROOT
 from shim.bridge.gateway.tokens import TokenPair
 from shim.bridge.start import SessionSpec
 from shim.commands.doctor.findings import VendorReport
-from shim.commands.profile.lint import Entry, Explained
+from shim.commands.profile.lint import LineExplanation, ReportEntry
 from shim.core.bridge.frames import Cursor
 from shim.core.bridge.questions import Outcome
 from shim.core.cast.difference import Difference
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, Entry, Explained, OwnFlags, Outcome, Rewritten, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, OwnFlags, Outcome, Rewritten, Session,
     Sheet, TokenPair, Unhonoured, VendorReport, VerifiedCast, SessionSpec,
 )  # fmt: skip
 

@@ -9,18 +9,25 @@ import typer
 from shim import adapters
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
-from shim.commands.profile.captured import read_captured
-from shim.commands.profile.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
-from shim.commands.profile.tracing import Tracer
+from shim.commands.profile.captured import read_captured_files
+from shim.commands.profile.lint import (
+    FINDING_TITLES,
+    NOTE_TITLES,
+    Checker,
+    CheckReport,
+    LineExplanation,
+    ReportEntry,
+)
+from shim.commands.profile.tracing import RuleTracer
 from shim.core.adapter.vendor import Vendor
 from shim.core.errors import FrontendError
 from shim.core.reading.account import counted
 from shim.core.reading.ids import vendor_name
 from shim.state.profile_files import list_unused_keys
-from shim.state.profile_files import vendor as load
+from shim.state.profile_files import vendor as load_profile
 from shim.story.terminal.console import AsJson, print_json, say
 
-SHOWN = 40  # of one sort of findings or notes; --json has them all
+MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
 
 app = typer.Typer(
     name="vendor",
@@ -30,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Captured = Annotated[
+CapturedFiles = Annotated[
     list[str],
     typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings."),
 ]
@@ -41,7 +48,7 @@ def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
     ],
-    files: Captured,
+    files: CapturedFiles,
     explain: Annotated[
         bool,
         typer.Option(
@@ -59,29 +66,29 @@ def check(
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
-    vendor, tracer, remarks = _traced(name)
-    _readable(files)
-    rows: list[Explained] = []
+    vendor, tracer, remarks = _load_traced_adapter(name)
+    _check_readable(files)
+    rows: list[LineExplanation] = []
     told = None
     if explain:
-        told = rows.append if as_json else _explain
+        told = rows.append if as_json else _print_explanation
     checker = Checker(vendor, tracer, told, remarks)
-    read_captured(files, checker)
-    report = checker.report()
+    read_captured_files(files, checker)
+    report = checker.build_report()
     if as_json:
-        document = report.as_json() | (
+        document = report.format_json() | (
             {"explained": [one._asdict() for one in rows]} if explain else {}
         )
         print_json(document)
     else:
-        _draw(report)
+        _print_report(report)
     if report.findings:
         raise typer.Exit(1)
 
 
 @app.command(cls=PlainCommand)
 def draft(
-    files: Captured,
+    files: CapturedFiles,
     name: Annotated[
         str,
         typer.Option("--id", help="The name of the vendor; by default that of the output file."),
@@ -109,12 +116,12 @@ def draft(
         raise typer.BadParameter(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
         )
-    _readable(files)
-    from shim.commands.profile.draft import draft as drafted
-    from shim.commands.profile.draft_kinds import Seen
+    _check_readable(files)
+    from shim.commands.profile.draft import draft_profile as drafted
+    from shim.commands.profile.draft_kinds import EventCollector
 
-    seen = Seen()
-    read_captured(files, seen)
+    seen = EventCollector()
+    read_captured_files(files, seen)
     text = drafted(seen, name)
     if output is None:
         sys.stdout.write(text)
@@ -133,7 +140,7 @@ def draft(
     say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
 
 
-def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
+def _load_traced_adapter(name: str) -> tuple[Vendor, RuleTracer | None, list[str]]:
     """A vendor by name or by the path of its profile; with its rules traced where it has some, and
     remarks on keys.
     """
@@ -147,18 +154,22 @@ def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
             )
     if not place.endswith(adapters.PROFILE_SUFFIX):
         return adapters.get_adapter(name, flat=True), None, []
-    tracer = Tracer()
-    return load(name, place, os.environ, tracer), tracer, list_unused_keys(place, os.environ)
+    tracer = RuleTracer()
+    return (
+        load_profile(name, place, os.environ, tracer),
+        tracer,
+        list_unused_keys(place, os.environ),
+    )
 
 
-def _readable(files: list[str]) -> None:
+def _check_readable(files: list[str]) -> None:
     for path in files:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
             what = "is a folder" if os.path.isdir(path) else "cannot be read"
             raise typer.BadParameter(f"{path} {what}", param_hint="FILE")
 
 
-def _explain(one: Explained) -> None:
+def _print_explanation(one: LineExplanation) -> None:
     say(f"{one.place}  {one.sample}")
     for place, emit in one.rules:
         say(f"  {place} {emit}")
@@ -168,26 +179,26 @@ def _explain(one: Explained) -> None:
         say("    (nothing)")
 
 
-def _draw(report: Report) -> None:
-    for entries, titles in ((report.findings, FINDINGS), (report.notes, NOTES)):
+def _print_report(report: CheckReport) -> None:
+    for entries, titles in ((report.findings, FINDING_TITLES), (report.notes, NOTE_TITLES)):
         for sort, title in titles.items():
-            _section(title, [one for one in entries if one.sort == sort])
-    verbs = ", ".join(f"{count} {name}" for name, count in report.verbs.items())
+            _print_section(title, [one for one in entries if one.sort == sort])
+    verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
     say(f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
     summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
     say(
-        f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}"
+        f"{report.vendor}: {counted(report.run_count, 'run')}, {counted(report.line_count, 'line')}, {summary}"
     )
 
 
-def _section(title: str, entries: list[Entry]) -> None:
+def _print_section(title: str, entries: list[ReportEntry]) -> None:
     if not entries:
         return
     say(f"{title}:")
-    for one in entries[:SHOWN]:
+    for one in entries[:MAX_LISTED_ENTRIES]:
         say(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
         if one.sample:
             say(f"      {one.sample}")
-    if len(entries) > SHOWN:
-        say(f"  and {len(entries) - SHOWN} more: --json has them")
+    if len(entries) > MAX_LISTED_ENTRIES:
+        say(f"  and {len(entries) - MAX_LISTED_ENTRIES} more: --json has them")

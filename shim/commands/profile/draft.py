@@ -12,141 +12,166 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from shim.commands.profile.draft_kinds import Event, Kind, Seen, matching, places, words
-from shim.commands.profile.draft_rules import Found, Read, Site, recognised
-from shim.commands.profile.tracing import ITEM, Path, spelled
+from shim.commands.profile.draft_kinds import (
+    CapturedEvent,
+    EventCollector,
+    EventKind,
+    build_conditions,
+    list_kind_labels,
+    list_tables,
+)
+from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
+from shim.commands.profile.tracing import ANY_ITEM, FieldPath, format_path
 from shim.core.reading.account import counted, printable
 from shim.core.secrets.redactor import Redactor
 
-TEMPLATE = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
-RULES = 150  # a profile may have 200
-FIELDS = 12  # of a kind that are shown
-SAMPLE_CHARACTERS = 50
-COMMENT_CHARACTERS = 160
-TOOLS = 100  # entries that are drafted
+TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
+MAX_RULES = 150  # a profile may have 200
+MAX_LISTED_FIELDS = 12  # of a kind that are shown
+MAX_SAMPLE_CHARS = 50
+MAX_COMMENT_CHARS = 160
+MAX_TOOLS = 100  # entries that are drafted
 # A rule to begin with, where there was nothing: a profile has at least one.
-EXAMPLE = Found(Site(frozenset({(("type",), "text")})), "text", {"text": Read(("text",))})
+EXAMPLE_RULE = DraftRule(
+    DraftScope(frozenset({(("type",), "text")})), "text", {"text": DraftField(("text",))}
+)
 
 
-def draft(seen: Seen, name: str) -> str:
+def draft_profile(seen: EventCollector, name: str) -> str:
     """The text of a profile called `name`, from all that was seen."""
-    events = seen.events()
-    rules = recognised(events)
-    kinds: dict[Kind, list[Event]] = {}
+    events = seen.list_events()
+    rules = recognize_rules(events)
+    kinds: dict[EventKind, list[CapturedEvent]] = {}
     for event in events:
         kinds.setdefault(event.kind, []).append(event)
     all_kinds = tuple(kinds)
-    ruled = {found.site.kind for found in rules.found}
-    rest = [Found(Site(kind), "ignore", {}) for kind in kinds if kind not in ruled]
+    ruled = {found.scope.kind for found in rules.rules}
+    rest = [DraftRule(DraftScope(kind), "ignore", {}) for kind in kinds if kind not in ruled]
     parts = []
-    every = [*rules.found, *rest][:RULES] or [EXAMPLE]
+    every = [*rules.rules, *rest][:MAX_RULES] or [EXAMPLE_RULE]
     for place, found in enumerate(every):
-        kind, later = found.site.kind, [one.site.kind for one in every[place + 1 :]]
-        parts.append([*_fields(kinds.pop(kind, [])), *_rule(found, list(all_kinds), kind in later)])
+        kind, later = found.scope.kind, [one.scope.kind for one in every[place + 1 :]]
+        parts.append(
+            [
+                *_format_fields(kinds.pop(kind, [])),
+                *_format_rule(found, list(all_kinds), kind in later),
+            ]
+        )
     templates = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    with open(TEMPLATE, encoding="utf-8") as file:
+    with open(TEMPLATE_PATH, encoding="utf-8") as file:
         template = templates.from_string(file.read())
     return template.render(
         name=name,
-        runs=counted(seen.runs, "run"),
+        runs=counted(seen.run_count, "run"),
         events=counted(len(events), "event"),
-        odd=counted(seen.odd, "line") if seen.odd else "",
-        emits={found.emit for found in rules.found},
-        delta=rules.delta,
-        ends=rules.ends,
+        odd=counted(seen.unparsed_count, "line") if seen.unparsed_count else "",
+        emits={found.emit for found in rules.rules},
+        delta=rules.has_pieces,
+        ends=rules.has_end,
         rules=parts,
-        tools=_tools(rules.tools),
+        tools=_format_tools(rules.args_by_tool),
     )
 
 
-def _fields(events: Sequence[Event]) -> list[str]:
+def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     """A kind and its fields, as comments."""
     if not events:
         return []
     redactor, found = Redactor(), dict[str, Any]()
-    for place in places(events[0].table):
+    for place in list_tables(events[0].table):
         for key, value in place.table.items():
             if not isinstance(value, dict) and not (
                 isinstance(value, list) and any(isinstance(one, dict) for one in value)
             ):
-                found.setdefault(spelled((*place.path, key)), value)
+                found.setdefault(format_path((*place.path, key)), value)
     lines = [
-        f"{' · '.join(words(events[0].kind)) or 'without a type'} ({counted(len(events), 'event')})"
+        f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({counted(len(events), 'event')})"
     ]
-    for name, value in list(found.items())[:FIELDS]:
+    for name, value in list(found.items())[:MAX_LISTED_FIELDS]:
         sample = json.dumps(redactor.value(value), ensure_ascii=False)
         lines.append(
-            f"  {name} = {sample[:SAMPLE_CHARACTERS]}{'…' * (len(sample) > SAMPLE_CHARACTERS)}"
+            f"  {name} = {sample[:MAX_SAMPLE_CHARS]}{'…' * (len(sample) > MAX_SAMPLE_CHARS)}"
         )
     return [
-        *map(_comment, lines),
-        *([f"#   and {len(found) - FIELDS} more"] if len(found) > FIELDS else []),
+        *map(_format_comment, lines),
+        *(
+            [f"#   and {len(found) - MAX_LISTED_FIELDS} more"]
+            if len(found) > MAX_LISTED_FIELDS
+            else []
+        ),
     ]
 
 
-def _rule(found: Found, kinds: list[Kind], goes_on: bool) -> list[str]:
-    site = found.site
-    conditions = matching(frozenset((site.kind,)), kinds)
+def _format_rule(found: DraftRule, kinds: list[EventKind], goes_on: bool) -> list[str]:
+    site = found.scope
+    conditions = build_conditions(frozenset((site.kind,)), kinds)
     match = ", ".join(
-        f"{_key(spelled(path))} = {_listed(values)}" for path, values in conditions.items()
+        f"{_format_key(format_path(path))} = {_format_values(values)}"
+        for path, values in conditions.items()
     )
     lines = ["# TODO: nothing is made of it."] if found.emit == "ignore" else []
     if found.emit == "tool_result" and "is_error" not in found.fields:
         lines.append("# TODO: is_error, once it is known how a call that failed looks.")
     lines += ["[[event]]", *([f"match = {{ {match} }}"] if match else [])]
-    if site.item:
-        lines.append(f"foreach = {_quoted(spelled(site.item[:-1]))}")
-        if site.word is not None:
-            lines.append(f"item_match = {{ {_key(site.word[0])} = {_quoted(site.word[1])} }}")
-    lines.append(f"emit = {_quoted(found.emit)}")
-    lines += [f"{name} = {_value(value, site.item)}" for name, value in found.fields.items()]
+    if site.item_path:
+        lines.append(f"foreach = {_format_string(format_path(site.item_path[:-1]))}")
+        if site.item_label is not None:
+            lines.append(
+                f"item_match = {{ {_format_key(site.item_label[0])} = {_format_string(site.item_label[1])} }}"
+            )
+    lines.append(f"emit = {_format_string(found.emit)}")
+    lines += [
+        f"{name} = {_format_field(value, site.item_path)}" for name, value in found.fields.items()
+    ]
     if goes_on:
         lines.append("continue = true")
     return lines
 
 
-def _value(read: Read, item: Path) -> str:
-    place = _path(read.path, item)
-    if read.parse:
+def _format_field(read: DraftField, item: FieldPath) -> str:
+    place = _format_field_path(read.path, item)
+    if read.is_json:
         return f'{{ path = {place}, parse = "json" }}'
-    how, values = "not_in" if read.good else "in", ", ".join(map(json.dumps, read.values))
+    how, values = "not_in" if read.is_negated else "in", ", ".join(map(json.dumps, read.values))
     return f"{{ path = {place}, {how} = [{values}] }}" if values else place
 
 
-def _path(path: Path, item: Path) -> str:
+def _format_field_path(path: FieldPath, item: FieldPath) -> str:
     """A path as a field says it: of an item of a list with `$`, of other lists the first item."""
     if item and path[: len(item)] == item:
-        return _quoted(".".join(("$", spelled(path[len(item) :]))).rstrip("."))
-    return _quoted(spelled(path).replace(ITEM, "[0]"))
+        return _format_string(".".join(("$", format_path(path[len(item) :]))).rstrip("."))
+    return _format_string(format_path(path).replace(ANY_ITEM, "[0]"))
 
 
-def _tools(tools: Mapping[str, set[str]]) -> list[str]:
+def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
     lines = []
-    for name, keys in sorted(tools.items())[:TOOLS]:
+    for name, keys in sorted(tools.items())[:MAX_TOOLS]:
         arguments = ", ".join(sorted(keys)) or "none"
         lines.append(
-            _comment(f'TODO {_quoted(name)} = {{ name = "…" }}   its arguments: {arguments}')
+            _format_comment(
+                f'TODO {_format_string(name)} = {{ name = "…" }}   its arguments: {arguments}'
+            )
         )
     return lines
 
 
-def _quoted(text: str) -> str:
+def _format_string(text: str) -> str:
     """A string of TOML, with nothing in it that a terminal obeys."""
     return json.dumps(printable(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _listed(values: Iterable[str]) -> str:
-    found = [_quoted(value) for value in values]
+def _format_values(values: Iterable[str]) -> str:
+    found = [_format_string(value) for value in values]
     return found[0] if len(found) == 1 else f"[{', '.join(found)}]"
 
 
-def _key(text: str) -> str:
+def _format_key(text: str) -> str:
     return (
         text
         if text and all(one.isalnum() or one in "_-" for one in text) and text.isascii()
-        else _quoted(text)
+        else _format_string(text)
     )
 
 
-def _comment(text: str) -> str:
-    return f"# {printable(text)[:COMMENT_CHARACTERS]}".replace("\n", " ")
+def _format_comment(text: str) -> str:
+    return f"# {printable(text)[:MAX_COMMENT_CHARS]}".replace("\n", " ")

@@ -8,91 +8,95 @@ import orjson
 
 from shim.commands.profile.draft_words import (
     INPUT_KEYS,
-    KIND_CHARACTERS,
     KIND_KEYS,
+    MAX_KIND_CHARS,
     OUTPUT_KEYS,
-    plain,
+    normalize_name,
 )
-from shim.commands.profile.tracing import ITEM, Path
+from shim.commands.profile.tracing import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
 
-EVENTS = 10_000  # of all runs: more adds no shape
-LINE_BYTES = 1024 * 1024  # a longer line is data, not shape
-DEEP = 4  # tables inside each other that are looked at
-LIST_ITEMS = 20  # of a list: what comes behind looks the same
-VALUES = 60  # words under a key; a key with more of them holds names, not kinds
+MAX_EVENTS = 10_000  # of all runs: more adds no shape
+MAX_LINE_BYTES = 1024 * 1024  # a longer line is data, not shape
+MAX_TABLE_DEPTH = 4  # tables inside each other that are looked at
+MAX_LIST_ITEMS = 20  # of a list: what comes behind looks the same
+MAX_LABELS_PER_KEY = 60  # words under a key; a key with more of them holds names, not kinds
 
-Table = Mapping[str, Any]
-Kind = frozenset[tuple[Path, str]]  # the words that tell it from others, and where they stand
+EventData = Mapping[str, Any]
+EventKind = frozenset[
+    tuple[FieldPath, str]
+]  # the words that tell it from others, and where they stand
 
 
-class Event(NamedTuple):
+class CapturedEvent(NamedTuple):
     """A line: the run that it is of (from 1), its kind, its object."""
 
     run: int
-    kind: Kind
-    table: Table
+    kind: EventKind
+    table: EventData
 
 
-class Place(NamedTuple):
+class EventTable(NamedTuple):
     """A table inside an event.
 
     `path` leads to it; `item` is the part of the path that ends in a list (() where there is none);
     `word` is the key and the word that tell this item of the list from others.
     """
 
-    path: Path
-    table: Table
-    item: Path = ()
-    word: tuple[str, str] | None = None
+    path: FieldPath
+    table: EventData
+    item_path: FieldPath = ()
+    item_label: tuple[str, str] | None = None
 
 
-class Seen:
+class EventCollector:
     """Collects the events of runs: `begin`, `feed` … `end` for each run, as
     `captured.read_captured` calls them.
     """
 
     def __init__(self) -> None:
-        self.runs = 0
-        self.odd = 0  # lines that are no JSON object
-        self._tables: list[tuple[int, Table]] = []
-        self._lines = LineSplitter(LINE_BYTES)
+        self.run_count = 0
+        self.unparsed_count = 0  # lines that are no JSON object
+        self._tables: list[tuple[int, EventData]] = []
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
 
-    def begin(self, label: str) -> None:
-        self.runs += 1
-        self._lines = LineSplitter(LINE_BYTES)
+    def start_child(self, label: str) -> None:
+        self.run_count += 1
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
 
     def feed(self, chunk: bytes) -> None:
-        for raw in self._lines.feed(chunk):
-            self._line(raw)
+        for raw in self._splitter.feed(chunk):
+            self._add_line(raw)
 
-    def end(self, child_exit: object, stderr: str | None) -> None:
-        for raw in self._lines.close():
-            self._line(raw)
+    def end_child(self, child_exit: object, stderr: str | None) -> None:
+        for raw in self._splitter.close():
+            self._add_line(raw)
 
-    def _line(self, raw: bytes) -> None:
-        if not raw.strip() or len(self._tables) >= EVENTS:
+    def _add_line(self, raw: bytes) -> None:
+        if not raw.strip() or len(self._tables) >= MAX_EVENTS:
             return
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
             value = None
         if isinstance(value, dict):
-            self._tables.append((self.runs, value))
+            self._tables.append((self.run_count, value))
         else:
-            self.odd += 1
+            self.unparsed_count += 1
 
-    def events(self) -> list[Event]:
-        words = [dict(_words(table)) for _, table in self._tables]
-        values: dict[Path, set[str]] = {}
+    def list_events(self) -> list[CapturedEvent]:
+        words = [dict(_list_labels(table)) for _, table in self._tables]
+        values: dict[FieldPath, set[str]] = {}
         for found in words:
             for path, word in found.items():
                 values.setdefault(path, set()).add(word)
         return [
-            Event(
+            CapturedEvent(
                 run,
                 frozenset(
-                    (path, word) for path, word in found.items() if len(values[path]) <= VALUES
+                    (path, word)
+                    for path, word in found.items()
+                    if len(values[path]) <= MAX_LABELS_PER_KEY
                 ),
                 table,
             )
@@ -100,14 +104,14 @@ class Seen:
         ]
 
 
-def _words(table: Table, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
     """The words that say of which kind an event is: in the event, and in the tables that it holds."""
     for key, value in table.items():
-        name = plain(key)
+        name = normalize_name(key)
         if isinstance(value, str):
             if (
                 name in KIND_KEYS
-                and 0 < len(value) <= KIND_CHARACTERS
+                and 0 < len(value) <= MAX_KIND_CHARS
                 and not any(map(str.isspace, value))
             ):
                 yield (*path, key), value
@@ -117,36 +121,41 @@ def _words(table: Table, path: Path = ()) -> Iterator[tuple[Path, str]]:
             and name not in INPUT_KEYS
             and name not in OUTPUT_KEYS
         ):
-            yield from _words(value, (*path, key))
+            yield from _list_labels(value, (*path, key))
 
 
-def words(kind: Kind) -> list[str]:
+def list_kind_labels(kind: EventKind) -> list[str]:
     """The words of a kind: `item.completed`, `agent_message`."""
     return [word for _, word in sorted(kind)]
 
 
-def places(
-    table: Table, path: Path = (), item: Path = (), word: tuple[str, str] | None = None
-) -> Iterator[Place]:
+def list_tables(
+    table: EventData,
+    path: FieldPath = (),
+    item: FieldPath = (),
+    word: tuple[str, str] | None = None,
+) -> Iterator[EventTable]:
     """The event and the tables inside of it; of lists in lists only the outer one."""
-    yield Place(path, table, item, word)
-    if len(path) >= DEEP:
+    yield EventTable(path, table, item, word)
+    if len(path) >= MAX_TABLE_DEPTH:
         return
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from places(value, (*path, key), item, word)
+            yield from list_tables(value, (*path, key), item, word)
         elif isinstance(value, list) and not item:
-            inner = (*path, key, ITEM)
-            for one in islice(value, LIST_ITEMS):
+            inner = (*path, key, ANY_ITEM)
+            for one in islice(value, MAX_LIST_ITEMS):
                 if isinstance(one, dict):
-                    yield from places(one, inner, inner, _word_of(one))
+                    yield from list_tables(one, inner, inner, _find_top_label(one))
 
 
-def _word_of(table: Table) -> tuple[str, str] | None:
-    return next(((key, word) for (key, *deeper), word in _words(table) if not deeper), None)
+def _find_top_label(table: EventData) -> tuple[str, str] | None:
+    return next(((key, word) for (key, *deeper), word in _list_labels(table) if not deeper), None)
 
 
-def matching(kinds: frozenset[Kind], others: list[Kind]) -> dict[Path, list[str]]:
+def build_conditions(
+    kinds: frozenset[EventKind], others: list[EventKind]
+) -> dict[FieldPath, list[str]]:
     """The conditions that hold for these kinds; of those that no other kind tells apart the line's
     own stay.
     """
@@ -158,7 +167,7 @@ def matching(kinds: frozenset[Kind], others: list[Kind]) -> dict[Path, list[str]
     }
     strangers = [dict(kind) for kind in others if kind not in kinds]
 
-    def wrong(using: Mapping[Path, list[str]]) -> int:
+    def wrong(using: Mapping[FieldPath, list[str]]) -> int:
         return sum(
             all(one.get(path) in values for path, values in using.items()) for one in strangers
         )
@@ -167,7 +176,7 @@ def matching(kinds: frozenset[Kind], others: list[Kind]) -> dict[Path, list[str]
         fewer = {other: values for other, values in conditions.items() if other != path}
         if (
             len(path) > 1
-            and plain(path[-1]) != "role"
+            and normalize_name(path[-1]) != "role"
             and fewer
             and wrong(fewer) == wrong(conditions)
         ):

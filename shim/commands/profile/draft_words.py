@@ -11,7 +11,7 @@ from typing import Any
 
 # The keys that say of which kind a line or a block is, and the longest word that may be one.
 KIND_KEYS = frozenset(("type", "subtype", "role", "kind", "object", "event"))
-KIND_CHARACTERS = 60
+MAX_KIND_CHARS = 60
 
 SESSION_KEYS = ("sessionid", "threadid", "conversationid", "chatid", "taskid")
 CALL_ID_KEYS = ("callid", "toolcallid", "tooluseid", "toolid", "id")
@@ -43,8 +43,8 @@ FINAL_KEYS = ("result", "finaltext", "text", "response")
 ERROR_KEYS = ("message", "error", "text", "reason", "detail")
 STATE_KEYS = ("status", "state")
 
-THINKING = ("think", "reason", "thought")
-NOT_THE_MODEL = (
+THINKING_MARKERS = ("think", "reason", "thought")
+NON_MODEL_MARKERS = (
     "user",
     "system",
     "human",
@@ -57,25 +57,25 @@ NOT_THE_MODEL = (
     "warn",
     "log",
 )
-ERRORS = ("error", "fail")
-FRAGMENTS = ("delta", "chunk", "partial", "update")
-FAILED = ("error", "failed", "failure", "declined", "denied", "cancelled", "rejected")
+ERROR_MARKERS = ("error", "fail")
+FRAGMENT_MARKERS = ("delta", "chunk", "partial", "update")
+FAILURE_STATES = ("error", "failed", "failure", "declined", "denied", "cancelled", "rejected")
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name as names are compared: small letters, without `_`, `-`, `.` and `/`."""
-    return name.lower().translate(_MARKS)
+    return name.lower().translate(_REMOVED_CHARACTERS)
 
 
-_MARKS = str.maketrans("", "", "_-./")
+_REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
-def has(words: tuple[str, ...], *names: str) -> bool:
+def has_marker(words: tuple[str, ...], *names: str) -> bool:
     """Whether one of the names has one of these words in it."""
-    return any(word in plain(name) for name in names for word in words)
+    return any(word in normalize_name(name) for name in names for word in words)
 
 
-def key_in(
+def find_key(
     table: Mapping[str, Any], names: tuple[str, ...], kind: type | tuple[type, ...] = object
 ) -> str | None:
     """The key of a table that has the first of these names and a value of this type; None when none
@@ -84,5 +84,5 @@ def key_in(
     known: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, kind):
-            known.setdefault(plain(key), key)
+            known.setdefault(normalize_name(key), key)
     return next((known[name] for name in names if name in known), None)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.profile.tracing import Path, Tracer, spelled, unread
-from shim.commands.profile.watched import Verb, watched
+from shim.commands.profile.tracing import FieldPath, RuleTracer, find_unread_paths, format_path
+from shim.commands.profile.watched import Verb, observe_translator
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -24,20 +24,20 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.profiles.compile.tools import RuledTool
 
-SAMPLE_CHARACTERS = 200  # of a line or a value that is shown
-SAMPLE_BYTES = 4096  # of a line are looked through for secrets before it is cut
-KINDS = 200  # of findings of one sort: types without a rule, tools without an entry
-FIELDS = 500  # that no rule reads, of all files
-TYPE_CHARACTERS = 60
+MAX_SAMPLE_CHARS = 200  # of a line or a value that is shown
+MAX_SAMPLE_BYTES = 4096  # of a line are looked through for secrets before it is cut
+MAX_KINDS = 200  # of findings of one sort: types without a rule, tools without an entry
+MAX_FIELDS = 500  # that no rule reads, of all files
+MAX_TYPE_CHARS = 60
 
 # What a translation counts that is no fault of a profile: it repaired what had to be, or it is how
 # the vendor works.
-HARMLESS = frozenset(
+HARMLESS_REPAIRS = frozenset(
     ("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result")
 )
-IDENTITY, SESSION = "00000000-0000-4000-8000-", "00000000-0000-4000-8000-000000000000"
+ID_PREFIX, SAMPLE_SESSION_ID = "00000000-0000-4000-8000-", "00000000-0000-4000-8000-000000000000"
 # Claude's own tools: a call by one of these names needs no entry.
-CLAUDE = frozenset(
+CLAUDE_TOOLS = frozenset(
     (
         *(
             "AskUserQuestion",
@@ -63,10 +63,10 @@ CLAUDE = frozenset(
         ),
     )
 )
-TEXTS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot")
+TEXT_VERBS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot")
 
 # What each sort of finding means, and what a person does about it.
-FINDINGS: Mapping[str, str] = {
+FINDING_TITLES: Mapping[str, str] = {
     "no_rule": "lines without a rule",
     "not_json": "lines that are no JSON",
     "repair": "lines that had to be repaired, or did not fit what was said before",
@@ -77,14 +77,14 @@ FINDINGS: Mapping[str, str] = {
     "no_session": "runs without a session id",
     "empty_text": "text rules that never found a text",
 }
-NOTES: Mapping[str, str] = {
+NOTE_TITLES: Mapping[str, str] = {
     "unused_rule": "rules that took no line",
     "unread_field": "fields that no rule reads",
     "remark": "remarks",
 }
 
 
-class Explained(NamedTuple):
+class LineExplanation(NamedTuple):
     """One line of a file: the rules that took it (file:line and what they emit), and the verbs that
     were said.
     """
@@ -95,7 +95,7 @@ class Explained(NamedTuple):
     sample: str
 
 
-class Entry(NamedTuple):
+class ReportEntry(NamedTuple):
     """One finding or note: its sort, what it is about, how often (`times`), and where it was first."""
 
     sort: str
@@ -105,17 +105,17 @@ class Entry(NamedTuple):
     sample: str = ""
 
 
-class Report(NamedTuple):
+class CheckReport(NamedTuple):
     """What was found in all files."""
 
     vendor: str
-    runs: int
-    lines: int
-    findings: tuple[Entry, ...]
-    notes: tuple[Entry, ...]
-    verbs: Mapping[str, int]
+    run_count: int
+    line_count: int
+    findings: tuple[ReportEntry, ...]
+    notes: tuple[ReportEntry, ...]
+    verb_counts: Mapping[str, int]
 
-    def as_json(self) -> dict[str, Any]:
+    def format_json(self) -> dict[str, Any]:
         entries = {"findings": self.findings, "notes": self.notes}
         lists = {
             key: [{k: v for k, v in one._asdict().items() if v} for one in each]
@@ -123,32 +123,34 @@ class Report(NamedTuple):
         }
         return {
             "vendor": self.vendor,
-            "runs": self.runs,
-            "lines": self.lines,
+            "runs": self.run_count,
+            "lines": self.line_count,
             **lists,
-            "verbs": dict(self.verbs),
+            "verbs": dict(self.verb_counts),
         }
 
 
-class _Counter:
+class _EntryCounter:
     """Entries by sort and name, bounded."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], list[Any]] = {}
-        self._kinds: dict[str, int] = {}
+        self._kind_counts: dict[str, int] = {}
 
-    def add(self, sort: str, name: str, place: str = "", sample: str = "", count: int = 1) -> None:
+    def add_entry(
+        self, sort: str, name: str, place: str = "", sample: str = "", count: int = 1
+    ) -> None:
         known = self.entries.get((sort, name))
         if known is None:
-            self._kinds[sort] = self._kinds.get(sort, 0) + 1
-            if self._kinds[sort] > KINDS:
+            self._kind_counts[sort] = self._kind_counts.get(sort, 0) + 1
+            if self._kind_counts[sort] > MAX_KINDS:
                 name = "and others"
             known = self.entries.setdefault((sort, name), [0, place, sample])
         known[0] += count
 
-    def list(self, order: Iterable[str]) -> tuple[Entry, ...]:
+    def list_entries(self, order: Iterable[str]) -> tuple[ReportEntry, ...]:
         ranks = {sort: rank for rank, sort in enumerate(order)}
-        found = [Entry(sort, name, *values) for (sort, name), values in self.entries.items()]
+        found = [ReportEntry(sort, name, *values) for (sort, name), values in self.entries.items()]
         return tuple(sorted(found, key=lambda one: (ranks[one.sort], -one.times)))
 
 
@@ -164,32 +166,32 @@ class Checker:
     def __init__(
         self,
         vendor: Vendor,
-        tracer: Tracer | None,
-        explain: Callable[[Explained], None] | None = None,
+        tracer: RuleTracer | None,
+        explain: Callable[[LineExplanation], None] | None = None,
         remarks: Iterable[str] = (),
     ) -> None:
-        self._vendor = vendor
+        self._adapter = vendor
         self._tracer = tracer
-        self._explain = explain
-        self._found = _Counter()
-        self._notes = _Counter()
+        self._on_explanation = explain
+        self._findings = _EntryCounter()
+        self._notes = _EntryCounter()
         for remark in remarks:
-            self._notes.add("remark", remark)
-        self._verbs: dict[str, int] = {}
-        self._unread: dict[tuple[str, Path], int] = {}
-        self._used: dict[int, int] = {}
-        self._spoke: dict[int, bool] = {}
+            self._notes.add_entry("remark", remark)
+        self._verb_counts: dict[str, int] = {}
+        self._unread_counts: dict[tuple[str, FieldPath], int] = {}
+        self._match_counts: dict[int, int] = {}
+        self._has_text_by_rule: dict[int, bool] = {}
         self._redactor = Redactor()
-        self._known = _names(vendor)
-        self._runs = self._all_lines = 0
-        self._said: list[Verb] = []
+        self._tool_names = _list_tool_names(vendor)
+        self._run_count = self._line_count = 0
+        self._verbs_of_line: list[Verb] = []
 
-    def begin(self, label: str) -> None:
+    def start_child(self, label: str) -> None:
         """Another child's output; `label` names it."""
-        self._label, self._line = label, 0
-        self._ids = False
-        self._runs += 1
-        vendor = self._vendor
+        self._label, self._line_number = label, 0
+        self._has_session_id = False
+        self._run_count += 1
+        vendor = self._adapter
         terms = Terms(
             vendor=VendorTerms(
                 vendor.name,
@@ -197,85 +199,97 @@ class Checker:
                 retracts=vendor.abilities.retracts,
                 clean_exits=vendor.exit.clean_exits,
             ),
-            session=SessionTerms(SESSION),
+            session=SessionTerms(SAMPLE_SESSION_ID),
             tools=vendor.listed,
         )
-        pen = ClaudePen(IDENTITY, terminator=TERMINATORS["none"])
+        pen = ClaudePen(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = Translation(
-            watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES
+            observe_translator(vendor.translator, self._record_verb),
+            terms,
+            pen,
+            inbound=INBOUND_BYTES,
         )
 
     def feed(self, chunk: bytes) -> None:
         for raw in self._translation.split(chunk):
-            self._read(raw)
+            self._read_line(raw)
 
-    def end(self, child_exit: Exit | None, stderr: str | None) -> None:
+    def end_child(self, child_exit: Exit | None, stderr: str | None) -> None:
         """The child's output has ended. `stderr` is None if it was not kept."""
-        self._line += 1
+        self._line_number += 1
         self._start_line()
         self._translation.close(child_exit, stderr or "")
         account = self._translation.account
         place = self._label
         for kind, count in account.repairs.items():
-            sample = self._sample(account.samples.get(kind, ""))
+            sample = self._format_sample(account.samples.get(kind, ""))
             if kind in ("orphan_tool_result", "second_tool_result"):
-                self._found.add("orphan_result", kind.replace("_", " "), place, sample, count)
+                self._findings.add_entry(
+                    "orphan_result", kind.replace("_", " "), place, sample, count
+                )
             elif kind == "not_json":
-                self._found.add("not_json", "not JSON", place, sample, count)
-            elif kind not in HARMLESS:
-                self._found.add("repair", kind, place, sample, count)
-        if not self._ids:
-            self._session(stderr)
-        self._explained("(the end)", b"")
+                self._findings.add_entry("not_json", "not JSON", place, sample, count)
+            elif kind not in HARMLESS_REPAIRS:
+                self._findings.add_entry("repair", kind, place, sample, count)
+        if not self._has_session_id:
+            self._check_session(stderr)
+        self._explain_line("(the end)", b"")
 
-    def _session(self, stderr: str | None) -> None:
-        spoken = getattr(self._vendor.translator, "stderr_rules", ())
+    def _check_session(self, stderr: str | None) -> None:
+        spoken = getattr(self._adapter.translator, "stderr_rules", ())
         if stderr is None and spoken:
             text = "its session id may stand on stderr, which these files do not have"
-            self._notes.add("remark", text, self._label)
+            self._notes.add_entry("remark", text, self._label)
         elif self._tracer is not None and not any(
             rule.emit == "session" for rule in self._tracer.rules
         ):
-            self._notes.add("remark", "no rule names its session, so none can go on", self._label)
+            self._notes.add_entry(
+                "remark", "no rule names its session, so none can go on", self._label
+            )
         else:
-            self._found.add("no_session", self._label)
+            self._findings.add_entry("no_session", self._label)
 
     # -- one line ----------------------------------------------------------------------------------
 
     def _start_line(self) -> None:
-        self._said.clear()
+        self._verbs_of_line.clear()
         if self._tracer is not None:
-            self._tracer.begin()
+            self._tracer.start_event()
 
-    def _read(self, raw: bytes) -> None:
-        self._line += 1
-        self._all_lines += 1
+    def _read_line(self, raw: bytes) -> None:
+        self._line_number += 1
+        self._line_count += 1
         self._start_line()
         self._translation.read([raw])
         tracer = self._tracer
-        if tracer is not None and tracer.took:
-            for number in tracer.took:
-                self._used[number] = self._used.get(number, 0) + 1
-            self._fields(raw, tracer)
-        self._explained(f"{self._label}:{self._line}", raw)
+        if tracer is not None and tracer.matched_numbers:
+            for number in tracer.matched_numbers:
+                self._match_counts[number] = self._match_counts.get(number, 0) + 1
+            self._count_unread_fields(raw, tracer)
+        self._explain_line(f"{self._label}:{self._line_number}", raw)
 
-    def _explained(self, place: str, raw: bytes) -> None:
-        if self._explain is None or not (raw.strip() or self._said):
+    def _explain_line(self, place: str, raw: bytes) -> None:
+        if self._on_explanation is None or not (raw.strip() or self._verbs_of_line):
             return
         tracer = self._tracer
-        rules = [] if tracer is None else [tracer.rules[number] for number in tracer.took]
-        taken = tuple((one.place, one.emit) for one in rules)
-        verbs = tuple(self._spelled(verb) for verb in self._said)
-        self._explain(
-            Explained(
-                place, taken, verbs, self._sample(raw[:SAMPLE_BYTES].decode("utf-8", "replace"))
+        rules = (
+            [] if tracer is None else [tracer.rules[number] for number in tracer.matched_numbers]
+        )
+        taken = tuple((one.location, one.emit) for one in rules)
+        verbs = tuple(self._format_verb(verb) for verb in self._verbs_of_line)
+        self._on_explanation(
+            LineExplanation(
+                place,
+                taken,
+                verbs,
+                self._format_sample(raw[:MAX_SAMPLE_BYTES].decode("utf-8", "replace")),
             )
         )
 
-    def _fields(self, raw: bytes, tracer: Tracer) -> None:
+    def _count_unread_fields(self, raw: bytes, tracer: RuleTracer) -> None:
         """Which fields of a line no rule reads; none of a line that is ignored on purpose."""
-        taken = [tracer.rules[number] for number in dict.fromkeys(tracer.took)]
-        if all(one.emit == "ignore" for one in taken) or len(self._unread) >= FIELDS:
+        taken = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
+        if all(one.emit == "ignore" for one in taken) or len(self._unread_counts) >= MAX_FIELDS:
             return
         try:
             event = orjson.loads(raw)
@@ -283,119 +297,126 @@ class Checker:
             return
         if not isinstance(event, dict):
             return
-        kind = _kind(event)
+        kind = _describe_kind(event)
         paths = {
             path
             for one in tracer.rules
             if one.types is None or kind in one.types
-            for path in one.asked
+            for path in one.condition_paths
         }
-        for path in unread(event, paths.union(*(one.read for one in taken), {("type",)})):
-            self._unread[kind, path] = self._unread.get((kind, path), 0) + 1
+        for path in find_unread_paths(
+            event, paths.union(*(one.read_paths for one in taken), {("type",)})
+        ):
+            self._unread_counts[kind, path] = self._unread_counts.get((kind, path), 0) + 1
 
     # -- one verb ----------------------------------------------------------------------------------
 
-    def _verb(self, verb: Verb, turn: Any) -> None:
+    def _record_verb(self, verb: Verb, turn: Any) -> None:
         name = verb.name
         if name in ("closed", "finish"):
             if name == "closed" or turn.outcome is not None:
-                self._at_end(turn)
+                self._check_open_calls(turn)
             return
-        self._said.append(verb)
+        self._verbs_of_line.append(verb)
         if name == "unknown":
-            kind = str(verb.values[0] if verb.values else "untyped")[:TYPE_CHARACTERS]
+            kind = str(verb.args[0] if verb.args else "untyped")[:MAX_TYPE_CHARS]
             line = self._translation.account.line
-            self._found.add(
+            self._findings.add_entry(
                 "no_rule",
                 kind,
-                f"{self._label}:{self._line}",
-                self._sample(line[:SAMPLE_BYTES].decode("utf-8", "replace")),
+                f"{self._label}:{self._line_number}",
+                self._format_sample(line[:MAX_SAMPLE_BYTES].decode("utf-8", "replace")),
             )
             return
-        self._verbs[name] = self._verbs.get(name, 0) + 1
-        if name == "started" and verb.named.get("session_id"):
-            self._ids = True
-        if name == "tool_use" or (name == "tool_result" and len(verb.values) > 3):
-            called = str(verb.values[1 if name == "tool_use" else 3])
-            if called not in self._known and not called.startswith("mcp__"):
-                self._found.add("tool", called[:TYPE_CHARACTERS], f"{self._label}:{self._line}")
-        current = None if self._tracer is None else self._tracer.current
-        if name in TEXTS and current is not None:
-            text = verb.values[0] if verb.values else None
-            self._spoke[current] = self._spoke.get(current, False) or bool(
+        self._verb_counts[name] = self._verb_counts.get(name, 0) + 1
+        if name == "started" and verb.kwargs.get("session_id"):
+            self._has_session_id = True
+        if name == "tool_use" or (name == "tool_result" and len(verb.args) > 3):
+            called = str(verb.args[1 if name == "tool_use" else 3])
+            if called not in self._tool_names and not called.startswith("mcp__"):
+                self._findings.add_entry(
+                    "tool", called[:MAX_TYPE_CHARS], f"{self._label}:{self._line_number}"
+                )
+        current = None if self._tracer is None else self._tracer.current_number
+        if name in TEXT_VERBS and current is not None:
+            text = verb.args[0] if verb.args else None
+            self._has_text_by_rule[current] = self._has_text_by_rule.get(current, False) or bool(
                 isinstance(text, str) and text
             )
 
-    def _at_end(self, turn: Any) -> None:
+    def _check_open_calls(self, turn: Any) -> None:
         """Before the Turn closes what is open."""
-        for _, name, _ in list(turn.open.values())[:KINDS]:
-            self._found.add("open_call", str(name)[:TYPE_CHARACTERS], self._label)
+        for _, name, _ in list(turn.open.values())[:MAX_KINDS]:
+            self._findings.add_entry("open_call", str(name)[:MAX_TYPE_CHARS], self._label)
         if turn.outcome is None:
-            self._found.add("no_end", self._label)
+            self._findings.add_entry("no_end", self._label)
 
     # -- all of it ---------------------------------------------------------------------------------
 
-    def report(self) -> Report:
+    def build_report(self) -> CheckReport:
         tracer, notes = self._tracer, self._notes
-        if self._vendor.unattended and self._vendor.speaks:
-            notes.add(
+        if self._adapter.unattended and self._adapter.speaks:
+            notes.add_entry(
                 "remark",
                 "it counts as an agent that may run any tool unasked: `asks` in [acp] names none",
             )
         if tracer is None:
-            notes.add(
+            notes.add_entry(
                 "remark",
                 "this vendor is a Python module: it has no rules to name, and what it reads is not known",
             )
         else:
             for one in tracer.rules:
-                if one.number not in self._used:
-                    notes.add("unused_rule", f"{one.place} {one.emit}")
-                elif self._spoke.get(one.number) is False:
-                    self._found.add(
-                        "empty_text", f"{one.place} {one.emit}", count=self._used[one.number]
+                if one.number not in self._match_counts:
+                    notes.add_entry("unused_rule", f"{one.location} {one.emit}")
+                elif self._has_text_by_rule.get(one.number) is False:
+                    self._findings.add_entry(
+                        "empty_text",
+                        f"{one.location} {one.emit}",
+                        count=self._match_counts[one.number],
                     )
-            for (kind, path), count in self._unread.items():
-                notes.add("unread_field", f"{kind}: {spelled(path)}", count=count)
-        return Report(
-            self._vendor.name,
-            self._runs,
-            self._all_lines,
-            self._found.list(FINDINGS),
-            notes.list(NOTES),
-            dict(sorted(self._verbs.items())),
+            for (kind, path), count in self._unread_counts.items():
+                notes.add_entry("unread_field", f"{kind}: {format_path(path)}", count=count)
+        return CheckReport(
+            self._adapter.name,
+            self._run_count,
+            self._line_count,
+            self._findings.list_entries(FINDING_TITLES),
+            notes.list_entries(NOTE_TITLES),
+            dict(sorted(self._verb_counts.items())),
         )
 
-    def _sample(self, text: str) -> str:
-        return printable(self._redactor.text(text))[:SAMPLE_CHARACTERS]
+    def _format_sample(self, text: str) -> str:
+        return printable(self._redactor.text(text))[:MAX_SAMPLE_CHARS]
 
-    def _spelled(self, verb: Verb) -> str:
-        values = [_json(self._redactor.value(value)) for value in verb.values]
+    def _format_verb(self, verb: Verb) -> str:
+        values = [_format_json(self._redactor.value(value)) for value in verb.args]
         values += [
-            f"{key}={_json(self._redactor.value(value))}" for key, value in verb.named.items()
+            f"{key}={_format_json(self._redactor.value(value))}"
+            for key, value in verb.kwargs.items()
         ]
         shown = [
-            one if len(one) <= SAMPLE_CHARACTERS else one[: SAMPLE_CHARACTERS - 1] + "…"
+            one if len(one) <= MAX_SAMPLE_CHARS else one[: MAX_SAMPLE_CHARS - 1] + "…"
             for one in values
         ]
-        return f"{f'{verb.within}> ' if verb.within else ''}{verb.name} {' '.join(shown)}".rstrip()
+        return f"{f'{verb.parent_id}> ' if verb.parent_id else ''}{verb.name} {' '.join(shown)}".rstrip()
 
 
-def _kind(event: Mapping[str, Any]) -> str:
+def _describe_kind(event: Mapping[str, Any]) -> str:
     kind = event.get("type")
-    return kind[:TYPE_CHARACTERS] if isinstance(kind, str) else "(no type)"
+    return kind[:MAX_TYPE_CHARS] if isinstance(kind, str) else "(no type)"
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     try:
         return printable(dump(value))
     except (TypeError, ValueError, RecursionError):
-        return printable(repr(value)[:SAMPLE_CHARACTERS])
+        return printable(repr(value)[:MAX_SAMPLE_CHARS])
 
 
-def _names(vendor: Vendor) -> frozenset[str]:
+def _list_tool_names(vendor: Vendor) -> frozenset[str]:
     """The names that a call of this vendor may have: Claude's, and those that its table gives."""
-    names = {*CLAUDE, *vendor.listed}
+    names = {*CLAUDE_TOOLS, *vendor.listed}
     for tool in vendor.tools.values():
         names.add(tool.name)
         if isinstance(tool, RuledTool):

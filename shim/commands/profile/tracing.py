@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from shim.profiles.check.toml_errors import Spot, line_of
 
 # of one event are looked at: more than any vendor's line has, but for lists of numbers
-LEAVES = 2000
-DEEP = 12  # a field further inside counts as part of the object there
+MAX_LEAVES = 2000
+MAX_DEPTH = 12  # a field further inside counts as part of the object there
 
 # Keys of a field that hold no field: words, patterns and numbers.
-_NO_FIELDS = frozenset(
+_OPERATOR_KEYS = frozenset(
     (
         "const",
         "map",
@@ -32,14 +32,16 @@ _NO_FIELDS = frozenset(
         "sep",
     )
 )
-_PLAIN = frozenset(("emit", "continue", "once", "mode", "cause", "first_wins", "oldest", "note"))
-_STEP = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
+_RULE_SETTING_KEYS = frozenset(
+    ("emit", "continue", "once", "mode", "cause", "first_wins", "oldest", "note")
+)
+_STEP_PATTERN = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
 
-Path = tuple[str, ...]  # keys, with ITEM for any place in a list
-ITEM = "[*]"
+FieldPath = tuple[str, ...]  # keys, with ITEM for any place in a list
+ANY_ITEM = "[*]"
 
 
-class Traced(NamedTuple):
+class TracedRule(NamedTuple):
     """One rule of a profile: where it stands (file:line), what it emits, and the paths that it
     reads.
 
@@ -47,45 +49,47 @@ class Traced(NamedTuple):
     """
 
     number: int
-    place: str
+    location: str
     emit: str
     types: frozenset[str] | None
-    asked: frozenset[Path]
-    read: frozenset[Path]
+    condition_paths: frozenset[FieldPath]
+    read_paths: frozenset[FieldPath]
 
 
-class Tracer:
+class RuleTracer:
     """Is told what the rules of a profile do (`rules.Trace`); `took` are the numbers of those that
     took the event.
     """
 
     def __init__(self) -> None:
-        self.rules: list[Traced] = []
-        self.took: list[int] = []
-        self.current: int | None = None
+        self.rules: list[TracedRule] = []
+        self.matched_numbers: list[int] = []
+        self.current_number: int | None = None
 
-    def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
+    def add_rule(self, node: Spot, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `spot`."""
-        asked, read = paths_of(spot.table())
-        number, emit = len(self.rules), str(spot.at("emit").value)
+        asked, read = collect_paths(node.table())
+        number, emit = len(self.rules), str(node.at("emit").value)
         self.rules.append(
-            Traced(number, _place(spot), emit, types, frozenset(asked), frozenset(read))
+            TracedRule(
+                number, _format_location(node), emit, types, frozenset(asked), frozenset(read)
+            )
         )
         return number
 
-    def enter(self, number: int) -> None:
-        self.current = number
+    def enter_rule(self, number: int) -> None:
+        self.current_number = number
 
-    def leave(self, number: int) -> None:
-        self.current = None
-        self.took.append(number)
+    def leave_rule(self, number: int) -> None:
+        self.current_number = None
+        self.matched_numbers.append(number)
 
-    def begin(self) -> None:
-        self.took.clear()
-        self.current = None
+    def start_event(self) -> None:
+        self.matched_numbers.clear()
+        self.current_number = None
 
 
-def _place(spot: Spot) -> str:
+def _format_location(spot: Spot) -> str:
     """file:line of a rule; of one that is inherited its number only, because it stands in another
     file.
     """
@@ -97,42 +101,42 @@ def _place(spot: Spot) -> str:
     return f"{spot.source.path}: event[{spot.keys[-1]}]"
 
 
-def paths_of(table: Mapping[str, Any]) -> tuple[set[Path], set[Path]]:
+def collect_paths(table: Mapping[str, Any]) -> tuple[set[FieldPath], set[FieldPath]]:
     """The paths that a rule asks about (`match`, `item_match`), and all that it reads."""
-    over = steps(table["foreach"])[:1] if isinstance(table.get("foreach"), str) else []
-    item: Path = (*over[0], ITEM) if over else ()
-    asked = {path for key in table.get("match") or () for path in steps(key)}
+    over = parse_alternatives(table["foreach"])[:1] if isinstance(table.get("foreach"), str) else []
+    item: FieldPath = (*over[0], ANY_ITEM) if over else ()
+    asked = {path for key in table.get("match") or () for path in parse_alternatives(key)}
     for key in table.get("item_match") or ():
-        asked.update(steps(key if key.startswith("$") else f"$.{key}", item))
+        asked.update(parse_alternatives(key if key.startswith("$") else f"$.{key}", item))
     read = set(asked)
     for key, value in table.items():
-        if key in ("match", "item_match", "foreach") or key in _PLAIN:
+        if key in ("match", "item_match", "foreach") or key in _RULE_SETTING_KEYS:
             continue
-        read.update(_fields(value, item))
+        read.update(_list_field_paths(value, item))
     for one in table.get("once") or ():
-        read.update(steps(one, item))
+        read.update(parse_alternatives(one, item))
     return asked, read
 
 
-def _fields(value: Any, item: Path) -> Iterator[Path]:
+def _list_field_paths(value: Any, item: FieldPath) -> Iterator[FieldPath]:
     """The paths inside a field as a profile says it."""
     if isinstance(value, str):
-        yield from steps(value, item)
+        yield from parse_alternatives(value, item)
     elif isinstance(value, list):
         for one in value:
-            yield from _fields(one, item)
+            yield from _list_field_paths(one, item)
     elif isinstance(value, dict):
         inner = item
         if isinstance(value.get("foreach"), str):
-            found = steps(value["foreach"], item)
+            found = parse_alternatives(value["foreach"], item)
             yield from found[1:]
-            inner = (*found[0], ITEM) if found else item
+            inner = (*found[0], ANY_ITEM) if found else item
         for key, one in value.items():
-            if key not in _NO_FIELDS and key != "foreach":
-                yield from _fields(one, inner if key == "item" else item)
+            if key not in _OPERATOR_KEYS and key != "foreach":
+                yield from _list_field_paths(one, inner if key == "item" else item)
 
 
-def steps(text: str, item: Path = ()) -> list[Path]:
+def parse_alternatives(text: str, item: FieldPath = ()) -> list[FieldPath]:
     """The steps of each alternative of a path; `item` stands for `$`. Nothing for `$index`."""
     found = []
     for part in text.split("||"):
@@ -141,44 +145,44 @@ def steps(text: str, item: Path = ()) -> list[Path]:
             continue
         of_item = part.startswith("$")
         own = [
-            ITEM if one[3] is not None else str(one[1] or one[2] or one[4])
-            for one in _STEP.finditer(part.lstrip("$"))
+            ANY_ITEM if one[3] is not None else str(one[1] or one[2] or one[4])
+            for one in _STEP_PATTERN.finditer(part.lstrip("$"))
         ]
         found.append((*item, *own) if of_item else tuple(own))
     return found
 
 
-def leaves(event: Any) -> Iterator[Path]:
+def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
     """The paths to every value inside an event that holds no other; at most LEAVES of them."""
-    waiting: list[tuple[Path, Any]] = [((), event)]
+    waiting: list[tuple[FieldPath, Any]] = [((), event)]
     said = 0
-    while waiting and said < LEAVES:
+    while waiting and said < MAX_LEAVES:
         path, value = waiting.pop()
         inner: Iterable[tuple[str, Any]] = ()
-        if isinstance(value, dict) and value and len(path) < DEEP:
+        if isinstance(value, dict) and value and len(path) < MAX_DEPTH:
             inner = [(str(key), one) for key, one in value.items()]
-        elif isinstance(value, list) and value and len(path) < DEEP:
-            inner = [(ITEM, one) for one in value[:LEAVES]]
+        elif isinstance(value, list) and value and len(path) < MAX_DEPTH:
+            inner = [(ANY_ITEM, one) for one in value[:MAX_LEAVES]]
         else:
             said += 1
             yield path
         waiting += [((*path, key), one) for key, one in inner]
 
 
-def unread(event: Any, read: Iterable[Path]) -> set[Path]:
+def find_unread_paths(event: Any, read: Iterable[FieldPath]) -> set[FieldPath]:
     """The leaves of an event that lie under none of these paths."""
     covered = set(read)
     return {
         path
-        for path in leaves(event)
+        for path in list_leaf_paths(event)
         if not any(path[:length] in covered for length in range(len(path) + 1))
     }
 
 
-def spelled(path: Path) -> str:
+def format_path(path: FieldPath) -> str:
     said = ""
     for step in path:
-        if step == ITEM:
+        if step == ANY_ITEM:
             said += step
         else:
             plain = re.fullmatch(r"[A-Za-z0-9_@:/-]+", step)

@@ -10,7 +10,7 @@ from shim.core.turn.turn import Turn
 
 # What a translator tells a Turn (house page, "the Turn"); everything else of it is read, or is the
 # shell's.
-VERBS = frozenset(
+RECORDED_METHODS = frozenset(
     (
         *(
             "started",
@@ -48,8 +48,10 @@ VERBS = frozenset(
         *("spent", "stopped", "permission", "message_facts", "closed"),
     )
 )
-INTERNAL = ("source",)  # arguments that name the kind of event; they are not shown to a person
-NESTED = "child"  # gives a nested agent, with verbs of its own
+HIDDEN_ARGUMENTS = (
+    "source",
+)  # arguments that name the kind of event; they are not shown to a person
+CHILD_METHOD = "child"  # gives a nested agent, with verbs of its own
 
 
 class Verb(NamedTuple):
@@ -58,22 +60,22 @@ class Verb(NamedTuple):
     """
 
     name: str
-    values: tuple[Any, ...]
-    named: dict[str, Any]
-    within: str = ""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    parent_id: str = ""
 
 
-Note = Callable[[Verb, Any], None]
+VerbCallback = Callable[[Verb, Any], None]
 
 
-class Watched:
+class TurnObserver:
     """Stands before a Turn (or a nested agent): each verb is told to `note`, with the Turn, before
     it is said.
     """
 
     __slots__ = ("_note", "_turn", "_within")
 
-    def __init__(self, turn: Any, note: Note, within: str = "") -> None:
+    def __init__(self, turn: Any, note: VerbCallback, within: str = "") -> None:
         object.__setattr__(self, "_turn", turn)
         object.__setattr__(self, "_note", note)
         object.__setattr__(self, "_within", within)
@@ -81,16 +83,16 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
         if name == "next":
-            return lambda *given, **named: Watched(value(*given, **named), self._note)
-        if name == NESTED:
-            return lambda parent, *given, **named: Watched(
+            return lambda *given, **named: TurnObserver(value(*given, **named), self._note)
+        if name == CHILD_METHOD:
+            return lambda parent, *given, **named: TurnObserver(
                 value(parent, *given, **named), self._note, str(parent)
             )
-        if name not in VERBS:
+        if name not in RECORDED_METHODS:
             return value
 
         def noted(*given: Any, **named: Any) -> Any:
-            shown = {key: value for key, value in named.items() if key not in INTERNAL}
+            shown = {key: value for key, value in named.items() if key not in HIDDEN_ARGUMENTS}
             self._note(Verb(name, given, shown, self._within), self._turn)
             return value(*given, **named)
 
@@ -100,11 +102,11 @@ class Watched:
         setattr(self._turn, name, value)
 
 
-def watched(translator: type[Translator], note: Note) -> type[Translator]:
+def observe_translator(translator: type[Translator], note: VerbCallback) -> type[Translator]:
     """The class of a vendor's translator, with a Turn that tells `note`."""
 
     def before(turn: Turn) -> Turn:
-        return turn if isinstance(turn, Watched) else cast(Turn, Watched(turn, note))
+        return turn if isinstance(turn, TurnObserver) else cast(Turn, TurnObserver(turn, note))
 
     class WatchedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:

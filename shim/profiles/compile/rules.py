@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     class Trace(Protocol):
         """Who is told which rule takes an event (`shim vendor check`)."""
 
-        def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
+        def add_rule(self, node: Spot, types: frozenset[str] | None) -> int:
             """A number for a rule of the profile."""
 
-        def enter(self, number: int) -> None:
+        def enter_rule(self, number: int) -> None:
             """A rule takes the event."""
 
-        def leave(self, number: int) -> None:
+        def leave_rule(self, number: int) -> None:
             """A rule has said all that it says of the event."""
 
 
@@ -61,7 +61,7 @@ class Rule:
     def __init__(self, spot: Spot, trace: "Trace | None") -> None:
         self.spot = spot
         self.types = _types(spot.at("match"))
-        self.number = None if trace is None else trace.rule(spot, self.types)
+        self.number = None if trace is None else trace.add_rule(spot, self.types)
 
     @property
     def emits(self) -> Any:
@@ -177,10 +177,10 @@ class Rules:
         """The lines of one rule, once its conditions hold."""
         rule.spot.table()
         if self._trace is not None:
-            here.line(f"{here.constant(self._trace.enter)}({rule.number})")
+            here.line(f"{here.constant(self._trace.enter_rule)}({rule.number})")
         self._items(here, rule.spot)
         if self._trace is not None:
-            here.line(f"{here.constant(self._trace.leave)}({rule.number})")
+            here.line(f"{here.constant(self._trace.leave_rule)}({rule.number})")
         if not rule.continues:
             here.line("return")
 

@@ -103,9 +103,9 @@ def _reports(spot: Spot, told: Told) -> Rules | None:
         rules.check()
     for one in rules:
         if one.types is not None:
-            raise one.spot.at("match").refused("without `type`: the file has none")
+            raise one.node.at("match").refused("without `type`: the file has none")
         if one.emits not in REPORT_EMITS:
-            raise one.spot.at("emit").refused(f"one of {', '.join(REPORT_EMITS)}")
+            raise one.node.at("emit").refused(f"one of {', '.join(REPORT_EMITS)}")
     return rules
 
 

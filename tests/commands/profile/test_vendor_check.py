@@ -296,13 +296,13 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
 def test_the_rules_of_a_turn_are_not_traced():
     """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
     from shim.adapters import get_adapter
-    from shim.commands.profile.tracing import Tracer
+    from shim.commands.profile.tracing import RuleTracer
 
     handler = get_adapter("gemini").translator.rules.handler("message")
     assert not any(
-        getattr(value, "__self__", None).__class__ is Tracer
+        getattr(value, "__self__", None).__class__ is RuleTracer
         for value in handler.__globals__.values()
     )
     assert not any(
-        isinstance(one, Tracer) for one in vars(get_adapter("gemini").translator).values()
+        isinstance(one, RuleTracer) for one in vars(get_adapter("gemini").translator).values()
     )

@@ -15,8 +15,8 @@ from profiling import lines_of, translation_of
 from support import FIXTURES, ROOT, case, parse, translate_case
 from sweeps import each
 
-from shim.commands.profile.draft import draft
-from shim.commands.profile.draft_kinds import Seen
+from shim.commands.profile.draft import draft_profile
+from shim.commands.profile.draft_kinds import EventCollector
 from shim.core.turn.outcome import Exit
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
@@ -294,13 +294,13 @@ RUNS = {
 def drafted(vendor, few=False):
     """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
     the vendor that it describes, without what it guesses of tools."""
-    seen = Seen()
+    seen = EventCollector()
     runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
     for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
-        seen.begin(path.parent.name)
+        seen.start_child(path.parent.name)
         seen.feed(path.read_bytes())
-        seen.end(None, None)
-    text = draft(seen, vendor)
+        seen.end_child(None, None)
+    text = draft_profile(seen, vendor)
     table = tomllib.loads(text)
     build(vendor, table, Source("draft.toml", lambda: text))
     return text, build(vendor, table | {"tools": {}}, Source("draft.toml", lambda: text))
@@ -425,16 +425,16 @@ BIRD = [
 
 
 def drafted_from(*runs):
-    seen = Seen()
+    seen = EventCollector()
     for events in runs:
-        seen.begin("run")
+        seen.start_child("run")
         seen.feed(
             "".join(
                 (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
             ).encode()
         )
-        seen.end(None, None)
-    text = draft(seen, "own")
+        seen.end_child(None, None)
+    text = draft_profile(seen, "own")
     return text, build("own", tomllib.loads(text), Source("draft.toml", lambda: text))
 
 
