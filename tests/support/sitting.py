@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 from screen import Screen
 
-from shim.commands.sessions.terminal.composer import composer
-from shim.commands.sessions.terminal.keys import Keys
-from shim.commands.sessions.terminal.talk import GRACE_SECONDS, Talk
-from shim.commands.sessions.terminal.view import View
+from shim.commands.sessions.terminal.composer import draw_composer
+from shim.commands.sessions.terminal.keys import KeyParser
+from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S, InputController
+from shim.commands.sessions.terminal.view import SessionView
 
 NOW = 1_000_000.0  # seconds since 1970
 ME = "terminal 1"
@@ -35,18 +35,18 @@ class Sitting:
             file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False, markup=False,
             emoji=False, color_system=colours, _environ={},
         )  # fmt: skip
-        self.view = View(self.console, **{"asks": True, "wall": lambda: self.now, **options})
-        self.talk = Talk(self.view, lambda: self.now)
-        self.talk.send = lambda said: self.said.append(dict(said))
-        self._keys = Keys()
+        self.view = SessionView(self.console, **{"asks": True, "wall": lambda: self.now, **options})
+        self.talk = InputController(self.view, lambda: self.now)
+        self.talk.write_frame = lambda said: self.said.append(dict(said))
+        self._keys = KeyParser()
         self._number = 0
 
     def take(self, *frames: Mapping[str, Any]) -> None:
         """Frames of the host, drawn as the loop draws them."""
         for frame in frames:
-            self.talk.take(frame)
-        if self.view.synced:
-            self.view.typed_by(lambda width: composer(self.talk, width))
+            self.talk.on_host_frame(frame)
+        if self.view.is_synced:
+            self.view.show_input(lambda width: draw_composer(self.talk, width))
         self.flush()
 
     def begin(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
@@ -72,7 +72,7 @@ class Sitting:
         self.take(
             {"kind": "question", "question": question, "at": self.now * 1000, "request": request}
         )
-        self.wait(GRACE_SECONDS)
+        self.wait(ANSWER_GRACE_S)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -81,7 +81,7 @@ class Sitting:
     def press(self, *keys: str | bytes) -> None:
         """Keys; those of one argument come at once."""
         for key in keys:
-            self.talk.press(self._keys.feed(key.encode() if isinstance(key, str) else key))
+            self.talk.press_keys(self._keys.feed(key.encode() if isinstance(key, str) else key))
         self.flush()
 
     def resize(self, columns: int) -> None:

@@ -71,10 +71,12 @@ def answer_agents(words: Sequence[str]) -> CommandOutput:
             orjson.dumps([build_report(one) for one in found], option=orjson.OPT_INDENT_2).decode()
             + "\n"
         )
-    from shim.commands.sessions.listing import drawn, none
+    from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 
     return CommandOutput(
-        drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd"))
+        format_session_table(found)
+        if found
+        else describe_no_sessions(includes_ended="--all" in given, folder=given.get("--cwd"))
     )
 
 

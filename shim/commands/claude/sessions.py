@@ -42,16 +42,16 @@ def dispatch_session_command(name: str, words: Sequence[str]) -> CommandOutput:
 
 def _answer_logs(words: Sequence[str]) -> CommandOutput:
     one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
-    from shim.commands.sessions.logs import recent
+    from shim.commands.sessions.logs import format_recent_lines
 
-    return CommandOutput(recent(one))
+    return CommandOutput(format_recent_lines(one))
 
 
 def _answer_attach(words: Sequence[str]) -> CommandOutput:
     one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
-    from shim.commands.sessions.terminal.attach import attach
+    from shim.commands.sessions.terminal.attach import run_attach
 
-    return CommandOutput("", attach(one, os.environ))
+    return CommandOutput("", run_attach(one, os.environ))
 
 
 def _answer_stop(words: Sequence[str]) -> CommandOutput:

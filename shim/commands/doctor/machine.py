@@ -13,7 +13,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
-from shim.commands.sessions.serve import NEEDED
+from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.adapter.routing import listed
@@ -223,7 +223,7 @@ def _is_answering(one: SessionRecord, environment: Mapping[str, str]) -> bool:
 
 def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Whether a browser can be served, and whether the token is anybody else's to read."""
-    missing = [package for package in NEEDED if find_spec(package) is None]
+    missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     kept = TokenFile(environment)
     if kept.is_readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"

@@ -23,7 +23,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, respawn_session
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.bridge.which import find_session_by_reference
-from shim.commands.sessions.listing import drawn, none
+from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable
@@ -31,11 +31,11 @@ from shim.io.stamps import fresh_uuid
 from shim.story.terminal.console import AsJson, print_json, say
 
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it
-LOOK_SECONDS = 2.0
-Session = Annotated[
+LIST_TIMEOUT_S = 2.0
+SessionArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")
 ]
-WHAT_CHARACTERS = 160  # of a question, where several are listed to choose from
+MAX_SUMMARY_CHARS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
 # of a question's frame, that `list --json` prints
 QUESTION_KEYS = ("question", "at", "until", "request")
@@ -55,13 +55,18 @@ def list_sessions(
     """
     found = [one for one in registry.list_sessions(os.environ) if one.is_running or everything]
     if as_json:
-        print_json([_report(one) for one in found])
+        print_json([_build_session_report(one) for one in found])
     else:
-        typer.echo(drawn(found) if found else none(everything=everything), nl=False)
+        typer.echo(
+            format_session_table(found)
+            if found
+            else describe_no_sessions(includes_ended=everything),
+            nl=False,
+        )
 
 
 def say_message(
-    session: Session,
+    session: SessionArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
     take: Annotated[
         bool, typer.Option("--take", help="Drive it from now on, whoever drives it.")
@@ -79,12 +84,12 @@ def say_message(
         # somebody else was quicker, and is told the message like any host
         with suppress(SessionRunningError):
             respawn_session(one, os.environ, message)
-            _up(one)
+            _wait_until_started(one)
             say(f"woke {one.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
-    _done(
+    _check_replies(
         one,
         exchange_frames(one.session_id, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
@@ -93,7 +98,7 @@ def say_message(
 
 
 def answer_question(
-    session: Session,
+    session: SessionArgument,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -136,15 +141,15 @@ def answer_question(
         raise typer.BadParameter(
             "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
         )
-    changed = _input(given) if given else None
+    changed = _parse_input(given) if given else None
     one = find_session_by_reference(session)
     if not one.is_running:
         raise FrontendError(
             f"session {one.short_id} has ended, and asks nothing",
             hint="`shim bridge list` shows who asks",
         )
-    asked = open_questions(one)
-    question = _question(one, asked, *named)
+    asked = list_open_requests(one)
+    question = _resolve_prompt_id(one, asked, *named)
     request = asked.get(question, {})
     decision = build_answer_body(
         behavior,
@@ -157,7 +162,7 @@ def answer_question(
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
     heard = exchange_frames(one.session_id, [frame], os.environ, client=ours)
-    _done(one, heard, "`shim bridge list --json` shows what is asked")
+    _check_replies(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:
         if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
             by = came["by"] or "the session itself"
@@ -196,7 +201,7 @@ def stop_sessions(
         )
 
 
-def _up(one: SessionRecord) -> None:
+def _wait_until_started(one: SessionRecord) -> None:
     """Wait until the host of a session that was woken is up. FrontendError with its own reason
     where it cannot be.
     """
@@ -211,7 +216,7 @@ def _up(one: SessionRecord) -> None:
         ) from None
 
 
-def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> None:
+def _check_replies(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> None:
     """FrontendError for what the host refused, or did not answer."""
     for came in heard:
         if came["kind"] == "refused":
@@ -226,14 +231,18 @@ def _done(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> N
 # -- questions -------------------------------------------------------------------------------------
 
 
-def open_questions(one: SessionRecord) -> dict[str, Mapping[str, Any]]:
+def list_open_requests(one: SessionRecord) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where
     nobody says so.
     """
-    return {question: came["request"] for question, came in _asked(one, ANSWER_TIMEOUT_S)}
+    return {
+        question: came["request"] for question, came in _read_open_prompts(one, ANSWER_TIMEOUT_S)
+    }
 
 
-def _asked(one: SessionRecord, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_open_prompts(
+    one: SessionRecord, seconds: float
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with connect_to_session_blocking(
         one.session_id, os.environ, role=WATCH, timeout_s=seconds, replay=False
     ) as link:
@@ -247,7 +256,9 @@ def _asked(one: SessionRecord, seconds: float) -> Iterator[tuple[str, Mapping[st
                 return
 
 
-def _question(one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named: str = "") -> str:
+def _resolve_prompt_id(
+    one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named: str = ""
+) -> str:
     """The id of the one question that is meant."""
     if named and not asked:
         return named
@@ -262,7 +273,9 @@ def _question(one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named:
             f"session {one.short_id} asks nothing{last_answer}",
             hint="`shim bridge list` shows which sessions ask",
         )
-    listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
+    listed = "\n".join(
+        f"  {question}  {printable(summarize_request(asked[question]))}" for question in found
+    )
     hint = f"name the question: shim bridge answer {one.short_id} QUESTION allow"
     raise FrontendError(f"session {one.short_id} asks {len(found)} questions:\n{listed}", hint=hint)
 
@@ -279,17 +292,17 @@ def _describe_last_answer(session: SessionRecord) -> str:
     return f"; its last question was settled already: {printable(str(settled.get('how')))}, by {client}"
 
 
-def what(request: Mapping[str, Any]) -> str:
+def summarize_request(request: Mapping[str, Any]) -> str:
     """What a question is about, in a line; one that is cut says where the rest is."""
     asked = request.get("input") or request.get("message") or ""
     text = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
     line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
-    more = len(line) - WHAT_CHARACTERS
+    more = len(line) - MAX_SUMMARY_CHARS
     rest = f"… ({more:,} more characters: `shim bridge list --json` has all)"
-    return line if more <= 0 else f"{line[:WHAT_CHARACTERS]}{rest}"
+    return line if more <= 0 else f"{line[:MAX_SUMMARY_CHARS]}{rest}"
 
 
-def _input(text: str) -> dict[str, Any]:
+def _parse_input(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -299,13 +312,13 @@ def _input(text: str) -> dict[str, Any]:
     return found
 
 
-def _report(one: SessionRecord) -> dict[str, Any]:
+def _build_session_report(one: SessionRecord) -> dict[str, Any]:
     """A session for a program. `questions` is null where its host does not say."""
     facts = one.metadata
     questions: list[dict[str, Any]] | None = []
     if one.is_running and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
-            asked = _asked(one, LOOK_SECONDS)
+            asked = _read_open_prompts(one, LIST_TIMEOUT_S)
             questions = [
                 {key: came[key] for key in QUESTION_KEYS if key in came} for _, came in asked
             ]

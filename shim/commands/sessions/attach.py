@@ -13,19 +13,19 @@ from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import can_respawn
 from shim.bridge.which import find_session_by_reference
-from shim.commands.sessions.logs import casts_of
-from shim.commands.sessions.terminal.attach import attach, watch
+from shim.commands.sessions.logs import list_recordings
+from shim.commands.sessions.terminal.attach import run_attach, run_watch
 from shim.commands.turn.waiting import pipe_of
 from shim.core.bridge.frames import WATCH, frame
 from shim.story.terminal.console import ReaderMayLeave, open_console, say
 from shim.story.terminal.show import show
 
-WhichSession = Annotated[
+SessionReference = Annotated[
     str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")
 ]
 
 
-def attach_session(session: WhichSession) -> None:
+def attach_session(session: SessionReference) -> None:
     """Open a session that lives on its own in this terminal.
 
     What was said before is drawn, then what is said now. A line is the next message. A question is
@@ -34,11 +34,13 @@ def attach_session(session: WhichSession) -> None:
 
     Example: shim bridge attach 1f0c
     """
-    raise typer.Exit(attach(find_session_by_reference(session), os.environ, "shim bridge attach"))
+    raise typer.Exit(
+        run_attach(find_session_by_reference(session), os.environ, "shim bridge attach")
+    )
 
 
 def watch_session(
-    session: WhichSession,
+    session: SessionReference,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the frames of its host, one a line.")
     ] = False,
@@ -60,7 +62,7 @@ def watch_session(
     if as_json:
         _print_frames(one)
     elif one.is_running:
-        raise typer.Exit(watch(one, os.environ, thinking=thinking, full=full))
+        raise typer.Exit(run_watch(one, os.environ, thinking=thinking, full=full))
     else:
         _show_log(one, thinking=thinking, full=full)
 
@@ -86,7 +88,7 @@ def _print_frames(one: SessionRecord) -> None:
 
 
 def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
-    for path in casts_of(one):
+    for path in list_recordings(one):
         show(path, open_console(), thinking=thinking, full=full)
     command = (
         f"claude attach {one.short_id}"

@@ -6,8 +6,8 @@ from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.commands.sessions.acts import answer_question, list_sessions, say_message, stop_sessions
 from shim.commands.sessions.attach import attach_session, watch_session
-from shim.commands.sessions.serve import serve
-from shim.commands.sessions.token import token
+from shim.commands.sessions.serve import serve_gateway
+from shim.commands.sessions.token import show_token
 
 app = typer.Typer(
     name="bridge",
@@ -24,7 +24,7 @@ for name, command in (
     ("say", say_message),
     ("answer", answer_question),
     ("stop", stop_sessions),
-    ("serve", serve),
-    ("token", token),
+    ("serve", serve_gateway),
+    ("token", show_token),
 ):
     app.command(name, cls=PlainCommand)(command)

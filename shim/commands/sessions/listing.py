@@ -15,12 +15,12 @@ from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
 # of a terminal; on a narrower one the folders would leave no room for what a session waits for
-FOLDER_COLUMNS = 100
-VENDOR_COLUMNS = 60  # the same of the vendors
-NAME_PART = 5  # of the terminal's width, one part in so many is a name's
+MIN_COLUMNS_FOR_FOLDER = 100
+MIN_COLUMNS_FOR_VENDOR = 60  # the same of the vendors
+NAME_WIDTH_DIVISOR = 5  # of the terminal's width, one part in so many is a name's
 # What Markdown makes bold. `src/**/*.py` is none.
-_BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
-STYLES = {
+_BOLD_PATTERN = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
+STATE_STYLES = {
     "working": "cyan",
     "blocked": "yellow",
     "done": "green",
@@ -29,28 +29,30 @@ STYLES = {
     "stopped": "dim",
 }
 
-WHOLE = "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
+SHORTENED_HINT = (
+    "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
+)
 
 
-def none(*, everything: bool, below: str | None = None) -> str:
+def describe_no_sessions(*, includes_ended: bool, folder: str | None = None) -> str:
     """What is said where there is no session, or none at or below a folder."""
-    which = "is kept" if everything else "runs"
-    where = "" if below is None else f" in {printable(below)}"
+    which = "is kept" if includes_ended else "runs"
+    where = "" if folder is None else f" in {printable(folder)}"
     return f"no session {which} in the background{where}: `claude --bg PROMPT` begins one\n"
 
 
-def drawn(found: Sequence[SessionRecord]) -> str:
+def format_session_table(found: Sequence[SessionRecord]) -> str:
     """The table; on a terminal it has colours and the terminal's width."""
     terminal = os.isatty(1)
     width = get_terminal_size().columns if terminal else PIPE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("ID", "STATE", "VENDOR") if width >= VENDOR_COLUMNS else ("ID", "STATE"):
+    for column in ("ID", "STATE", "VENDOR") if width >= MIN_COLUMNS_FOR_VENDOR else ("ID", "STATE"):
         table.add_column(column, no_wrap=True)
     table.add_column(
-        "NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_PART, 1)
+        "NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_WIDTH_DIVISOR, 1)
     )
     table.add_column("WAITS FOR", overflow="fold")
-    if width >= FOLDER_COLUMNS:
+    if width >= MIN_COLUMNS_FOR_FOLDER:
         table.add_column("FOLDER", overflow="fold")
     for one in found:
         facts, state = one.metadata, one.metadata["state"]
@@ -63,25 +65,25 @@ def drawn(found: Sequence[SessionRecord]) -> str:
                 f"{facts['detail']}; `claude rm {one.short_id}` removes it",
             )
         cells: dict[str, object] = {
-            "ID": one.short_id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
-            "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _home(facts["cwd"]),
+            "ID": one.short_id, "STATE": Text(state + living, style=STATE_STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
+            "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _abbreviate_home(facts["cwd"]),
         }  # fmt: skip
-        table.add_row(*(_cell(cells[str(column.header)]) for column in table.columns))
+        table.add_row(*(_build_cell(cells[str(column.header)]) for column in table.columns))
     kept = StringIO()
     Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(
         table
     )
     if any(one.is_running and one.metadata.get("waitingFor") for one in found):
-        kept.write(f"\n{WHOLE}\n")
+        kept.write(f"\n{SHORTENED_HINT}\n")
     return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"
 
 
-def _cell(value: object) -> Text:
+def _build_cell(value: object) -> Text:
     if isinstance(value, Text):
         return value
-    return Text(_BOLD.sub(r"\1", " ".join(printable(str(value or "")).split())))
+    return Text(_BOLD_PATTERN.sub(r"\1", " ".join(printable(str(value or "")).split())))
 
 
-def _home(folder: str) -> str:
+def _abbreviate_home(folder: str) -> str:
     home = os.path.expanduser("~")
     return f"~{folder[len(home) :]}" if f"{folder}/".startswith(f"{home}/") else folder

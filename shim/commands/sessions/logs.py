@@ -13,8 +13,8 @@ from shim.core.reading.account import printable
 from shim.story.terminal.show import show
 
 # that are shown, as the real one shows the last 500 chunks; a line says where the others are
-LINES = 500
-NOTHING = "nothing was said yet\n"
+MAX_LINES = 500
+NO_LINES_TEXT = "nothing was said yet\n"
 
 
 class LastLines(StringIO):
@@ -22,23 +22,23 @@ class LastLines(StringIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: deque[str] = deque(maxlen=LINES)
-        self._open = ""
-        self.dropped = 0
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._last_line = ""
+        self.dropped_count = 0
 
     def write(self, text: str) -> int:
         """Keep a text."""
-        *whole, self._open = (self._open + text).split("\n")
-        self.dropped += max(len(self._lines) + len(whole) - LINES, 0)
+        *whole, self._last_line = (self._last_line + text).split("\n")
+        self.dropped_count += max(len(self._lines) + len(whole) - MAX_LINES, 0)
         self._lines.extend(whole)
         return len(text)
 
-    def text(self) -> str:
+    def get_text(self) -> str:
         """What is kept."""
-        return "".join(f"{line}\n" for line in self._lines) + self._open
+        return "".join(f"{line}\n" for line in self._lines) + self._last_line
 
 
-def casts_of(one: SessionRecord) -> list[str]:
+def list_recordings(one: SessionRecord) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
         return [
@@ -50,17 +50,17 @@ def casts_of(one: SessionRecord) -> list[str]:
         return []
 
 
-def recent(one: SessionRecord) -> str:
+def format_recent_lines(one: SessionRecord) -> str:
     """The last lines of a session as text, with colours on a terminal."""
     kept, terminal = LastLines(), os.isatty(1)
     console = Console(
         file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False
     )
-    paths = casts_of(one)
-    problems = _drawn(paths, console, alive=one.is_running)
-    said = kept.text() + "".join(f"{problem}\n" for problem in problems)
-    if kept.dropped:
-        said = f"… {kept.dropped} lines before these: `shim show {one.log_folder}`\n" + said
+    paths = list_recordings(one)
+    problems = _draw_recordings(paths, console, alive=one.is_running)
+    said = kept.get_text() + "".join(f"{problem}\n" for problem in problems)
+    if kept.dropped_count:
+        said = f"… {kept.dropped_count} lines before these: `shim show {one.log_folder}`\n" + said
     return said or _explain_empty_log(one)
 
 
@@ -68,11 +68,11 @@ def _explain_empty_log(session: SessionRecord) -> str:
     """Return why a session has no lines: the reason for its failure, if it has failed."""
     detail = session.metadata.get("detail")
     if session.is_running or session.metadata.get("state") != "failed" or not detail:
-        return NOTHING
+        return NO_LINES_TEXT
     return f"the session failed before its first line: {printable(str(detail))}\n"
 
 
-def _drawn(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:
+def _draw_recordings(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:
     """Draw casts one behind the other. Returns what is wrong with those that cannot be read."""
     problems, paths = [], list(paths)
     for path in paths:

@@ -13,8 +13,8 @@ from shim.core.errors import MachineError
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import TokenFile
 
-NEEDED = ("starlette", "uvicorn", "segno")  # what the extra brings
-LOOPBACK = (
+REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # what the extra brings
+LOOPBACK_PREFIXES = (
     "http://127.",
     "http://localhost",
     "http://[::1]",
@@ -24,7 +24,7 @@ LOOPBACK = (
 )
 
 
-def serve(
+def serve_gateway(
     http: Annotated[
         str,
         typer.Option(
@@ -59,7 +59,9 @@ def serve(
 
     Example: shim bridge serve
     """
-    if missing := [package for package in NEEDED if importlib.util.find_spec(package) is None]:
+    if missing := [
+        package for package in REQUIRED_PACKAGES if importlib.util.find_spec(package) is None
+    ]:
         raise MachineError(
             f"a browser is served with {' and '.join(missing)}, which this installation does not have",
             hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
@@ -70,10 +72,12 @@ def serve(
 
     host, port = server.parse_address(http)
     endpoint = server.Endpoint(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
-    server.run_server(endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
+    server.run_server(
+        endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _print_address
+    )
 
 
-def _tell(address: str, tokens: "TokenFile") -> None:
+def _print_address(address: str, tokens: "TokenFile") -> None:
     """Say the address. What is no terminal may be a log, which is no place for a way in."""
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")
@@ -81,10 +85,10 @@ def _tell(address: str, tokens: "TokenFile") -> None:
         return
     whole = f"{address}#token={tokens.load_tokens().create_login_code('drive', time.time())}"
     sys.stdout.write(f"{whole}\n")
-    if address.startswith(LOOPBACK):
+    if address.startswith(LOOPBACK_PREFIXES):
         sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")
     else:
-        _draw_code(whole)
+        _print_qr_code(whole)
     sys.stdout.write(
         "Whoever opens it within ten minutes can drive your sessions; later, `shim bridge token` shows what to type "
         "there.\nCtrl-C ends the server, and no session.\n"
@@ -92,7 +96,7 @@ def _tell(address: str, tokens: "TokenFile") -> None:
     sys.stdout.flush()
 
 
-def _draw_code(text: str) -> None:
+def _print_qr_code(text: str) -> None:
     """The QR code of a text, in black and white whatever the terminal's colours are."""
     import io
 

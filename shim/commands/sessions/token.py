@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 
-def token(
+def show_token(
     watch: Annotated[bool, typer.Option("--watch", help="The token that may only watch.")] = False,
     new: Annotated[
         bool, typer.Option("--new", help="Replace it; whoever came in with the old one is out.")

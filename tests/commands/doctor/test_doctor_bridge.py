@@ -48,12 +48,12 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
 
 
 def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
-    monkeypatch.setattr(machine, "NEEDED", ("json",))
+    monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
     (found,) = check_gateway(desk.environment)
     assert (found.level, "made when it is first asked for" in found.text) == (OK, True)
     TokenFile(desk.environment).load_tokens()
     assert "its token is kept" in check_gateway(desk.environment)[0].text
-    monkeypatch.setattr(machine, "NEEDED", ("json", "no_such_package"))
+    monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json", "no_such_package"))
     (found,) = check_gateway(desk.environment)
     assert (found.level, found.fix) == (WARNING, "pip install 'claude-shim[web]'")
     assert "no_such_package" in found.text

@@ -11,7 +11,7 @@ from hosting import until, until_result
 
 from shim.bridge.which import NO_MATCH_WITH_HINT
 from shim.commands.sessions import acts
-from shim.commands.sessions.acts import what
+from shim.commands.sessions.acts import summarize_request
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 
@@ -78,8 +78,13 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
 
 
 def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
-    assert what({"tool_name": "Bash", "input": {"command": "ls"}}) == 'Bash {"command": "ls"}'
-    told = what({"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}})
+    assert (
+        summarize_request({"tool_name": "Bash", "input": {"command": "ls"}})
+        == 'Bash {"command": "ls"}'
+    )
+    told = summarize_request(
+        {"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}}
+    )
     assert told.endswith("more characters: `shim bridge list --json` has all)")
 
 
@@ -151,12 +156,12 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
 
 
 def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(desk, asking, monkeypatch):
-    monkeypatch.setattr(acts, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(acts, "LIST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(os, "environ", desk.environment)
     with desk.halted(asking) as pid:
         goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
         goes_on.start()
-        assert len(acts.open_questions(asking)) == 1
+        assert len(acts.list_open_requests(asking)) == 1
         goes_on.join()
 
 

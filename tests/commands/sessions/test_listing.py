@@ -19,7 +19,7 @@ def rows(monkeypatch):
     def drawn(columns):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(listing.os, "isatty", lambda descriptor: True)
-        return unstyled(listing.drawn([ONE])).splitlines()
+        return unstyled(listing.format_session_table([ONE])).splitlines()
 
     return drawn
 
@@ -32,7 +32,7 @@ def test_a_terminal_has_room_for_what_a_session_waits_for(rows):
 
 
 def test_a_list_says_words_without_their_markdown():
-    shown = listing.drawn([ONE])
+    shown = listing.format_session_table([ONE])
     assert (
         "approve Bash: make test of src/**/*.py and docs/**/*.md" in shown
         and FACTS["name"] in shown
@@ -50,6 +50,6 @@ def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
 
 
 def test_where_a_folder_has_no_session_it_is_named():
-    assert listing.none(everything=False, below="/repo").startswith(
+    assert listing.describe_no_sessions(includes_ended=False, folder="/repo").startswith(
         "no session runs in the background in /repo: "
     )

@@ -18,32 +18,32 @@ from shim.core.reading.account import printable
 from shim.profiles.rpc.form import answer, questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
 
-KEYS = {"y": YES, "n": NO, "a": ALWAYS}
+CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list
 # (background page, B46).
-LINES = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
-ALWAYS_CHARACTERS = 60  # of a key's words
+CHOICES_BY_LINE = {**CHOICES_BY_INPUT, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
+MAX_ALWAYS_CHARS = 60  # of a key's words
 
 Request = Mapping[str, Any]
 Decision = dict[str, Any]
 
 
-class Form:
+class QuestionForm:
     """A question whose answers are words: each is asked in its turn."""
 
     def __init__(self, asked: list[Asked]) -> None:
-        self.asked = asked
+        self.form_questions = asked
         self.answers: dict[str, str] = {}
 
     @property
-    def now(self) -> Asked | None:
+    def current_question(self) -> Asked | None:
         """What is asked now; None when all is answered."""
         place = len(self.answers)
-        return self.asked[place] if place < len(self.asked) else None
+        return self.form_questions[place] if place < len(self.form_questions) else None
 
-    def take(self, text: str) -> str:
+    def accept_answer(self, text: str) -> str:
         """Take the answer to what is asked now. Returns what is wrong with it, "" for nothing."""
-        asked = self.now
+        asked = self.current_question
         assert asked is not None
         said = text.strip()
         labels = [label for label, _ in asked.options]
@@ -61,115 +61,131 @@ class Form:
         return ""
 
 
-class Asking:
+class QuestionPrompt:
     """What waits for an answer in a session of the folder `cwd`."""
 
     def __init__(self, cwd: str) -> None:
-        self.form: Form | None = None
-        self._questions = PermissionPromptQueue(cwd)
+        self.form: QuestionForm | None = None
+        self._queue = PermissionPromptQueue(cwd)
 
     @property
-    def identity(self) -> str:
+    def request_id(self) -> str:
         """The id of the question that is asked now, "" for none."""
-        return "" if self._question is None else self._question.request_id
+        return "" if self._current_prompt is None else self._current_prompt.request_id
 
     @property
-    def more(self) -> int:
+    def waiting_count(self) -> int:
         """How many wait behind it."""
-        return self._questions.waiting_count
+        return self._queue.waiting_count
 
-    def asked(self, identity: str, request: Request) -> None:
+    def add_request(self, identity: str, request: Request) -> None:
         """Another question."""
-        if self._questions.add(identity, request):
-            self._begin()
+        if self._queue.add(identity, request):
+            self._start_current()
 
-    def settled(self, identity: str) -> None:
+    def resolve_request(self, identity: str) -> None:
         """A question needs no answer any more."""
-        if self._questions.resolve(identity):
-            self._begin()
+        if self._queue.resolve(identity):
+            self._start_current()
 
     @property
-    def _question(self) -> PermissionPrompt | None:
-        return self._questions.current
+    def _current_prompt(self) -> PermissionPrompt | None:
+        return self._queue.current
 
-    def _begin(self) -> None:
-        asked = [] if self._question is None else asked_of(form_of(self._question.request))
+    def _start_current(self) -> None:
+        asked = (
+            []
+            if self._current_prompt is None
+            else asked_of(build_form_input(self._current_prompt.request))
+        )
         self.form = (
-            Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
+            QuestionForm(asked)
+            if asked and len({one.text for one in asked}) == len(asked)
+            else None
         )
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def key(self, character: str) -> Decision | None:
+    def decide_by_key(self, character: str) -> Decision | None:
         """The decision of a key; None if it decides nothing."""
-        word = KEYS.get(character)
+        word = CHOICES_BY_KEY.get(character)
         return (
             None
-            if self._question is None or self.form is not None or not self._may(word)
-            else self._decided(word)
+            if self._current_prompt is None
+            or self.form is not None
+            or not self._accepts_choice(word)
+            else self._build_decision(word)
         )
 
-    def line(self, text: str) -> tuple[Decision | None, str]:
+    def decide_by_line(self, text: str) -> tuple[Decision | None, str]:
         """What a line decides, and what is wrong with it. It decides nothing where there is more to
         be asked.
         """
-        if self._question is None:
+        if self._current_prompt is None:
             return None, ""
         if self.form is not None:
-            wrong = self.form.take(text)
-            return (self._filled(self.form) if self.form.now is None else None), wrong
-        word = LINES.get(text.strip().lower())
-        return (self._decided(word), "") if self._may(word) else (None, "")
+            wrong = self.form.accept_answer(text)
+            return (
+                self._build_form_decision(self.form) if self.form.current_question is None else None
+            ), wrong
+        word = CHOICES_BY_LINE.get(text.strip().lower())
+        return (self._build_decision(word), "") if self._accepts_choice(word) else (None, "")
 
-    def no(self) -> Decision:
+    def build_refusal(self) -> Decision:
         """The decision that says no, also to a form."""
-        return self._decided(NO)
+        return self._build_decision(NO)
 
-    def _may(self, word: str | None) -> bool:
-        assert self._question is not None
-        return word in (YES, NO) or (word == ALWAYS and bool(self._question.permission_updates))
+    def _accepts_choice(self, word: str | None) -> bool:
+        assert self._current_prompt is not None
+        return word in (YES, NO) or (
+            word == ALWAYS and bool(self._current_prompt.permission_updates)
+        )
 
-    def _decided(self, word: str | None) -> Decision:
-        assert self._question is not None
-        if self._question.request.get("subtype") == ELICITATION:
+    def _build_decision(self, word: str | None) -> Decision:
+        assert self._current_prompt is not None
+        if self._current_prompt.request.get("subtype") == ELICITATION:
             return {"action": "decline"} if word == NO else {"action": "accept", "content": {}}
-        return self._question.build_decision(word or NO)
+        return self._current_prompt.build_decision(word or NO)
 
-    def _filled(self, form: Form) -> Decision:
-        assert self._question is not None
-        request = self._question.request
+    def _build_form_decision(self, form: QuestionForm) -> Decision:
+        assert self._current_prompt is not None
+        request = self._current_prompt.request
         if request.get("subtype") == ELICITATION:
-            return answer(_parameters(request), {"answers": form.answers})
+            return answer(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
     # -- what a person is told ---------------------------------------------------------------------
 
-    def about(self) -> str:
+    def describe_request(self) -> str:
         """The question in one line: a model cannot put words between it and the keys."""
-        if self._question is None:
+        if self._current_prompt is None:
             return ""
-        request = self._question.request
-        if self.form is not None and self.form.now is not None:
+        request = self._current_prompt.request
+        if self.form is not None and self.form.current_question is not None:
             place = (
-                f" ({len(self.form.answers) + 1} of {len(self.form.asked)})"
-                if len(self.form.asked) > 1
+                f" ({len(self.form.answers) + 1} of {len(self.form.form_questions)})"
+                if len(self.form.form_questions) > 1
                 else ""
             )
-            return _cut(self.form.now.text) + place
+            return _shorten_text(self.form.current_question.text) + place
         if request.get("subtype") == ELICITATION:
-            return _cut(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
+            return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
         given = request.get("input")
         name = printable(request.get("tool_name")).replace("\n", " ")
         return f"may it run {name} {shown(given) if isinstance(given, Mapping) else ''}".rstrip()
 
-    def keys(self) -> list[str]:
+    def list_key_hints(self) -> list[str]:
         """What can be pressed now."""
-        if self._question is None or self.form is not None:
+        if self._current_prompt is None or self.form is not None:
             return []
-        always = [f"a {self._always(self._question)}"] if self._question.permission_updates else []
+        always = (
+            [f"a {self._describe_always(self._current_prompt)}"]
+            if self._current_prompt.permission_updates
+            else []
+        )
         return ["y yes", "n no", *always]
 
-    def _always(self, question: PermissionPrompt) -> str:
+    def _describe_always(self, question: PermissionPrompt) -> str:
         """What the key for "always" does. A long command that is allowed as it stands was shown
         already.
         """
@@ -178,26 +194,26 @@ class Asking:
         exact = question.rules == (f"{question.request.get('tool_name')}({command})",)
         return (
             "always allow exactly this in this session"
-            if exact and len(allowed) > ALWAYS_CHARACTERS
+            if exact and len(allowed) > MAX_ALWAYS_CHARS
             else allowed
         )
 
 
-def form_of(request: Request) -> Mapping[str, Any]:
+def build_form_input(request: Request) -> Mapping[str, Any]:
     """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP
     server.
     """
     if request.get("subtype") == ELICITATION:
-        return questions(_parameters(request)) or {}
+        return questions(_build_form_params(request)) or {}
     given = request.get("input")
     return given if request.get("tool_name") == QUESTION and isinstance(given, Mapping) else {}
 
 
-def _parameters(request: Request) -> dict[str, Any]:
+def _build_form_params(request: Request) -> dict[str, Any]:
     schema = request.get("requested_schema")
     return {"mode": "form", "message": request.get("message"), "requestedSchema": schema}
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     line = printable(text[: 2 * ASKED_CHARACTERS]).replace("\n", " ")
     return line if len(line) <= ASKED_CHARACTERS else f"{line[:ASKED_CHARACTERS]}…"

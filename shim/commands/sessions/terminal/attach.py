@@ -9,24 +9,26 @@ from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, respawn_session
-from shim.commands.sessions.terminal.seat import PATIENCE_SECONDS, End, Seat
-from shim.commands.sessions.terminal.talk import Talk
-from shim.commands.sessions.terminal.view import View
+from shim.commands.sessions.terminal.seat import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
+from shim.commands.sessions.terminal.talk import InputController
+from shim.commands.sessions.terminal.view import SessionView
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.io.raw_output import tell
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
-AGAIN = 5  # connections that break in a row before we give up
+MAX_RECONNECTS = 5  # connections that break in a row before we give up
 # between two of them: a host that was killed seems to live for a moment, until its lock is gone
-AGAIN_SECONDS = 0.2
-EXITED = "Session {id} has exited — run {back} to resume it."  # background page, B34
+RECONNECT_DELAY_S = 0.2
+EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # background page, B34
 # a host's words for an end that nobody has to be told more about
-WENT = ("stopped", "ended", "idle")
+NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
-def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "claude attach") -> int:
+def run_attach(
+    one: SessionRecord, environment: Mapping[str, str], again: str = "claude attach"
+) -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
 
     `again` is what comes back to it. A session whose host has ended is woken (B33).
@@ -40,9 +42,9 @@ def attach(one: SessionRecord, environment: Mapping[str, str], again: str = "cla
             one = respawn_session(one, environment)
         except SessionRunningError:
             pass  # somebody else was quicker
-    view = View(console, asks=True)
-    seat = Seat(console, view, Talk(view, time.monotonic), keyed=keyed)
-    return _served(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
+    view = SessionView(console, can_answer=True)
+    seat = TerminalLoop(console, view, InputController(view, time.monotonic), reads_keys=keyed)
+    return _run_to_end(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:
@@ -56,7 +58,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
         ) from None
 
 
-def watch(
+def run_watch(
     one: SessionRecord,
     environment: Mapping[str, str],
     *,
@@ -67,34 +69,36 @@ def watch(
     Ctrl-C comes.
     """
     console = open_console()
-    view = View(console, whole=True, thinking=thinking, full=full)
-    return _served(one, environment, Seat(console, view, None, keyed=False), "watcher", WATCH)
+    view = SessionView(console, draws_all=True, thinking=thinking, full=full)
+    return _run_to_end(
+        one, environment, TerminalLoop(console, view, None, reads_keys=False), "watcher", WATCH
+    )
 
 
-def _served(
+def _run_to_end(
     one: SessionRecord,
     environment: Mapping[str, str],
-    seat: Seat,
+    seat: TerminalLoop,
     client: str,
     role: str,
     again: str = "claude attach",
 ) -> int:
     """Serve to the end, and say what end it is. Returns the exit status."""
     with ReaderMayLeave():
-        end, living = _to_its_end(one, environment, seat, client, role)
-        seat.view.close(goes_on=living)
-        return _say_end(one, seat, end, again, living=living)
+        end, living = _serve_with_reconnects(one, environment, seat, client, role)
+        seat.view.close(is_running=living)
+        return _report_end(one, seat, end, again, living=living)
     return 0
 
 
-def _to_its_end(
-    one: SessionRecord, environment: Mapping[str, str], seat: Seat, client: str, role: str
-) -> tuple[End, bool]:
+def _serve_with_reconnects(
+    one: SessionRecord, environment: Mapping[str, str], seat: TerminalLoop, client: str, role: str
+) -> tuple[EndReason, bool]:
     """Serve over as many connections as it takes. Returns how it ended, and whether the session's
     host lives.
     """
-    view, talk, tries = seat.view, seat.talk, 0
-    end: End
+    view, talk, tries = seat.view, seat.input_controller, 0
+    end: EndReason
     while True:
         before = view.cursor
         try:
@@ -106,7 +110,7 @@ def _to_its_end(
                 client=f"{client} {os.getpid()}",
             ) as link:
                 if talk is not None:
-                    talk.send = link.send_frame_blocking
+                    talk.write_frame = link.send_frame_blocking
                 end = seat.serve(link)
         except HostGoneError:
             if not view.welcome:
@@ -114,39 +118,41 @@ def _to_its_end(
             end = "lost"
         tries = tries + 1 if view.cursor == before else 0
         living = registry.is_session_running(one.session_id, environment)
-        if end != "lost" or tries >= AGAIN or not living:
+        if end != "lost" or tries >= MAX_RECONNECTS or not living:
             return end, living
-        time.sleep(AGAIN_SECONDS)
+        time.sleep(RECONNECT_DELAY_S)
 
 
-def _say_end(one: SessionRecord, seat: Seat, end: End, again: str, *, living: bool) -> int:
-    view, talk = seat.view, seat.talk
+def _report_end(
+    one: SessionRecord, seat: TerminalLoop, end: EndReason, again: str, *, living: bool
+) -> int:
+    view, talk = seat.view, seat.input_controller
     back = f"`{again} {one.short_id}`"
     if end == "left":
-        if seat.keyed:
-            _say(f"the session goes on: {again} {one.short_id}")
-        return int(talk is not None and talk.refused and not seat.keyed)
+        if seat.reads_keys:
+            _print_line(f"the session goes on: {again} {one.short_id}")
+        return int(talk is not None and talk.has_failed and not seat.reads_keys)
     if end == "signal":
-        return 128 + seat.signal
-    if end == "bye" and view.bye in WENT:
-        _say(EXITED.format(id=one.short_id, back=back))
+        return 128 + seat.end_signal
+    if end == "bye" and view.end_reason in NORMAL_END_REASONS:
+        _print_line(EXITED_TEXT.format(id=one.short_id, back=back))
         return 0
     does = "comes back to" if living else "goes on with"
-    tell(printable(f"{_why(end, view, one.short_id, living=living)}. {back} {does} it.\n"))
+    tell(printable(f"{_explain_end(end, view, one.short_id, living=living)}. {back} {does} it.\n"))
     return 1
 
 
-def _why(end: End, view: View, identity: str, *, living: bool) -> str:
+def _explain_end(end: EndReason, view: SessionView, identity: str, *, living: bool) -> str:
     """What is said of an end that nobody wanted."""
     if end == "bye":
-        return f"the host of session {identity} closed the connection: {view.bye}"
+        return f"the host of session {identity} closed the connection: {view.end_reason}"
     if end == "silent":
-        return f"the host of session {identity} did not answer in {PATIENCE_SECONDS:g} s"
+        return f"the host of session {identity} did not answer in {ANSWER_TIMEOUT_S:g} s"
     if living:
-        return f"the connection to session {identity} broke {AGAIN} times; the session goes on"
+        return f"the connection to session {identity} broke {MAX_RECONNECTS} times; the session goes on"
     return f"the host of session {identity} was killed: what was said up to here is kept, a turn that ran is lost"
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()

@@ -18,27 +18,32 @@ from typing import Any, Literal
 from rich.console import Console
 
 from shim.bridge.link import HostConnection
-from shim.commands.sessions.terminal.composer import composer
-from shim.commands.sessions.terminal.keys import PASTE_OFF, PASTE_ON, PASTE_SECONDS, Keys
-from shim.commands.sessions.terminal.talk import Talk
-from shim.commands.sessions.terminal.view import View
+from shim.commands.sessions.terminal.composer import draw_composer
+from shim.commands.sessions.terminal.keys import (
+    DISABLE_PASTE_MODE,
+    ENABLE_PASTE_MODE,
+    PASTE_TIMEOUT_S,
+    KeyParser,
+)
+from shim.commands.sessions.terminal.talk import InputController
+from shim.commands.sessions.terminal.view import SessionView
 from shim.commands.turn.waiting import pipe_of, woken_by
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.paper import REFRESH_SECONDS
 
-CHUNK_BYTES = 64 * 1024
+READ_CHUNK_BYTES = 64 * 1024
 # the wait after a line that came in one read; a person is slower with the next key
-BURST_SECONDS = 0.05
+BURST_TIMEOUT_S = 0.05
 # the wait for the next piece of a paste without marks, on a busy machine or network
-PASTE_BURST_SECONDS = 0.25
-PASTE_BURST_BYTES = 256  # so many bytes in one read are a paste, whatever they contain
-MAX_BURST_SECONDS = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
+PASTE_BURST_TIMEOUT_S = 0.25
+MIN_PASTE_BYTES = 256  # so many bytes in one read are a paste, whatever they contain
+MAX_BURST_S = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
 # so much of a paste is read before it is handled; a message is shorter
-BURST_BYTES = 4 * 1024 * 1024
-LINES = 1000  # of a script that wait; the rest waits in its pipe
-PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
-SIGNALS = (
+MAX_BURST_BYTES = 4 * 1024 * 1024
+MAX_WAITING_LINES = 1000  # of a script that wait; the rest waits in its pipe
+ANSWER_TIMEOUT_S = 30.0  # for the host's answers once a script has said all
+HANDLED_SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGHUP,
@@ -46,93 +51,99 @@ SIGNALS = (
     signal.SIGCONT,
     signal.SIGWINCH,
 )
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 # How it ended: the person left, the host said goodbye, the connection broke, a signal came, the
 # host did not answer.
-End = Literal["left", "bye", "lost", "signal", "silent"]
+EndReason = Literal["left", "bye", "lost", "signal", "silent"]
 
 
-class Seat:
+class TerminalLoop:
     """`talk`: what is typed goes to it; without one nothing is read. `keyed`: the terminal hands
     over every key.
     """
 
-    def __init__(self, console: Console, view: View, talk: Talk | None, *, keyed: bool) -> None:
-        self.signal = 0  # the one that ended us
+    def __init__(
+        self, console: Console, view: SessionView, talk: InputController | None, *, reads_keys: bool
+    ) -> None:
+        self.end_signal = 0  # the one that ended us
         self.view = view
-        self.talk = talk
-        self.keyed = keyed
-        self._live = console.is_terminal
-        self._reader = pipe_of(console)
-        self._heard: list[int] = []
-        self._keys = Keys()
-        self._splitter = LineSplitter(INBOUND_BYTES)
-        self._lines = deque[str]()
-        self._reads = talk is not None
-        self._stdin_waits = talk is not None and stdin.waits(0)
-        self._ended = 0.0  # when a script had said all
-        self._typed_at = 0.0  # when the last bytes came from stdin
+        self.input_controller = talk
+        self.reads_keys = reads_keys
+        self._is_terminal = console.is_terminal
+        self._output_pipe = pipe_of(console)
+        self._received_signals: list[int] = []
+        self._key_parser = KeyParser()
+        self._line_splitter = LineSplitter(INBOUND_BYTES)
+        self._waiting_lines = deque[str]()
+        self._reads_stdin = talk is not None
+        self._stdin_can_block = talk is not None and stdin.waits(0)
+        self._stdin_end_time = 0.0  # when a script had said all
+        self._last_input_time = 0.0  # when the last bytes came from stdin
 
-    def serve(self, link: HostConnection) -> End:
+    def serve(self, link: HostConnection) -> EndReason:
         """Serve until it ends; the host can be another one the next time."""
         with (
             selectors.DefaultSelector() as selector,
-            woken_by(SIGNALS, self._heard) as signals,
-            every_key(0) if self.keyed else _nothing() as settings,
+            woken_by(HANDLED_SIGNALS, self._received_signals) as signals,
+            enable_raw_keys(0) if self.reads_keys else _yield_no_settings() as settings,
         ):
             selector.register(link, selectors.EVENT_READ)
             selector.register(signals, selectors.EVENT_READ)
-            if self._reader is not None:
-                selector.register(self._reader, selectors.EVENT_READ)
+            if self._output_pipe is not None:
+                selector.register(self._output_pipe, selectors.EVENT_READ)
             frames, going = link.read_available_frames()
             frames.insert(0, dict(link.welcome))
             try:
                 while True:
-                    end = self._round(frames, going=going)
+                    end = self._run_round(frames, going=going)
                     if end is not None:
                         return end
-                    ready = self._wait(selector)
+                    ready = self._wait_for_input(selector)
                     frames, going = link.read_available_frames() if link in ready else ([], True)
                     # all that a pipe's writing end tells: nobody reads any more
-                    if self._reader in ready:
+                    if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
-                        os.read(signals, CHUNK_BYTES)
+                        os.read(signals, READ_CHUNK_BYTES)
                     # A signal may come behind what is ready, before the end of stdin is obeyed.
-                    if self._heard and self._signalled(settings):
-                        return "left" if not self.signal else "signal"
+                    if self._received_signals and self._react_to_signals(settings):
+                        return "left" if not self.end_signal else "signal"
                     if 0 in ready:
-                        self._typed()
+                        self._read_input()
             finally:
-                self.view.typed_by(None)
-                self.view.rest()
+                self.view.show_input(None)
+                self.view.stop_waiting()
 
-    def _round(self, frames: list[dict[str, Any]], *, going: bool) -> End | None:
+    def _run_round(self, frames: list[dict[str, Any]], *, going: bool) -> EndReason | None:
         """Take what the host said, say what is next, draw it. Returns whether and how it is over."""
-        view, talk = self.view, self.talk
+        view, talk = self.view, self.input_controller
         for frame in frames:
-            (view if talk is None else talk).take(frame)
-        if view.bye is not None or not going:
-            return "lost" if view.bye is None else "bye"
-        if talk is not None and view.synced:
-            if self.keyed:
-                view.typed_by(lambda width: composer(talk, width))
-            while self._lines and talk.settled and not talk.left:
-                talk.line(self._lines.popleft())
-            if self._ended and not self._lines and talk.settled:
-                talk.left = True
-            if talk.left:
+            (view if talk is None else talk).on_host_frame(frame)
+        if view.end_reason is not None or not going:
+            return "lost" if view.end_reason is None else "bye"
+        if talk is not None and view.is_synced:
+            if self.reads_keys:
+                view.show_input(lambda width: draw_composer(talk, width))
+            while self._waiting_lines and talk.has_all_replies and not talk.has_left:
+                talk.submit_script_line(self._waiting_lines.popleft())
+            if self._stdin_end_time and not self._waiting_lines and talk.has_all_replies:
+                talk.has_left = True
+            if talk.has_left:
                 return "left"
-        if self._ended and time.monotonic() - self._ended >= PATIENCE_SECONDS:
+        if self._stdin_end_time and time.monotonic() - self._stdin_end_time >= ANSWER_TIMEOUT_S:
             return "silent"
-        view.flush(at_once=self.keyed)
+        view.flush(at_once=self.reads_keys)
         return None
 
-    def _wait(self, selector: selectors.BaseSelector) -> set[Any]:
+    def _wait_for_input(self, selector: selectors.BaseSelector) -> set[Any]:
         """What is ready, at the latest when something that moves has to be drawn anew."""
-        wanted = self._reads and len(self._lines) < LINES and (self.view.synced or not self.keyed)
-        if wanted and not self._stdin_waits:
+        wanted = (
+            self._reads_stdin
+            and len(self._waiting_lines) < MAX_WAITING_LINES
+            and (self.view.is_synced or not self.reads_keys)
+        )
+        if wanted and not self._stdin_can_block:
             return {0, *(key.fileobj for key, _ in selector.select(0))}
         if wanted != (0 in selector.get_map()):
             if wanted:
@@ -140,7 +151,7 @@ class Seat:
             else:
                 selector.unregister(0)
         ready = {key.fileobj for key, _ in selector.select(self._find_timeout())}
-        if self._keys.is_pasting and 0 not in ready:
+        if self._key_parser.is_pasting and 0 not in ready:
             self._end_silent_paste()
         return ready
 
@@ -148,48 +159,58 @@ class Seat:
         """Return the seconds until something that moves has to be drawn, or a wait is over; None
         for no limit.
         """
-        moves = self._live and (self.view.busy or (self.talk is not None and self.talk.waits))
+        moves = self._is_terminal and (
+            self.view.is_busy
+            or (self.input_controller is not None and self.input_controller.is_in_grace_period)
+        )
         if moves:
             return REFRESH_SECONDS
-        if self._keys.is_pasting:
-            return PASTE_SECONDS
-        return PATIENCE_SECONDS if self._ended else None
+        if self._key_parser.is_pasting:
+            return PASTE_TIMEOUT_S
+        return ANSWER_TIMEOUT_S if self._stdin_end_time else None
 
     def _end_silent_paste(self) -> None:
         """End a paste without its end mark after PASTE_SECONDS of silence."""
-        if self.talk is not None and time.monotonic() - self._typed_at >= PASTE_SECONDS:
-            self.talk.press(self._keys.end_paste())
+        if (
+            self.input_controller is not None
+            and time.monotonic() - self._last_input_time >= PASTE_TIMEOUT_S
+        ):
+            self.input_controller.press_keys(self._key_parser.end_paste())
 
-    def _typed(self) -> None:
+    def _read_input(self) -> None:
         """Keys, or lines."""
-        assert self.talk is not None
+        assert self.input_controller is not None
         try:
-            chunk = os.read(0, CHUNK_BYTES)
+            chunk = os.read(0, READ_CHUNK_BYTES)
         except OSError:  # the terminal has gone
             chunk = b""
-        self._typed_at = time.monotonic()
-        if self.keyed and chunk:
-            self.talk.press(self._keys.feed(chunk if self._keys.is_pasting else _read_burst(chunk)))
+        self._last_input_time = time.monotonic()
+        if self.reads_keys and chunk:
+            self.input_controller.press_keys(
+                self._key_parser.feed(chunk if self._key_parser.is_pasting else _read_burst(chunk))
+            )
             return
-        for line in self._splitter.feed(chunk) if chunk else self._splitter.close():
-            self._lines.append(line.decode("utf-8", "replace"))
+        for line in self._line_splitter.feed(chunk) if chunk else self._line_splitter.close():
+            self._waiting_lines.append(line.decode("utf-8", "replace"))
         if not chunk:
-            self._reads, self._ended = False, time.monotonic()
+            self._reads_stdin, self._stdin_end_time = False, time.monotonic()
 
-    def _signalled(self, settings: list[Any] | None) -> bool:
+    def _react_to_signals(self, settings: list[Any] | None) -> bool:
         """Obey the signals that came. Returns whether it is over."""
-        heard, self._heard[:] = list(self._heard), []
+        heard, self._received_signals[:] = list(self._received_signals), []
         for number in heard:
-            if number in ENDING:
-                self.signal = number
+            if number in ENDING_SIGNALS:
+                self.end_signal = number
                 return True
-            if number == signal.SIGTSTP or (number == signal.SIGINT and self.talk is None):
+            if number == signal.SIGTSTP or (
+                number == signal.SIGINT and self.input_controller is None
+            ):
                 return True
-            if number == signal.SIGINT and self.talk is not None:
-                self.talk.interrupt()
+            if number == signal.SIGINT and self.input_controller is not None:
+                self.input_controller.interrupt_turn()
             elif number == signal.SIGCONT and settings is not None:
-                _hand_over_keys(0, settings)
-        return self.talk is not None and self.talk.left
+                _set_raw_mode(0, settings)
+        return self.input_controller is not None and self.input_controller.has_left
 
 
 def _read_burst(chunk: bytes) -> bytes:
@@ -198,17 +219,19 @@ def _read_burst(chunk: bytes) -> bytes:
     A terminal without paste marks sends a long paste in pieces. A person types one key at a time,
     so a single key is returned at once.
     """
-    pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_SECONDS
+    pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_S
     is_paste = _is_paste(chunk)
     while (
-        size < BURST_BYTES
+        size < MAX_BURST_BYTES
         and time.monotonic() < until
         and (is_paste or (size > 1 and b"\r" in chunk))
     ):
-        if not select.select([0], [], [], PASTE_BURST_SECONDS if is_paste else BURST_SECONDS)[0]:
+        if not select.select([0], [], [], PASTE_BURST_TIMEOUT_S if is_paste else BURST_TIMEOUT_S)[
+            0
+        ]:
             break
         try:
-            more = os.read(0, CHUNK_BYTES)
+            more = os.read(0, READ_CHUNK_BYTES)
         except OSError:
             more = b""
         if not more:
@@ -224,10 +247,10 @@ def _is_paste(chunk: bytes) -> bool:
     characters.
     """
     text = chunk.strip(b"\r")
-    return b"\x1b" not in chunk and (len(text) > PASTE_BURST_BYTES or b"\r" in text)
+    return b"\x1b" not in chunk and (len(text) > MIN_PASTE_BYTES or b"\r" in text)
 
 
-def set_terminal(descriptor: int, settings: list[Any]) -> None:
+def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
     """Set a terminal's attributes.
 
     The system stops a background process here until it is in the foreground again. The signal that
@@ -243,31 +266,31 @@ def set_terminal(descriptor: int, settings: list[Any]) -> None:
 
 
 @contextmanager
-def every_key(descriptor: int) -> Iterator[list[Any]]:
+def enable_raw_keys(descriptor: int) -> Iterator[list[Any]]:
     """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings
     come back behind.
     """
     settings = termios.tcgetattr(descriptor)
     try:
-        _hand_over_keys(descriptor, settings)
+        _set_raw_mode(descriptor, settings)
         yield settings
     finally:
-        sys.stdout.write(PASTE_OFF)
+        sys.stdout.write(DISABLE_PASTE_MODE)
         sys.stdout.flush()
-        set_terminal(descriptor, settings)
+        set_terminal_attributes(descriptor, settings)
 
 
-def _hand_over_keys(descriptor: int, settings: list[Any]) -> None:
+def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
     """What `settings` are, but for what a terminal does with keys."""
     wanted = [*settings[:6], list(settings[6])]
     wanted[0] &= ~(termios.ICRNL | termios.IXON)
     wanted[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
     wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
-    set_terminal(descriptor, wanted)
-    sys.stdout.write(PASTE_ON)
+    set_terminal_attributes(descriptor, wanted)
+    sys.stdout.write(ENABLE_PASTE_MODE)
     sys.stdout.flush()
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
+def _yield_no_settings() -> Iterator[None]:
     yield None

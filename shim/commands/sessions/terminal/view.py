@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.commands.sessions.terminal.asking import form_of
+from shim.commands.sessions.terminal.asking import build_form_input
 from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import counted
@@ -22,15 +22,15 @@ from shim.story.terminal.arguments import one_line
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import Typed
 
-STEPS_KEPT = 100  # of what was said before, of which the last screens are drawn
-SCREENS = 2  # of what was said before, that are drawn on a terminal
-PIPE_LINES = 200  # of it, elsewhere
-MILLISECONDS = 1000.0
+MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
+MAX_HISTORY_SCREENS = 2  # of what was said before, that are drawn on a terminal
+MAX_PIPE_LINES = 200  # of it, elsewhere
+MS_PER_SECOND = 1000.0
 
 Frame = Mapping[str, Any]
 
 
-class View:
+class SessionView:
     """Draws frames on a console. `whole`: all that was said before, as a recording is shown, and
     the sums at the end; else its last screens. `asks`: a person answers the questions here.
     """
@@ -39,31 +39,31 @@ class View:
         self,
         console: Console,
         *,
-        whole: bool = False,
-        asks: bool = False,
+        draws_all: bool = False,
+        can_answer: bool = False,
         thinking: bool = False,
         full: bool = False,
-        wall: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._wall = wall
+        self._wall_clock = wall_clock
         self.story = Story()
         self.welcome: Frame = {}
         self.state: Frame = {}
-        self.driver: str | None = None
+        self.controller: str | None = None
         self.mode = ""  # the permission mode
         self.cursor: Cursor | None = None  # of the last line that was seen
-        self.synced = False
-        self.bye: str | None = None  # why the host closed the connection, in its own word
+        self.is_synced = False
+        self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._drawing = Drawing(
-            console, self.story, live=True, thinking=thinking, full=full, asks=asks
+        self._renderer = Drawing(
+            console, self.story, live=True, thinking=thinking, full=full, asks=can_answer
         )
-        self._whole = whole
-        self._before = deque[Sequence[Change]](maxlen=STEPS_KEPT)
-        self._steps = 0  # of what was said before
-        self._began = 0
-        self._drawn = 0  # a line of this number was drawn
-        self._frames: dict[str, Callable[[Frame], None]] = {
+        self._draws_all = draws_all
+        self._history = deque[Sequence[Change]](maxlen=MAX_HISTORY_STEPS)
+        self._history_steps = 0  # of what was said before
+        self._start_ms = 0
+        self._last_drawn_number = 0  # a line of this number was drawn
+        self._handlers: dict[str, Callable[[Frame], None]] = {
             "welcome": self._on_welcome,
             "line": self._on_line,
             "synced": self._on_synced,
@@ -76,58 +76,58 @@ class View:
         }
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a turn runs, or a question of it waits."""
         return self.state.get("status") in ("busy", "waiting")
 
     @property
-    def me(self) -> str:
+    def client_name(self) -> str:
         """The name that the host has given to this client."""
         return str(self.welcome.get("client") or "")
 
     @property
-    def drives(self) -> bool:
+    def can_control(self) -> bool:
         """Whether this client drives, or would with its next message."""
-        return self.driver in (None, self.me)
+        return self.controller in (None, self.client_name)
 
-    def take(self, said: Frame) -> None:
+    def on_host_frame(self, said: Frame) -> None:
         """Draw a frame; those of another kind say nothing to who watches."""
-        handler = self._frames.get(said["kind"])
+        handler = self._handlers.get(said["kind"])
         if handler is not None:
             handler(said)
 
-    def said(self, text: str, style: str = "yellow") -> None:
+    def draw_note(self, text: str, style: str = "yellow") -> None:
         """Draw a remark of the shim."""
-        self._drawing.said(text, style)
+        self._renderer.said(text, style)
 
-    def typed_by(self, typed: Callable[[int], Typed] | None) -> None:
+    def show_input(self, typed: Callable[[int], Typed] | None) -> None:
         """What a person types is shown below all else."""
-        self._drawing.typed_by(typed)
+        self._renderer.typed_by(typed)
 
     def flush(self, *, at_once: bool = False) -> None:
         """Draw what goes on now; `at_once`: a person has typed."""
-        self._drawing.flush(at_once=at_once)
+        self._renderer.flush(at_once=at_once)
 
-    def rest(self) -> None:
+    def stop_waiting(self) -> None:
         """Show nothing that moves."""
-        self._drawing.rest()
+        self._renderer.rest()
 
-    def close(self, *, goes_on: bool) -> None:
+    def close(self, *, is_running: bool) -> None:
         """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the
         session lives.
         """
-        self._drawing.unended = goes_on and self.bye is None
-        self._draw(self.story.close(self._at({})))
-        if self._whole:
-            self._drawing.close()
-        self._drawing.rest()
-        self._drawing.flush()
+        self._renderer.unended = is_running and self.end_reason is None
+        self._draw_changes(self.story.close(self._compute_elapsed({})))
+        if self._draws_all:
+            self._renderer.close()
+        self._renderer.rest()
+        self._renderer.flush()
 
     # -- frames ------------------------------------------------------------------------------------
 
     def _on_welcome(self, said: Frame) -> None:
-        again, self.welcome, self.synced, self.bye = bool(self.welcome), said, False, None
-        self.driver, self.state = said.get("driver"), said.get("state") or {}
+        again, self.welcome, self.is_synced, self.end_reason = bool(self.welcome), said, False, None
+        self.controller, self.state = said.get("driver"), said.get("state") or {}
         self._on_mode(said.get("mode"))
         if again:
             return
@@ -138,9 +138,9 @@ class View:
             said.get("model"),
             said.get("cwd"),
         )
-        self._drawing.said(one_line(" · ".join(str(part) for part in parts if part)))
+        self._renderer.said(one_line(" · ".join(str(part) for part in parts if part)))
         if said.get("differs"):
-            self._drawing.said(one_line(str(said["differs"])), "yellow")
+            self._renderer.said(one_line(str(said["differs"])), "yellow")
 
     def _on_line(self, said: Frame) -> None:
         event, number = said.get("line"), said.get("number")
@@ -150,7 +150,7 @@ class View:
             if self.cursor is not None and number <= self.cursor.number:
                 return  # it is said again, behind a gap
             self.cursor = Cursor(int(said.get("generation") or 0), number)
-        at = self._at(said)
+        at = self._compute_elapsed(said)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
             changes = self.story.prompt(
@@ -158,8 +158,8 @@ class View:
             )
         else:
             changes = self.story.event(at, event)
-        self._draw(changes)
-        if event.get("type") == "system" and self.synced:
+        self._draw_changes(changes)
+        if event.get("type") == "system" and self.is_synced:
             self._on_mode(event.get("permissionMode"))
 
     def _on_mode(self, mode: object) -> None:
@@ -167,18 +167,18 @@ class View:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.said(f"· the permission mode is {one_line(mode)} now")
+            self.draw_note(f"· the permission mode is {one_line(mode)} now")
         self.mode = mode
 
     def _on_synced(self, said: Frame) -> None:
-        if not self.synced:
-            self.synced = True
-            self._draw_before()
-            self._settle_down()
+        if not self.is_synced:
+            self.is_synced = True
+            self._draw_history()
+            self._update_activity()
 
     def _on_gap(self, said: Frame) -> None:
         if said.get("reason") == "lost":
-            self.said(
+            self.draw_note(
                 f"· the lines {said.get('from')} to {said.get('to')} of the session are not kept any more"
             )
 
@@ -187,96 +187,102 @@ class View:
         if not isinstance(request, Mapping):
             return
         if request.get("subtype") == ELICITATION:
-            form = form_of(request)
+            form = build_form_input(request)
             name = QUESTION if form else f"the MCP server {request.get('mcp_server_name')}"
             given = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": given}
         line = {"type": "control_request", "request_id": said.get("question"), "request": request}
-        self._draw(self.story.event(self._at(said), line))
+        self._draw_changes(self.story.event(self._compute_elapsed(said), line))
 
     def _on_settled(self, said: Frame) -> None:
         by = str(said.get("by") or "")
-        by = "" if by == self.me else by
-        self._draw(
-            self.story.settled(self._at(said), str(said.get("question")), str(said.get("how")), by)
+        by = "" if by == self.client_name else by
+        self._draw_changes(
+            self.story.settled(
+                self._compute_elapsed(said), str(said.get("question")), str(said.get("how")), by
+            )
         )
 
     def _on_state(self, said: Frame) -> None:
         self.state = said
-        self._settle_down()
+        self._update_activity()
 
     def _on_driver(self, said: Frame) -> None:
-        before, self.driver = self.driver, said.get("client")
-        if self.driver == before or not self.synced:
+        before, self.controller = self.controller, said.get("client")
+        if self.controller == before or not self.is_synced:
             return
-        if self.driver is not None:
-            self.said(
-                f"· {'you drive' if self.driver == self.me else one_line(self.driver) + ' drives'} now",
+        if self.controller is not None:
+            self.draw_note(
+                f"· {'you drive' if self.controller == self.client_name else one_line(self.controller) + ' drives'} now",
                 "dim",
             )
 
     def _on_bye(self, said: Frame) -> None:
-        self.bye = str(said.get("reason") or "")
+        self.end_reason = str(said.get("reason") or "")
 
     # -- drawing -----------------------------------------------------------------------------------
 
-    def _at(self, said: Frame) -> float:
+    def _compute_elapsed(self, said: Frame) -> float:
         """Seconds since the first frame; the story lets no time go back. What has no time of its
         own is new.
         """
         at = said.get("at")
         if not isinstance(at, int | float):
-            at = self._wall() * MILLISECONDS
-        self._began = self._began or int(at)
-        return (at - self._began) / MILLISECONDS
+            at = self._wall_clock() * MS_PER_SECOND
+        self._start_ms = self._start_ms or int(at)
+        return (at - self._start_ms) / MS_PER_SECOND
 
-    def _draw(self, changes: Sequence[Change]) -> None:
-        if not (self.synced or self._whole):
-            self._steps += sum(change.what == "end" for change in changes)
+    def _draw_changes(self, changes: Sequence[Change]) -> None:
+        if not (self.is_synced or self._draws_all):
+            self._history_steps += sum(change.what == "end" for change in changes)
             if any(change.what != "more" for change in changes):
-                self._before.append(changes)
+                self._history.append(changes)
             return
         for change in changes:
-            self._drawing.change(change)
+            self._renderer.change(change)
         if changes and self.state.get("status") != "busy":
-            self._drawing.rest()
+            self._renderer.rest()
 
-    def _settle_down(self) -> None:
+    def _update_activity(self) -> None:
         """Show that the agent is waited for, or nothing that moves."""
-        if not self.synced:
+        if not self.is_synced:
             return
         if self.state.get("status") == "busy":
-            self._drawing.wait("waiting for the agent")
+            self._renderer.wait("waiting for the agent")
         else:
-            self._drawing.rest()
+            self._renderer.rest()
 
-    def _draw_before(self) -> None:
+    def _draw_history(self) -> None:
         """Draw the last screens of what was said before, and how much more there is."""
         parts = deque[str]()
         steps, drawn = deque[int](), 0
-        for changes in self._before:
-            parts.append(self._drawn_apart(changes))
+        for changes in self._history:
+            parts.append(self._render_changes(changes))
             steps.append(sum(change.what == "end" for change in changes))
-        self._before.clear()
-        room = SCREENS * self._console.height if self._console.is_terminal else PIPE_LINES
+        self._history.clear()
+        room = (
+            MAX_HISTORY_SCREENS * self._console.height
+            if self._console.is_terminal
+            else MAX_PIPE_LINES
+        )
         kept = list[str]()
         while parts and (not kept or drawn + parts[-1].count("\n") <= room):
             kept.append(parts.pop())
             drawn += kept[-1].count("\n")
-            self._steps -= steps.pop()
-        if self._steps > 0:
-            more = f"… {counted(self._steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
-            self._drawing.said(more)
+            self._history_steps -= steps.pop()
+        if self._history_steps > 0:
+            more = f"… {counted(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
+            self._renderer.said(more)
         self._console.file.write("".join(reversed(kept)))
         self._console.file.flush()
 
-    def _drawn_apart(self, changes: Sequence[Change]) -> str:
+    def _render_changes(self, changes: Sequence[Change]) -> str:
         """What some changes look like, written nowhere yet."""
         file, self._console.file = self._console.file, io.StringIO()
         try:
             for change in changes:
-                self._drawing.change(change)
-            self._drawing.rest()
+                self._renderer.change(change)
+            self._renderer.rest()
             return self._console.file.getvalue()
         finally:
             self._console.file = file

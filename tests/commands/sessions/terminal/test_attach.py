@@ -118,7 +118,7 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
         terminal.until("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
             terminal.type(piece)
-            time.sleep(seat.PASTE_BURST_SECONDS / 4)
+            time.sleep(seat.PASTE_BURST_TIMEOUT_S / 4)
         assert until_prompt(watcher, "one") == "one more\ntwo\nthree"
         terminal.type(CTRL_D)
         assert terminal.end() == 0

@@ -5,19 +5,19 @@ from types import SimpleNamespace
 import pytest
 
 from shim.commands.sessions.terminal import keys
-from shim.commands.sessions.terminal.keys import Editor, Keys, Text
+from shim.commands.sessions.terminal.keys import KeyParser, LineEditor, TypedText
 
 
 def pressed(*chunks: bytes) -> list[str]:
-    taken = Keys()
+    taken = KeyParser()
     return [key for chunk in chunks for key in taken.feed(chunk)]
 
 
-def typed(*chunks: bytes) -> tuple[Editor, list[str]]:
+def typed(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     """The editor, and the messages that were ended."""
-    editor, said = Editor(), []
+    editor, said = LineEditor(), []
     for key in pressed(*chunks):
-        if (done := editor.press(key)) is not None:
+        if (done := editor.press_key(key)) is not None:
             said.append(done)
     return editor, said
 
@@ -52,11 +52,11 @@ def test_a_character_in_two_pieces_is_one():
 def test_a_paste_is_text_wherever_it_is_cut_and_obeys_nothing(cut):
     data = b"\x1b[200~y\r\nrm\x1b[A\x03\x1b[201~z"
     assert "".join(pressed(data[:cut], data[cut:])) in ("y\nrm[Az",)
-    assert all(isinstance(key, Text) for key in pressed(data[:cut], data[cut:]))
+    assert all(isinstance(key, TypedText) for key in pressed(data[:cut], data[cut:]))
 
 
 def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
-    terminal = Keys()
+    terminal = KeyParser()
     assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
     assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
     terminal.feed(b"\x1b[200~lost")
@@ -97,28 +97,28 @@ def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
         def __radd__(self, before):
             return Counting(before + str(self))
 
-    terminal = Keys()
+    terminal = KeyParser()
     terminal._decoder = SimpleNamespace(decode=lambda data: Counting(data.decode()))
     assert terminal.feed(b"a\r" * 1000) == ["\n".join("a" * 1000), keys.ENTER]
     assert not [place for place in rests if isinstance(place, slice) and place.stop is None]
 
 
 def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
-    monkeypatch.setattr(keys, "PASTE_CHARACTERS", 10)
+    monkeypatch.setattr(keys, "MAX_PASTE_CHARS", 10)
     assert pressed(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]
 
 
 def test_a_line_is_edited_and_done_with_enter():
     editor, said = typed(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
     assert said == ["hello there"]
-    assert (editor.text, editor.place) == ("", 0)
+    assert (editor.text, editor.cursor) == ("", 0)
 
 
 def test_the_arrow_up_brings_back_what_was_said():
     editor, said = typed(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
     assert (editor.text, said) == ("one", ["one", "two"])
     for key in pressed(b"\x1b[B"):
-        editor.press(key)
+        editor.press_key(key)
     assert editor.text == "two"
 
 
@@ -127,7 +127,7 @@ def test_a_message_may_have_several_lines():
 
 
 def test_a_line_does_not_grow_without_end(monkeypatch):
-    monkeypatch.setattr(keys, "LINE_CHARACTERS", 5)
+    monkeypatch.setattr(keys, "MAX_LINE_CHARS", 5)
     assert typed(b"abcdefgh", b"ij")[0].text == "abcde"
 
 
@@ -138,4 +138,4 @@ def test_a_line_does_not_grow_without_end(monkeypatch):
 )  # fmt: skip
 def test_keys_that_edit(data, text, place):
     editor, _ = typed(b"one two", data)
-    assert (editor.text, editor.place) == (text, place)
+    assert (editor.text, editor.cursor) == (text, place)

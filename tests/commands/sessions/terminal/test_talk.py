@@ -5,7 +5,7 @@ from sitting import ME, Sitting
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.commands.sessions.terminal import composer
-from shim.commands.sessions.terminal.talk import GRACE_SECONDS, TWICE_SECONDS
+from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S, DOUBLE_INTERRUPT_S
 
 OTHER = {"kind": "driver", "client": "the page"}
 BUSY = {"kind": "state", "state": "working", "status": "busy"}
@@ -55,7 +55,7 @@ def test_a_message_that_is_refused_is_in_the_line_again(sitting):
     assert (
         "✗ no room" in sitting.shown
         and sitting.talk.editor.text == "hello"
-        and sitting.talk.settled
+        and sitting.talk.has_all_replies
     )
 
 
@@ -181,7 +181,7 @@ def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting
 
 def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
     sitting.take(question(command="ls"))
-    sitting.wait(GRACE_SECONDS / 2)
+    sitting.wait(ANSWER_GRACE_S / 2)
     sitting.press("y")
     assert sitting.answers == [] and "y yes" not in sitting.shown
 
@@ -235,7 +235,7 @@ def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
 def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, before):
     sitting.take(question(command="ls"))
     sitting.press(before)
-    sitting.wait(GRACE_SECONDS)
+    sitting.wait(ANSWER_GRACE_S)
     sitting.press("\r")
     assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
     sitting.press("y")
@@ -270,7 +270,7 @@ def test_questions_are_asked_one_behind_the_other(sitting):
     assert sitting.shown.rstrip().split("\n")[-4] == "? may it run Bash pwd"
     sitting.press("y")
     assert len(sitting.answers) == 1, "it has only just come to be asked"
-    sitting.wait(GRACE_SECONDS)
+    sitting.wait(ANSWER_GRACE_S)
     sitting.press("\x7f", "n")
     assert [said["question"] for said in sitting.said if said["kind"] == "answer"] == ["q1", "q2"]
 
@@ -328,7 +328,7 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
         "url": "https://a.example",
     }
     sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
-    sitting.wait(GRACE_SECONDS)
+    sitting.wait(ANSWER_GRACE_S)
     assert (
         "the MCP server shop https://a.example" in sitting.shown and "a always" not in sitting.shown
     )
@@ -342,12 +342,12 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
 def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
     sitting.take(BUSY)
     sitting.press("\x03")
-    assert kinds(sitting) == ["interrupt"] and not sitting.talk.left
-    sitting.wait(TWICE_SECONDS)
+    assert kinds(sitting) == ["interrupt"] and not sitting.talk.has_left
+    sitting.wait(DOUBLE_INTERRUPT_S)
     sitting.press("\x03")
-    assert not sitting.talk.left
+    assert not sitting.talk.has_left
     sitting.press("\x03")
-    assert sitting.talk.left
+    assert sitting.talk.has_left
 
 
 def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
@@ -411,8 +411,8 @@ def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, col
 @pytest.mark.parametrize("line", ["a long line " * 20, "one\n"])
 def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, line):
     """With a megabyte, each key took a second."""
-    sizes, lay_out = [], composer.laid_out
-    monkeypatch.setattr(composer, "laid_out", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
+    sizes, lay_out = [], composer.wrap_rows
+    monkeypatch.setattr(composer, "wrap_rows", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
     sitting.press(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
     sitting.press("!")
     assert sitting.shown.split("\n")[-2] == "  the end!" and sitting.screen.column == len(
