@@ -16,7 +16,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from shim.commands.turn.demo_child import PAUSE, THOUGHT, session
+from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_events
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 from shim.story.story import Story
@@ -42,10 +42,13 @@ def drawn() -> Console:
     drawing = Drawing(console, story)
     for change in story.prompt(clock, PROMPT):
         drawing.change(change)
-    for event in session(PROMPT, FOLDER, "demo"):
-        clock += {"thinking": PAUSE, "text": PAUSE, "start": THOUGHT, "result": THOUGHT}.get(
-            event["type"], 0.0
-        )
+    for event in list_events(PROMPT, FOLDER, "demo"):
+        clock += {
+            "thinking": TOKEN_PAUSE_S,
+            "text": TOKEN_PAUSE_S,
+            "start": REPLY_PAUSE_S,
+            "result": REPLY_PAUSE_S,
+        }.get(event["type"], 0.0)
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
             for change in story.event(clock, orjson.loads(line)):
                 drawing.change(change)

@@ -25,7 +25,7 @@ from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.profile.command import app as vendor_app
 from shim.commands.sessions.command import app as bridge_app
 from shim.commands.turn.explain import explain_turn
-from shim.commands.turn.run import demo, run_turn
+from shim.commands.turn.run import run_demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
 from shim.core.errors import ShimError
@@ -184,7 +184,7 @@ def _read_stderr_file(path: str) -> str:
 
 # `shim --help` lists them in this order, and then the groups.
 for name, command in (
-    ("demo", demo),
+    ("demo", run_demo),
     ("run", run_turn),
     ("install", install_dropin),
     ("uninstall", uninstall_dropin),

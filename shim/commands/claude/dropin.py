@@ -55,16 +55,16 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if invocation.own.shim_explain:
         early_signals.forget()
         from shim.commands.claude.answers import CommandOutput, print_output
-        from shim.commands.turn.explain import answer as explain
+        from shim.commands.turn.explain import explain_invocation as explain
 
         text, status = explain(invocation, installed)
         return print_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
-        from shim.commands.turn.screen import screen, wanted
+        from shim.commands.turn.screen import open_screen, uses_screen
 
-        if wanted(invocation):
+        if uses_screen(invocation):
             try:
-                return screen(invocation, installed, arguments)
+                return open_screen(invocation, installed, arguments)
             except ShimError as error:
                 from shim.commands.claude.refusal import warn_error
 

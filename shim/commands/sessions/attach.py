@@ -15,7 +15,7 @@ from shim.bridge.start import can_respawn
 from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch
-from shim.commands.turn.waiting import pipe_of
+from shim.commands.turn.waiting import find_output_pipe
 from shim.core.bridge.frames import WATCH, frame
 from shim.story.terminal.console import ReaderMayLeave, open_console, say
 from shim.story.terminal.show import show
@@ -69,7 +69,7 @@ def watch_session(
 
 def _print_frames(one: SessionRecord) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
-    pipe = pipe_of(open_console())
+    pipe = find_output_pipe(open_console())
     link = connect_to_session_blocking(
         one.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )

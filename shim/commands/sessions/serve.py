@@ -68,12 +68,12 @@ def serve_gateway(
         )
     from shim.bridge.gateway import server
     from shim.bridge.gateway.hosts import LocalHosts
-    from shim.commands.turn.run import installed_settings
+    from shim.commands.turn.run import read_installed_settings
 
     host, port = server.parse_address(http)
     endpoint = server.Endpoint(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
     server.run_server(
-        endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _print_address
+        endpoint, LocalHosts(os.environ, read_installed_settings()), os.environ, _print_address
     )
 
 

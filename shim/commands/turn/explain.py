@@ -30,13 +30,13 @@ from shim.process.probe import known_version
 from shim.state import config
 from shim.state.claude_settings import found_settings
 
-SECRET = "[REDACTED:variable]"
+REDACTED_VALUE = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
-BUNDLED = "the shim itself"
-FILE_CHARACTERS = 4000  # of a file that the child would be given
-PROMPT_CHARACTERS = 300  # of one argument, in the text for a person
-MARGIN = 12  # columns of the titles
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+BUNDLED_SOURCE = "the shim itself"
+MAX_FILE_CHARS = 4000  # of a file that the child would be given
+MAX_ARGUMENT_CHARS = 300  # of one argument, in the text for a person
+TITLE_COLUMNS = 12  # columns of the titles
 
 
 def explain_turn(
@@ -52,31 +52,33 @@ def explain_turn(
 
     Example: shim explain -- -p hi --permission-mode plan
     """
-    from shim.commands.turn.run import installed_settings
+    from shim.commands.turn.run import read_installed_settings
 
-    arguments, installed = words or [], installed_settings()
-    found = explained(parse(arguments, dialect=installed.get("dialect") or "claude"), installed)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else told(found))
+    arguments, installed = words or [], read_installed_settings()
+    found = build_explanation(
+        parse(arguments, dialect=installed.get("dialect") or "claude"), installed
+    )
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else format_explanation(found))
     raise typer.Exit(1 if found["refused"] else 0)
 
 
-def answer(invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, int]:
+def explain_invocation(invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, int]:
     """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be
     refused.
     """
-    found = explained(invocation, installed)
-    return told(found), int(found["refused"] is not None)
+    found = build_explanation(invocation, installed)
+    return format_explanation(found), int(found["refused"] is not None)
 
 
-def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
     """All that is known of the first child, as JSON. What a turn would be refused for stands under
     `refused`.
     """
     found: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
-        found["settings"] = _settings(invocation, installed)
+        found["settings"] = _collect_settings(invocation, installed)
         start = Start(invocation, installed, launches=DryLauncher)
-        found |= _vendor(start)
+        found |= _describe_vendor(start)
         found["settings"]["record"] = config.record_path(
             invocation, os.environ, installed, start.settings
         )
@@ -86,7 +88,7 @@ def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
             )
         launcher, plan = start.plan()
         assert isinstance(launcher, DryLauncher)
-        found |= _child(start, launcher, plan)
+        found |= _describe_child(start, launcher, plan)
     except ShimError as error:
         found |= {"refused": str(error), "hint": error.hint or None}
         if isinstance(error, PromiseError):
@@ -97,7 +99,7 @@ def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
 # -- what is found ---------------------------------------------------------------------------------
 
 
-def _settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
     """Where the settings come from, the place that goes before the others first."""
     own = {
         f"--{name.replace('_', '-')}": value
@@ -109,7 +111,7 @@ def _settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
     path = config.settings_path(invocation, os.environ)
     return {
         "flags": own,
-        "environment": {name: _blanked(name, os.environ[name]) for name in ours},
+        "environment": {name: _redact_variable(name, os.environ[name]) for name in ours},
         "installed": dict(installed),
         "file": path,
         "file_exists": os.path.exists(path),
@@ -118,7 +120,7 @@ def _settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
     }
 
 
-def _vendor(start: Start) -> dict[str, Any]:
+def _describe_vendor(start: Start) -> dict[str, Any]:
     vendor, others = start.vendor, start.choice.names
     own = start.settings.of(vendor.name)
     return {
@@ -134,50 +136,50 @@ def _vendor(start: Start) -> dict[str, Any]:
     }
 
 
-def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
+def _describe_child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
     request, vendor, probe = plan.request, launcher.vendor, launcher.program.probed_with
     return {
-        "program_by": _place_of_program(start, launcher),
+        "program_by": _find_program_source(start, launcher),
         "help_known": probe is None or not probe.missed,
         "argv": redact_argv(plan.command),
-        "environment": _changes(start.environment, plan.environment),
+        "environment": _diff_environment(start.environment, plan.environment),
         "files": {
-            path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()
+            path: Redactor().text(text[:MAX_FILE_CHARS]) for path, text in launcher.files.items()
         },
         "stdin": "messages"
         if request.listens
         else "the prompt"
         if plan.launch.stdin
         else "nothing",
-        "driver": _driver(start, plan),
-        "driver_why": _why(start),
+        "driver": _name_driver(start, plan),
+        "driver_why": _explain_driver(start),
         "asks_frontend": launcher.facts.prompts,
         "mode_arguments": list(request.mode),
         "unattended": vendor.unattended or bool(launcher.standing.version.distrust),
         "distrust": launcher.standing.version.distrust,
         "version_note": launcher.standing.version.note,
         "removed_tools": list(request.removed),
-        "rules": _rules(start, launcher, plan),
+        "rules": _describe_rules(start, launcher, plan),
         "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
     }
 
 
-def _place_of_program(start: Start, launcher: Launcher) -> str:
+def _find_program_source(start: Start, launcher: Launcher) -> str:
     """What names the program."""
     if launcher.setup.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
     if launcher.setup.own.bin:
         return f"[vendors.{start.vendor.name}] bin"
-    return BUNDLED if start.vendor.program.bundled else "PATH"
+    return BUNDLED_SOURCE if start.vendor.program.bundled else "PATH"
 
 
-def _driver(start: Start, plan: Plan) -> str:
+def _name_driver(start: Start, plan: Plan) -> str:
     if start.vendor.passthrough and plan.request.listens:
         return "pass-through"
     return config.TWO_WAY if plan.request.listens else config.ONE_WAY
 
 
-def _why(start: Start) -> str:
+def _explain_driver(start: Start) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
     name = start.vendor.name
     vendor = get_adapter(name, flat=start.listing.translated) if name in VENDORS else start.vendor
@@ -188,7 +190,7 @@ def _why(start: Start) -> str:
     ).why
 
 
-def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
+def _describe_rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
     vendor, policy, request = launcher.vendor, launcher.policy, plan.request
     vain = {
@@ -242,25 +244,27 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
     ]
 
 
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
+def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
     """What the child's environment has that ours has not, and the other way round."""
     new = {
-        name: _blanked(name, value) for name, value in after.items() if before.get(name) != value
+        name: _redact_variable(name, value)
+        for name, value in after.items()
+        if before.get(name) != value
     }
     return {"set": dict(sorted(new.items())), "removed": sorted(before.keys() - after.keys())}
 
 
-def _blanked(name: str, value: str) -> str:
+def _redact_variable(name: str, value: str) -> str:
     """The value of a variable; SHIM_ARGS is a command line."""
     if name.endswith("SHIM_ARGS"):
         return shlex.join(redact_argv(extra_arguments({"SHIM_ARGS": value})))
-    return SECRET if value and _SECRET.search(name) else Redactor().text(value)
+    return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().text(value)
 
 
 # -- for a person ----------------------------------------------------------------------------------
 
 
-def told(found: Mapping[str, Any]) -> str:
+def format_explanation(found: Mapping[str, Any]) -> str:
     """The explanation as text. It is the same in a terminal and in a pipe."""
     lines: list[str] = []
     if found["refused"]:
@@ -268,42 +272,51 @@ def told(found: Mapping[str, Any]) -> str:
         lines += [f"hint: {found['hint']}"] if found["hint"] else []
     else:
         lines.append("This is what would be started. Nothing was.")
-    for title, texts in _parts(found):
+    for title, texts in _list_sections(found):
         lines += [
             "",
-            *(f"{title if not number else '':{MARGIN}}{text}" for number, text in enumerate(texts)),
+            *(
+                f"{title if not number else '':{TITLE_COLUMNS}}{text}"
+                for number, text in enumerate(texts)
+            ),
         ]
     return printable("\n".join(lines) + "\n")
 
 
-def _parts(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+def _list_sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     parts: list[tuple[str, Sequence[str]]] = []
     if "vendor" in found:
-        parts += [("vendor", _told_vendor(found)), ("cwd", [found["cwd"]])]
+        parts += [("vendor", _format_vendor(found)), ("cwd", [found["cwd"]])]
     if "argv" in found:
         parts += [
-            ("driver", [_told_driver(found)]),
-            ("mode", _told_mode(found)),
-            ("rules", _told_rules(found)),
-            ("command", _told_command(found)),
-            ("stdin", [STDIN[found["stdin"]]]),
-            ("environment", _told_environment(found["environment"])),
+            ("driver", [_format_driver(found)]),
+            ("mode", _format_mode(found)),
+            ("rules", _format_rules(found)),
+            ("command", _format_command(found)),
+            ("stdin", [STDIN_TEXTS[found["stdin"]]]),
+            ("environment", _format_environment(found["environment"])),
         ]
         for path, text in found["files"].items():
             parts.append(("file", [path, *(f"  {line}" for line in text.split("\n"))]))
         parts += [("no effect", found["no_effect"])] if found["no_effect"] else []
-    return [*parts, ("settings", _told_settings(found["settings"]))] if found["settings"] else parts
+    return (
+        [*parts, ("settings", _format_settings(found["settings"]))] if found["settings"] else parts
+    )
 
 
-DRIVERS = {
+DRIVER_TEXTS = {
     "pass-through": "pass-through: it talks to the frontend itself",
     config.TWO_WAY: "two-way: one child for the whole conversation; its questions are answered by the rules",
     config.ONE_WAY: "one-way: a child for each message; it can ask nobody",
 }
-STDIN = {"messages": "the messages, as they come", "the prompt": "the prompt", "nothing": "empty"}
+STDIN_TEXTS = {
+    "messages": "the messages, as they come",
+    "the prompt": "the prompt",
+    "nothing": "empty",
+}
 
 
-def _told_vendor(found: Mapping[str, Any]) -> list[str]:
+def _format_vendor(found: Mapping[str, Any]) -> list[str]:
     version = _describe_version(found)
     note = found.get("version_note", "")
     lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
@@ -319,7 +332,7 @@ def _told_vendor(found: Mapping[str, Any]) -> list[str]:
 def _describe_version(found: Mapping[str, Any]) -> str:
     if found["version"]:
         return str(found["version"])
-    if found.get("program_by") == BUNDLED:
+    if found.get("program_by") == BUNDLED_SOURCE:
         return "bundled"
     return (
         "its version is not recognised"
@@ -328,25 +341,25 @@ def _describe_version(found: Mapping[str, Any]) -> str:
     )
 
 
-def _told_driver(found: Mapping[str, Any]) -> str:
+def _format_driver(found: Mapping[str, Any]) -> str:
     asks = (
         " and by the frontend"
         if found["asks_frontend"] and found["driver"] == config.TWO_WAY
         else ""
     )
     return (
-        DRIVERS[found["driver"]]
+        DRIVER_TEXTS[found["driver"]]
         + asks
         + (f" ({found['driver_why']})" if found["driver_why"] else "")
     )
 
 
-def _told_environment(changes: Mapping[str, Any]) -> list[str]:
+def _format_environment(changes: Mapping[str, Any]) -> list[str]:
     lines = [f"+ {name}={value}" for name, value in changes["set"].items()]
     return lines + [f"- {name}" for name in changes["removed"]] or ["as ours"]
 
 
-def _told_mode(found: Mapping[str, Any]) -> list[str]:
+def _format_mode(found: Mapping[str, Any]) -> list[str]:
     arguments = shlex.join(found["mode_arguments"])
     lines = [
         f"{found['mode']}: {arguments}"
@@ -360,20 +373,20 @@ def _told_mode(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _told_rules(found: Mapping[str, Any]) -> list[str]:
+def _format_rules(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{one['kind']} {one['rule']} ({one['from']}): {one['how']}" for one in found["rules"]]
     if found["removed_tools"]:
         lines.append(f"tools that are taken away: {', '.join(found['removed_tools'])}")
     return lines or ["none"]
 
 
-def _told_command(found: Mapping[str, Any]) -> list[str]:
+def _format_command(found: Mapping[str, Any]) -> list[str]:
     """The program and each option with its values, a line each: a shell takes them as they stand."""
     argv = found["argv"]
     lines = [shlex.quote(argv[0])]
     for word in argv[1:]:
         shown = shlex.quote(
-            word if len(word) <= PROMPT_CHARACTERS else f"{word[:PROMPT_CHARACTERS]}…"
+            word if len(word) <= MAX_ARGUMENT_CHARS else f"{word[:MAX_ARGUMENT_CHARS]}…"
         )
         if word.startswith("-") or len(lines) == 1:
             lines.append(f"  {shown}")
@@ -391,7 +404,7 @@ def _told_command(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _told_settings(settings: Mapping[str, Any]) -> list[str]:
+def _format_settings(settings: Mapping[str, Any]) -> list[str]:
     lines: list[str] = [f"{name} {value}" for name, value in settings["flags"].items()]
     lines += [f"{name}={value}" for name, value in settings["environment"].items()]
     lines += [

@@ -17,17 +17,20 @@ from shim.core.policy.rules import read_rule
 from shim.core.reading.account import counted
 from shim.state.config import load
 
-RULES = 5  # that are named
-DECIDED = (DENIED_MESSAGE, "was denied:")  # in what a call says that a person denied, or a rule
+MAX_NAMED_RULES = 5  # that are named
+DENIAL_PHRASES = (
+    DENIED_MESSAGE,
+    "was denied:",
+)  # in what a call says that a person denied, or a rule
 
 
-def advice(
+def suggest_rules(
     result: Mapping[str, Any],
     init: Mapping[str, Any],
     said: Mapping[str, str],
     cwd: str,
     *,
-    attended: bool,
+    is_attended: bool,
 ) -> str:
     """How a person allows the calls of a turn that were denied; "" where nothing of that is known
     to help.
@@ -44,16 +47,16 @@ def advice(
     left = [
         one
         for one in left
-        if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)
+        if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DENIAL_PHRASES)
     ]
     if not left:
         return ""
     name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
-    vendor = _as_driven(name, cwd) if name in VENDORS else None
+    vendor = _find_conversation_vendor(name, cwd) if name in VENDORS else None
     rules: dict[str, None] = {}
     for one in left:
         arguments = one.get("tool_input")
-        rule = _heeded(
+        rule = _find_effective_rule(
             str(one.get("tool_name")),
             arguments if isinstance(arguments, dict) else {},
             cwd,
@@ -64,26 +67,30 @@ def advice(
             rules[rule] = None
     if not rules:
         return ""
-    shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:RULES])
-    more = f" and {counted(len(rules) - RULES, 'more rule')}" if len(rules) > RULES else ""
+    shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:MAX_NAMED_RULES])
+    more = (
+        f" and {counted(len(rules) - MAX_NAMED_RULES, 'more rule')}"
+        if len(rules) > MAX_NAMED_RULES
+        else ""
+    )
     asks = (
         vendor is not None
         and bool(vendor.speaks or vendor.passthrough)
         and mode != "dontAsk"
-        and not attended
+        and not is_attended
     )
     return f"to allow it: shim run {shown}{more} …" + (
         "; on a terminal, shim run asks you" if asks else ""
     )
 
 
-def _as_driven(name: str, cwd: str) -> Vendor:
+def _find_conversation_vendor(name: str, cwd: str) -> Vendor:
     """The vendor as `shim run` drives it: in a conversation."""
     talk = Invocation().with_flags(input_format="stream-json")
     return driven(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).vendor
 
 
-def _heeded(
+def _find_effective_rule(
     tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""

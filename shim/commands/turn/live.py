@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 
 from shim.bridge.answering import PermissionPrompt
-from shim.commands.turn.granting import advice
+from shim.commands.turn.granting import suggest_rules
 from shim.commands.turn.person import Person
-from shim.commands.turn.waiting import pipe_of, woken_by
+from shim.commands.turn.waiting import find_output_pipe, watch_signals
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.lines import LineSplitter
@@ -33,10 +33,10 @@ from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
 # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
-END_SECONDS = 1.0
-DONE_SECONDS = 10.0  # for the drop-in to go once it has closed its stdout; it takes two at most
+KILL_TIMEOUT_S = 1.0
+EXIT_TIMEOUT_S = 10.0  # for the drop-in to go once it has closed its stdout; it takes two at most
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CALLS = 1000  # that failed and are remembered
+MAX_FAILED_CALLS = 1000  # that failed and are remembered
 
 
 class LiveTurn:
@@ -46,16 +46,16 @@ class LiveTurn:
         self._console = console
         self._person = person
         self._story = Story()
-        self._drawing = Drawing(console, self._story, live=True, asks=person is not None)
+        self._renderer = Drawing(console, self._story, live=True, asks=person is not None)
         self._process: subprocess.Popen[bytes]
         self._lines = LineSplitter(LINE_BYTES)
-        self._began = time.monotonic()
-        self._heard: list[int] = []  # signals
-        self._begun = False  # a line of the drop-in came
-        self._stopped = False  # it was told to end before that
-        self._result: Mapping[str, Any] | None = None
-        self._init: Mapping[str, Any] = {}
-        self._failed = Bounded[str, str](CALLS)  # call → what it said
+        self._start_time = time.monotonic()
+        self._received_signals: list[int] = []  # signals
+        self._has_output = False  # a line of the drop-in came
+        self._stopped_early = False  # it was told to end before that
+        self._result_line: Mapping[str, Any] | None = None
+        self._init_line: Mapping[str, Any] = {}
+        self._failed_outputs = Bounded[str, str](MAX_FAILED_CALLS)  # call → what it said
 
     def run(self, command: Sequence[str], prompt: str) -> int:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,
@@ -65,7 +65,7 @@ class LiveTurn:
         with (
             hidden,
             selectors.DefaultSelector() as selector,
-            woken_by(SIGNALS, self._heard) as signals,
+            watch_signals(SIGNALS, self._received_signals) as signals,
         ):
             self._process = subprocess.Popen(
                 command,
@@ -75,20 +75,20 @@ class LiveTurn:
                 start_new_session=True,
             )
             try:
-                self._draw(self._story.prompt(0.0, prompt))
-                self._drawing.wait("waiting for the agent")
-                self._say({"type": "user", "message": {"role": "user", "content": prompt}})
-                self._serve(selector, signals)
-                return self._close()
+                self._draw_changes(self._story.prompt(0.0, prompt))
+                self._renderer.wait("waiting for the agent")
+                self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
+                self._read_until_closed(selector, signals)
+                return self._finish()
             except BaseException:  # nobody reads what is drawn, for one
-                self._end(at_once=True)
+                self._stop_process(at_once=True)
                 raise
             finally:
-                self._drawing.rest()
+                self._renderer.rest()
 
     # -- what comes --------------------------------------------------------------------------------
 
-    def _serve(self, selector: selectors.BaseSelector, signals: int) -> None:
+    def _read_until_closed(self, selector: selectors.BaseSelector, signals: int) -> None:
         """Read until the drop-in has closed its stdout, or has to go at once."""
         output, complaints = self._process.stdout, self._process.stderr
         assert output is not None and complaints is not None
@@ -96,12 +96,12 @@ class LiveTurn:
         selector.register(output, selectors.EVENT_READ)
         selector.register(complaints, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
-        reader = pipe_of(self._console)
+        reader = find_output_pipe(self._console)
         if reader is not None:
             selector.register(reader, selectors.EVENT_READ)
         asks = False
         while True:
-            asking = self._asked is not None
+            asking = self._current_question is not None
             if self._person is not None and asks != asking:
                 change = selector.register if asking else lambda file, _: selector.unregister(file)
                 change(self._person.descriptor, selectors.EVENT_READ)
@@ -116,25 +116,25 @@ class LiveTurn:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
                 os.read(signals, CHUNK_BYTES)
-                if self._interrupt():
+                if self._on_signal():
                     return
-            if not self._complaints() and complaints in ready:
+            if not self._forward_stderr() and complaints in ready:
                 selector.unregister(complaints)
             if output in ready:
                 chunk = os.read(output.fileno(), CHUNK_BYTES)
                 for line in self._lines.feed(chunk) if chunk else self._lines.close():
                     for event in objects(line):
-                        self._event(event)
-                self._drawing.flush()
+                        self._on_event(event)
+                self._renderer.flush()
                 if not chunk:
-                    self._complaints()
+                    self._forward_stderr()
                     return
             if self._person is not None and self._person.descriptor in ready:
-                self._decide(self._person)
+                self._read_answer(self._person)
             if not ready:
-                self._drawing.flush()
+                self._renderer.flush()
 
-    def _complaints(self) -> bool:
+    def _forward_stderr(self) -> bool:
         """Pass on what the drop-in wrote to stderr by now. Returns False at its end."""
         assert self._process.stderr is not None
         data = b""
@@ -144,137 +144,144 @@ class LiveTurn:
             more = False
         except BlockingIOError:
             more = True
-        if data and not self._heard:
+        if data and not self._received_signals:
             text = printable(data.decode("utf-8", "replace"))
-            self._drawing.rest(text.partition("\nhint: ")[0].strip("\n"))
+            self._renderer.rest(text.partition("\nhint: ")[0].strip("\n"))
             sys.stderr.write(text)
             sys.stderr.flush()
         return more
 
-    def _event(self, event: Mapping[str, Any]) -> None:
+    def _on_event(self, event: Mapping[str, Any]) -> None:
         kind, request = event.get("type"), event.get("request")
-        self._begun = True
-        if self._stopped or kind == "control_response":
+        self._has_output = True
+        if self._stopped_early or kind == "control_response":
             return
         if kind == "control_request":
             if isinstance(request, Mapping) and request.get("subtype") == "can_use_tool":
-                self._question(str(event.get("request_id")), request)
+                self._add_question(str(event.get("request_id")), request)
             return
         if kind == "control_cancel_request" and self._person is not None:
-            self._withdraw(self._person, event)
+            self._withdraw_question(self._person, event)
             return
         if kind == "system" and event.get("subtype") == "init":
-            self._init = event
+            self._init_line = event
         if kind == "result":
-            if self._heard and event.get("is_error"):  # whatever the vendor says of it
+            if self._received_signals and event.get("is_error"):  # whatever the vendor says of it
                 event = {**event, "shim": {"cause": "interrupted"}}
-            self._result = event
+            self._result_line = event
             if self._person is not None:
                 self._person.questions.clear()
-            self._drawing.answered()
-        self._draw(self._story.event(self._now(), event))
+            self._renderer.answered()
+        self._draw_changes(self._story.event(self._elapsed_s(), event))
         if kind == "result":
-            self._drawing.rest()
+            self._renderer.rest()
             self._close_stdin()
-        elif self._asked is not None:
-            self._drawing.ask(self._asked.format_input_prompt())
+        elif self._current_question is not None:
+            self._renderer.ask(self._current_question.format_input_prompt())
 
     # -- questions ---------------------------------------------------------------------------------
 
     @property
-    def _asked(self) -> PermissionPrompt | None:
+    def _current_question(self) -> PermissionPrompt | None:
         """What the person is asked now."""
         return None if self._person is None else self._person.questions.current
 
-    def _question(self, identity: str, request: Mapping[str, Any]) -> None:
+    def _add_question(self, identity: str, request: Mapping[str, Any]) -> None:
         """A question of the drop-in's, which waits for the answers to those before it."""
         if self._person is not None and self._person.questions.add(identity, request):
-            self._ask(self._person)
+            self._show_question(self._person)
 
-    def _ask(self, person: Person) -> None:
+    def _show_question(self, person: Person) -> None:
         """Put the question to the person whose turn it is."""
         question = person.questions.current
         if question is None:
             person.set_echo(on=False)
             return
-        person.listen()
+        person.start_listening()
         line = {
             "type": "control_request",
             "request_id": question.request_id,
             "request": question.request,
         }
-        self._draw(self._story.event(self._now(), line))
-        self._drawing.ask(question.format_input_prompt())
+        self._draw_changes(self._story.event(self._elapsed_s(), line))
+        self._renderer.ask(question.format_input_prompt())
 
-    def _decide(self, person: Person) -> None:
+    def _read_answer(self, person: Person) -> None:
         """A line from the terminal, as the answer to the open question."""
-        word, question = person.read(), person.questions.current
+        word, question = person.read_answer(), person.questions.current
         if question is None:
             return
         if word is None:
-            self._drawing.ask(question.format_input_prompt())
+            self._renderer.ask(question.format_input_prompt())
             return
         answer = question.build_response(word)
         person.questions.resolve(question.request_id)
-        self._drawing.answered()
-        self._draw(self._story.sent(self._now(), answer))
-        self._say(answer)
-        self._ask(person)
+        self._renderer.answered()
+        self._draw_changes(self._story.sent(self._elapsed_s(), answer))
+        self._send_line(answer)
+        self._show_question(person)
 
-    def _withdraw(self, person: Person, event: Mapping[str, Any]) -> None:
+    def _withdraw_question(self, person: Person, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
-            self._drawing.answered(typed=False)
-            self._draw(self._story.event(self._now(), event))
-            self._ask(person)
+            self._renderer.answered(typed=False)
+            self._draw_changes(self._story.event(self._elapsed_s(), event))
+            self._show_question(person)
 
     # -- signals and ends --------------------------------------------------------------------------
 
-    def _interrupt(self) -> bool:
+    def _on_signal(self) -> bool:
         """Tell the drop-in of a signal. Returns whether the turn is to end at once."""
-        if len(self._heard) > 1 or self._heard[0] != signal.SIGINT:
+        if len(self._received_signals) > 1 or self._received_signals[0] != signal.SIGINT:
             return True
-        if self._person is not None and self._asked is not None:
-            self._drawing.answered(typed=False)
+        if self._person is not None and self._current_question is not None:
+            self._renderer.answered(typed=False)
             self._person.questions.clear()
             self._person.set_echo(on=False)
-        self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
-        self._drawing.wait("waiting for the agent to stop")
+        self._renderer.said("interrupting; Ctrl-C once more ends it at once", "yellow")
+        self._renderer.wait("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be
         # interrupted.
-        self._stopped = not self._begun
-        self._process.send_signal(signal.SIGTERM if self._stopped else signal.SIGINT)
+        self._stopped_early = not self._has_output
+        self._process.send_signal(signal.SIGTERM if self._stopped_early else signal.SIGINT)
         return False
 
-    def _close(self) -> int:
+    def _finish(self) -> int:
         """Draw the end. Returns the exit status."""
-        at_once = len(self._heard) > 1 or self._heard[:1] not in ([], [signal.SIGINT])
-        self._draw(self._story.close(self._now()))
-        if self._heard and (at_once or self._result is None):
-            self._drawing.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
-        elif self._result is not None and not self._heard:
+        at_once = len(self._received_signals) > 1 or self._received_signals[:1] not in (
+            [],
+            [signal.SIGINT],
+        )
+        self._draw_changes(self._story.close(self._elapsed_s()))
+        if self._received_signals and (at_once or self._result_line is None):
+            self._renderer.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
+        elif self._result_line is not None and not self._received_signals:
             attended = self._person is not None
-            self._advise(
-                advice(
-                    self._result, self._init, self._failed, working_directory(), attended=attended
+            self._print_advice(
+                suggest_rules(
+                    self._result_line,
+                    self._init_line,
+                    self._failed_outputs,
+                    working_directory(),
+                    is_attended=attended,
                 )
             )
-        self._drawing.close()
-        self._end(at_once=bool(self._heard))
-        return 128 + self._heard[0] if self._heard else self._process.wait()
+        self._renderer.close()
+        self._stop_process(at_once=bool(self._received_signals))
+        return 128 + self._received_signals[0] if self._received_signals else self._process.wait()
 
-    def _advise(self, said: str) -> None:
+    def _print_advice(self, said: str) -> None:
         if said:
-            self._drawing.said(said, "yellow")
+            self._renderer.said(said, "yellow")
 
-    def _end(self, *, at_once: bool) -> None:
+    def _stop_process(self, *, at_once: bool) -> None:
         """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""
         self._close_stdin()
         process = self._process
         if at_once and process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(END_SECONDS if at_once else DONE_SECONDS)
+            process.wait(KILL_TIMEOUT_S if at_once else EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -284,16 +291,16 @@ class LiveTurn:
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _now(self) -> float:
-        return time.monotonic() - self._began
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._start_time
 
-    def _draw(self, changes: Sequence[Change]) -> None:
+    def _draw_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            self._drawing.change(change)
+            self._renderer.change(change)
             if change.what == "end" and change.step.outcome in ("failed", "denied"):
-                self._failed[change.step.call] = text_of(change.step.output)
+                self._failed_outputs[change.step.call] = text_of(change.step.output)
 
-    def _say(self, value: Mapping[str, Any]) -> None:
+    def _send_line(self, value: Mapping[str, Any]) -> None:
         """A line to the drop-in, which may have gone."""
         assert self._process.stdin is not None
         try:

@@ -12,24 +12,24 @@ from shim.process.find_program import found_on_path
 from shim.state.own_vendors import readable
 from shim.story.terminal.console import one_line
 
-SEEN = (
+DEMO_SUMMARY = (
     "You saw a turn of the bundled demo vendor. The drop-in `claude` started it as a child process and said its output "
     "again as Claude's stream-json. It changed no file, and kept no session."
 )
-NONE_FOUND = (
+NO_VENDOR_TEXT = (
     "No agent's CLI was found on PATH. Install one, for example qwen (`npm install -g @qwen-code/qwen-code`), and log "
     "in with it once. Then:"
 )
-EXAMPLE = "qwen"
+EXAMPLE_VENDOR = "qwen"
 
 
-def say_next_steps(console: Console) -> None:
+def print_next_steps(console: Console) -> None:
     """Print what the demo showed, and the commands that come next."""
     names = list(found_on_path(readable(), os.environ, os.getcwd()))
     # a claude needs no drop-in to be one
-    name = next((name for name in names if name != "claude"), EXAMPLE)
-    shim = called_as(sys.argv[0], os.environ)
-    found = f"Found on PATH: {', '.join(names)}. To go on:" if names else NONE_FOUND
+    name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
+    shim = find_shim_command(sys.argv[0], os.environ)
+    found = f"Found on PATH: {', '.join(names)}. To go on:" if names else NO_VENDOR_TEXT
     lines = {
         f"{shim} doctor {name}": "whether it can run here",
         f'{shim} run -v {name} "what is here?"': "a turn of it",
@@ -37,7 +37,7 @@ def say_next_steps(console: Console) -> None:
     }
     widest = max(map(len, lines))
     console.print()
-    console.print(Text(SEEN))
+    console.print(Text(DEMO_SUMMARY))
     console.print()
     console.print(Text(found))
     beside = widest + max(map(len, lines.values())) + 4 <= console.width
@@ -46,7 +46,7 @@ def say_next_steps(console: Console) -> None:
         console.print(text.append(f"  {about}", style="dim") if beside else text, soft_wrap=True)
 
 
-def called_as(program: str, environment: Mapping[str, str]) -> str:
+def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
     """What a person types to start `program`, which is this `shim`: the name alone where PATH finds
     the same file.
     """

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from shim.bridge.answering import CHOICES_BY_INPUT, PermissionPromptQueue
 
-ANSWER_BYTES = 4096  # a terminal hands over no longer line
+MAX_ANSWER_BYTES = 4096  # a terminal hands over no longer line
 
 
 class Person:
@@ -20,7 +20,7 @@ class Person:
         self.descriptor = descriptor
         self.questions = PermissionPromptQueue(cwd)
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         """Another question is put: what was typed before it is no answer to it."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
         self.set_echo(on=True)
@@ -59,7 +59,7 @@ class Person:
         except (termios.error, OSError):
             return True
 
-    def read(self) -> str | None:
+    def read_answer(self) -> str | None:
         """The answer to the open question as one of `WORDS`' values; None where the line is no
         answer.
 
@@ -67,7 +67,7 @@ class Person:
         """
         if not select.select([self.descriptor], [], [], 0)[0]:
             return None
-        data = os.read(self.descriptor, ANSWER_BYTES)
+        data = os.read(self.descriptor, MAX_ANSWER_BYTES)
         return (
             CHOICES_BY_INPUT.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
         )

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from shim.commands.turn.live import LiveTurn
-from shim.commands.turn.next_steps import say_next_steps
+from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import Person
 from shim.process.find_program import is_ours
 from shim.process.install import DEFAULT_DIRECTORY, found_first, read_installed
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
 
-def demo() -> None:
+def run_demo() -> None:
     """Watch a turn of the bundled demo vendor.
 
     It goes through the real drop-in, and needs no key and no network. At its end it says what to
@@ -22,9 +22,11 @@ def demo() -> None:
 
     Example: shim demo
     """
-    status = _draw(["--shim-vendor", "demo", "--no-session-persistence"], {}, "make greet.py nicer")
+    status = _run_and_draw(
+        ["--shim-vendor", "demo", "--no-session-persistence"], {}, "make greet.py nicer"
+    )
     if status == 0:
-        say_next_steps(open_console())
+        print_next_steps(open_console())
     raise typer.Exit(status)
 
 
@@ -77,10 +79,10 @@ def run_turn(
         ("--shim-record", record),
     ):
         flags += [f"{name}={value}"] if value is not None else []
-    raise typer.Exit(_draw(flags, installed_settings(), prompt))
+    raise typer.Exit(_run_and_draw(flags, read_installed_settings(), prompt))
 
 
-def installed_settings() -> dict[str, str]:
+def read_installed_settings() -> dict[str, str]:
     """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
     folder.
     """
@@ -91,7 +93,7 @@ def installed_settings() -> dict[str, str]:
     return {}
 
 
-def _draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
+def _run_and_draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
     """Start the drop-in and draw its stream. Returns the exit status."""
     console = open_console()
     asks = console.is_terminal and sys.stdin.isatty()

@@ -36,7 +36,7 @@ from shim.state.own_vendors import check_names, learn
 
 # Claude's flags without which another screen would do what was not asked for: another session, or
 # more than may be.
-BINDING = (
+UNSKIPPABLE_FIELDS = (
     *(
         "session_id",
         "resume",
@@ -48,11 +48,11 @@ BINDING = (
     ),
     *("permission_prompt_tool", "json_schema"),
 )
-ASIDE = ("print_mode", "version", "help")
-DEFAULT = "default"  # the permission mode
+IRRELEVANT_FIELDS = ("print_mode", "version", "help")
+DEFAULT_MODE = "default"  # the permission mode
 
 
-def wanted(invocation: Invocation) -> bool:
+def uses_screen(invocation: Invocation) -> bool:
     """Whether the real claude would open its screen."""
     streams = invocation.streams
     plain = streams.input_format == streams.output_format == "text"
@@ -61,7 +61,9 @@ def wanted(invocation: Invocation) -> bool:
     )
 
 
-def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+def open_screen(
+    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+) -> int:
     """Become the vendor's program, or say that there is no screen. Returns the exit status.
 
     ShimError where the program cannot be started.
@@ -69,7 +71,7 @@ def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequ
     early_signals.forget()
     settings = config.load(invocation, os.environ, installed)
     if settings.tui == "vendor":
-        _become(*_command(invocation, installed, arguments, settings))
+        _replace_process(*_build_command(invocation, installed, arguments, settings))
     tell(
         "claude: the shim in place of claude has no screen: use `shim run MESSAGE` or `claude -p MESSAGE`, or "
         f'set `tui = "vendor"` in {settings.path} for the screen of the vendor\n'
@@ -77,7 +79,7 @@ def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequ
     return 1
 
 
-def _command(
+def _build_command(
     invocation: Invocation,
     installed: Mapping[str, str],
     arguments: Sequence[str],
@@ -89,7 +91,7 @@ def _command(
     check_names(settings)
     choice = choose(invocation, installed, os.environ, settings.vendor, session=None, cwd=cwd)
     listing = VendorList(choice.names, settings, os.environ, cwd=cwd, flat=False, interactive=False)
-    vendor = listing.first(DEFAULT)
+    vendor = listing.first(DEFAULT_MODE)
     own, environment = settings.of(vendor.name), listing.environment(vendor.name)
     if vendor.program.bundled or vendor.name == REPLAY:
         raise FrontendError(
@@ -99,24 +101,30 @@ def _command(
         raise FrontendError(
             f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
         )
-    words = _own_left_out(arguments) if vendor.passthrough else _without_flags(invocation, vendor)
+    words = (
+        _remove_shim_flags(arguments)
+        if vendor.passthrough
+        else _check_claude_flags(invocation, vendor)
+    )
     launcher = find_launcher(own.launcher, environment, cwd)
     program = find_program(vendor, own, environment, cwd)
     command = [*launcher, program, *own.args, *extra_arguments(environment), *words]
     return command, child_environment(vendor, own, environment)
 
 
-def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
+def _check_claude_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
     """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
     left out.
     """
     given = [
-        field for field in FLAGS if field not in (*ASIDE, "other") and not field.startswith("shim_")
+        field
+        for field in FLAGS
+        if field not in (*IRRELEVANT_FIELDS, "other") and not field.startswith("shim_")
     ]
     usual = Invocation()
     given = [field for field in given if invocation.flag(field) != usual.flag(field)]
-    binding = [field for field in given if field in BINDING]
-    if mode_of(invocation) not in (DEFAULT, BYPASS):
+    binding = [field for field in given if field in UNSKIPPABLE_FIELDS]
+    if mode_of(invocation) not in (DEFAULT_MODE, BYPASS):
         binding.append("permission_mode")
     names = ", ".join(flag_name(field) for field in binding or given)
     if binding:
@@ -129,7 +137,7 @@ def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
     return ()
 
 
-def _own_left_out(arguments: Sequence[str]) -> list[str]:
+def _remove_shim_flags(arguments: Sequence[str]) -> list[str]:
     """The words for a real claude: all but our own flags and their values."""
     kept: list[str] = []
     words = iter(arguments)
@@ -143,7 +151,7 @@ def _own_left_out(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-def _become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Put a program in our place, on the same terminal. ShimError where it cannot be started."""
     for number in DEFAULT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)

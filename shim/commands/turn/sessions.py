@@ -21,9 +21,9 @@ from shim.state.store import Session
 from shim.story.steps import known
 from shim.story.terminal.console import AsJson, open_console, print_json, say
 
-SHOWN = 10  # sessions, unless all are asked for
-DAY = 86_400.0  # seconds
-SHORTEST = 4  # characters of the beginning of an id that stand for the id
+MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
+DAY_SECONDS = 86_400.0  # seconds
+MIN_ID_CHARS = 4  # characters of the beginning of an id that stand for the id
 
 app = typer.Typer(
     name="sessions",
@@ -34,10 +34,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def sessions(
+def list_sessions(
     context: typer.Context,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"List all of them, not only the last {SHOWN}.")
+        bool,
+        typer.Option("--all", help=f"List all of them, not only the last {MAX_LISTED_SESSIONS}."),
     ] = False,
     here: Annotated[bool, typer.Option("--here", help="List those of this folder.")] = False,
     as_json: AsJson = False,
@@ -60,24 +61,28 @@ def sessions(
         one.session_id: one.short_id for one in registry.list_sessions(os.environ) if one.is_running
     }
     if as_json:
-        print_json([_report(each, session) | {"alive": each in living} for each, session in found])
+        print_json(
+            [_build_report(each, session) | {"alive": each in living} for each, session in found]
+        )
         return
     if not found:
         where = " of this folder" if here else ""
         say(f"no sessions{where} are kept: `shim run` and `claude` keep one for each conversation")
         return
     console = open_console()
-    for each, session in found[: None if everything else SHOWN]:
-        console.print(Text(_about(session), style="bold"), soft_wrap=True)
+    for each, session in found[: None if everything else MAX_LISTED_SESSIONS]:
+        console.print(Text(_format_session(session), style="bold"), soft_wrap=True)
         way = (
             f"claude attach {living[each]}  (it lives)"
             if each in living
-            else resume_line(each, session)
+            else format_resume_command(each, session)
         )
         console.print(Text(f"  {way}"), soft_wrap=True)
-    if len(found) > SHOWN and not everything:
+    if len(found) > MAX_LISTED_SESSIONS and not everything:
         console.print(
-            Text(f"and {len(found) - SHOWN} more: `shim sessions --all`", style="dim"),
+            Text(
+                f"and {len(found) - MAX_LISTED_SESSIONS} more: `shim sessions --all`", style="dim"
+            ),
             soft_wrap=True,
         )
 
@@ -100,23 +105,23 @@ def delete(
     """
     if not ids and older is None:
         raise typer.BadParameter("name sessions, or give --older DAYS", param_hint="ID")
-    chosen = {each for given in ids or () for each in [_meant(given)]}
+    chosen = {each for given in ids or () for each in [_resolve_id(given)]}
     if older is not None:
         chosen |= {
             each
             for each, session in store.newest(os.environ)
-            if session.updated < time.time() - older * DAY
+            if session.updated < time.time() - older * DAY_SECONDS
         }
     gone = sum(store.forget(each, os.environ) for each in sorted(chosen))
     say(f"forgot {counted(gone, 'session')}")
 
 
-def _meant(given: str) -> str:
+def _resolve_id(given: str) -> str:
     """The one id that begins so."""
     found = [
         each
         for each, _ in store.newest(os.environ)
-        if len(given) >= SHORTEST and each.startswith(given.lower())
+        if len(given) >= MIN_ID_CHARS and each.startswith(given.lower())
     ]
     if len(found) == 1:
         return found[0]
@@ -125,11 +130,11 @@ def _meant(given: str) -> str:
         if found
         else f"no session begins with {printable(given)!r}"
     )
-    hint = f"give the whole id, or at least {SHORTEST} characters of it; `shim sessions --all` lists them"
+    hint = f"give the whole id, or at least {MIN_ID_CHARS} characters of it; `shim sessions --all` lists them"
     raise FrontendError(why, hint=hint)
 
 
-def resume_line(each: str, session: Session) -> str:
+def format_resume_command(each: str, session: Session) -> str:
     """What a person types to go on with a session. Vendors look for their sessions in the folder of
     the first turn.
     """
@@ -139,14 +144,14 @@ def resume_line(each: str, session: Session) -> str:
     return printable(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
 
 
-def _about(session: Session) -> str:
+def _format_session(session: Session) -> str:
     when = (
         time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
     )
-    return printable("  ".join(_told(when, session))).replace("\n", "\\n")
+    return printable("  ".join(_list_session_parts(when, session))).replace("\n", "\\n")
 
 
-def _told(when: str, session: Session) -> Iterator[str]:
+def _list_session_parts(when: str, session: Session) -> Iterator[str]:
     yield from (part for part in (when, session.vendor, known(session.model)) if part)
     if session.cwd:
         home = os.path.expanduser("~")
@@ -157,7 +162,7 @@ def _told(when: str, session: Session) -> Iterator[str]:
         )
 
 
-def _report(each: str, session: Session) -> dict[str, Any]:
+def _build_report(each: str, session: Session) -> dict[str, Any]:
     return {
         "session_id": each,
         "vendor": session.vendor,
@@ -166,5 +171,5 @@ def _report(each: str, session: Session) -> dict[str, Any]:
         "folder": session.cwd,
         "created": session.created,
         "updated": session.updated,
-        "resume": resume_line(each, session),
+        "resume": format_resume_command(each, session),
     }

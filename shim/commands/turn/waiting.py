@@ -12,7 +12,7 @@ from rich.console import Console
 
 
 @contextmanager
-def woken_by(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[int]:
+def watch_signals(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[int]:
     """A descriptor that can be read when a signal came, which is then in `heard`. An ignored one
     stays ignored.
     """
@@ -33,7 +33,7 @@ def woken_by(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[in
         os.close(writing)
 
 
-def pipe_of(console: Console) -> int | None:
+def find_output_pipe(console: Console) -> int | None:
     """The pipe that a console writes to, whose reader may leave while there is nothing to draw;
     None for no pipe.
     """

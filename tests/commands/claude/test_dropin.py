@@ -63,8 +63,8 @@ def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
 
 
 def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
-    monkeypatch.setattr(demo_child, "PAUSE", 0)
-    monkeypatch.setattr(demo_child, "THOUGHT", 0)
+    monkeypatch.setattr(demo_child, "TOKEN_PAUSE_S", 0)
+    monkeypatch.setattr(demo_child, "REPLY_PAUSE_S", 0)
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
     demo_child.main()
     translation = open_translation("demo", partial=True)

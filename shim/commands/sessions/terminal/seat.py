@@ -27,7 +27,7 @@ from shim.commands.sessions.terminal.keys import (
 )
 from shim.commands.sessions.terminal.talk import InputController
 from shim.commands.sessions.terminal.view import SessionView
-from shim.commands.turn.waiting import pipe_of, woken_by
+from shim.commands.turn.waiting import find_output_pipe, watch_signals
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.paper import REFRESH_SECONDS
@@ -71,7 +71,7 @@ class TerminalLoop:
         self.input_controller = talk
         self.reads_keys = reads_keys
         self._is_terminal = console.is_terminal
-        self._output_pipe = pipe_of(console)
+        self._output_pipe = find_output_pipe(console)
         self._received_signals: list[int] = []
         self._key_parser = KeyParser()
         self._line_splitter = LineSplitter(INBOUND_BYTES)
@@ -85,7 +85,7 @@ class TerminalLoop:
         """Serve until it ends; the host can be another one the next time."""
         with (
             selectors.DefaultSelector() as selector,
-            woken_by(HANDLED_SIGNALS, self._received_signals) as signals,
+            watch_signals(HANDLED_SIGNALS, self._received_signals) as signals,
             enable_raw_keys(0) if self.reads_keys else _yield_no_settings() as settings,
         ):
             selector.register(link, selectors.EVENT_READ)
