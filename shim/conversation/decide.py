@@ -13,18 +13,18 @@ from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
+    apply_claude_settings,
+    apply_yume_mode,
     can_change_mode,
+    can_prompt_frontend,
     check_resume_point,
     check_session,
-    checked,
-    driven,
-    going_on,
-    mode_of,
-    played,
-    prompts,
-    terminator,
-    under,
-    yume_mode_of,
+    choose_terminator,
+    find_replay_path,
+    resolve_mode,
+    resolve_resumed_session,
+    select_driver,
+    validate_invocation,
 )
 from shim.conversation.session_facts import named_servers, session_facts
 from shim.core.adapter.routing import routed
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
 
-class Asked(NamedTuple):
+class StdinInput(NamedTuple):
     """What a frontend asks, once that was read from stdin.
 
     text     the only message, "" where messages come through `source`
@@ -67,11 +67,11 @@ class Asked(NamedTuple):
 
     text: str
     source: "Source | None" = None
-    talks: bool = False
-    listens: bool = False
+    may_send_more: bool = False
+    wants_answers: bool = False
 
 
-class Start:
+class ConversationStartup:
     """One conversation, from its invocation.
 
     `shown` is the frontend's own name for the session, where that is no UUID. `hear` reads from
@@ -84,9 +84,9 @@ class Start:
         installed: Mapping[str, str],
         arguments: Sequence[str] = (),
         *,
-        shown: str = "",
-        hear: "Callable[[Start], Asked] | None" = None,
-        launches: type[Launcher] = Launcher,
+        display_name: str = "",
+        read_input: "Callable[[ConversationStartup], StdinInput] | None" = None,
+        launcher_class: type[Launcher] = Launcher,
         settings: "config.Settings | None" = None,
     ) -> None:
         """`arguments` are the words that the invocation was read from, for the recording of the
@@ -94,10 +94,10 @@ class Start:
 
         `settings` where they were read already.
         """
-        self._launches = launches
-        self._shown = shown
-        self._hear = hear
-        self._asked: Asked | None = None
+        self._launcher_class = launcher_class
+        self._display_name = display_name
+        self._read_input = read_input
+        self._stdin_input: StdinInput | None = None
         self._has_rules = False  # rules restrict more than the mode, so the child should ask
         self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
@@ -110,90 +110,97 @@ class Start:
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
         self.log = open_log(
-            None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none"
+            None if launcher_class.dry else self.settings.log,
+            redact=self.settings.redaction() != "none",
         )
         flat = DIALECTS[self.settings.dialect].flat
         if flat:
-            invocation = yume_mode_of(invocation)
+            invocation = apply_yume_mode(invocation)
         self.recordings: Recordings | None = None
-        self._played = played(invocation, self.environment)
-        vendor = invocation.own.shim_vendor if self._played is None else REPLAY
-        self.resumed_id, self.resumed = going_on(invocation, vendor, self.cwd, self.environment)
-        self.choice = self._choice(invocation, installed)
-        self.listing = VendorList(
-            self.choice.names,
+        self._replay_path = find_replay_path(invocation, self.environment)
+        vendor = invocation.own.shim_vendor if self._replay_path is None else REPLAY
+        self.resumed_id, self.resumed_session = resolve_resumed_session(
+            invocation, vendor, self.cwd, self.environment
+        )
+        self.vendor_choice = self._choose_vendors(invocation, installed)
+        self.vendor_list = VendorList(
+            self.vendor_choice.names,
             self.settings,
             self.environment,
             cwd=self.cwd,
             flat=flat,
             interactive=flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
-        self.settled = Settled()
-        if self.listing.several:
-            invocation = self._settle(invocation)
-        self.vendor = (
-            self.listing.first(
-                "" if can_change_mode(invocation) and not launches.dry else mode_of(invocation)
+        self.claude_settings = Settled()
+        if self.vendor_list.several:
+            invocation = self._apply_settings(invocation)
+        self.adapter = (
+            self.vendor_list.first(
+                ""
+                if can_change_mode(invocation) and not launcher_class.dry
+                else resolve_mode(invocation)
             )
-            if self._played is None
-            else self._stand_in(self._played, invocation)
+            if self._replay_path is None
+            else self._create_replay_adapter(self._replay_path, invocation)
         )
-        named = self.vendor.name
-        self.vendor = self._find_installed(self.vendor, self.environment)
+        named = self.adapter.name
+        self.adapter = self._find_installed_adapter(self.adapter, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation.with_flags(
-            model=self.listing.model(named, self.choice.model), partial=partial
+            model=self.vendor_list.model(named, self.vendor_choice.model), partial=partial
         )
-        self._servers: Mapping[str, Any] = {}
+        self._mcp_servers: Mapping[str, Any] = {}
         # a real claude reads its files itself
-        if self.listing.translated or not self.vendor.passthrough:
+        if self.vendor_list.translated or not self.adapter.passthrough:
             invocation = read_file_option(invocation)
-            self._servers = named_servers(invocation, self.cwd)
-        if not (self.listing.several or self.vendor.passthrough):
-            invocation = self._settle(invocation)
-        self.mode = mode_of(invocation)
-        self.invocation = checked(invocation)
+            self._mcp_servers = named_servers(invocation, self.cwd)
+        if not (self.vendor_list.several or self.adapter.passthrough):
+            invocation = self._apply_settings(invocation)
+        self.mode = resolve_mode(invocation)
+        self.invocation = validate_invocation(invocation)
         path = config.record_path(invocation, self.environment, installed, self.settings)
-        if path and not launches.dry:
+        if path and not launcher_class.dry:
             from shim.process.probe import known_version
             from shim.recording.open_recorder import open_recorder
 
             self.recorder = open_recorder(
                 path,
-                self.vendor.shown,
+                self.adapter.shown,
                 self.settings,
                 version=known_version(
-                    self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd
+                    self.adapter, self.settings.of(self.adapter.name), self.environment, self.cwd
                 ),
                 arguments=arguments,
                 environment=self.environment,
                 cwd=self.cwd,
             )
-        for one in self.listing.skipped:
+        for one in self.vendor_list.skipped:
             tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
                 self.recorder.note(PASSED_OVER, started=False, **one.fact())
 
-    def _settle(self, invocation: Invocation) -> Invocation:
+    def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
-        self.settled = permissions(invocation, self.environment, self.cwd)
-        return under(invocation, self.settled)
+        self.claude_settings = permissions(invocation, self.environment, self.cwd)
+        return apply_claude_settings(invocation, self.claude_settings)
 
-    def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
+    def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Vendor":
         from shim.recording.choice import Recordings
 
         self.recordings = Recordings(path, self.cwd, self.environment)
         place = (
-            self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
+            self.resumed_session.vendor_session
+            if self.resumed_session and self.resumed_session.vendor == REPLAY
+            else ""
         )
-        return self.recordings.vendor(invocation.prompt, place, flat=self.listing.translated)
+        return self.recordings.vendor(invocation.prompt, place, flat=self.vendor_list.translated)
 
-    def _choice(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
+    def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
         """The vendors that are meant, and the model for them."""
-        if self._played is not None:
+        if self._replay_path is not None:
             place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
             return Choice((REPLAY,), routed(invocation.model, VENDORS).model, place)
-        session = self.resumed.vendor if self.resumed else None
+        session = self.resumed_session.vendor if self.resumed_session else None
         return choose(
             invocation,
             installed,
@@ -207,61 +214,64 @@ class Start:
         """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
         and stdout.
         """
-        if self._hear is not None:
-            self._asked = asked = self._hear(self)
+        if self._read_input is not None:
+            self._stdin_input = asked = self._read_input(self)
             if asked.source is not None:
                 self.invocation = self.invocation.with_flags(input_format="stream-json")
         try:
-            return self._run(signals, ends)
+            return self._run_conversation(signals, ends)
         except ShimError as error:
-            error.vendor, error.tried = self.vendor.name, tuple(self.listing.skipped)
+            error.vendor, error.tried = self.adapter.name, tuple(self.vendor_list.skipped)
             raise
 
-    def plan(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
+    def plan_first_child(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
         """Return the launcher of the first child and what would start it. Raise ShimError if no
         turn can begin.
 
         With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose
         another mode before its first message.
         """
-        launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
+        launcher, streams = (
+            self._prepare_launcher(),
+            self.invocation.streams.input_format == "stream-json",
+        )
         stays = (
-            self._listens(self.vendor)
-            if streams or self._questions(launcher.policy.ruled)
+            self._can_keep_child(self.adapter)
+            if streams or self._needs_asking_child(launcher.policy.ruled)
             else False
         )
-        passes = streams and self.vendor.passthrough and not self.listing.translated
-        if allow_mode_change and self.mode not in self.vendor.modes:
+        passes = streams and self.adapter.passthrough and not self.vendor_list.translated
+        if allow_mode_change and self.mode not in self.adapter.modes:
             launcher.facts.mode = "default"
         return launcher, launcher.plan(
             self.invocation.prompt or "(the prompt)", listens=stays or passes
         )
 
-    def _prepared(self) -> Launcher:
+    def _prepare_launcher(self) -> Launcher:
         """What starts the children, once it is certain that there may be one."""
-        self.vendor = self._driven(self.vendor)
+        self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_mode(self.invocation):
-            self.vendor.mode_arguments(self.mode)
+            self.adapter.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(
                 f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
             )
-        if self.listing.several or not self.vendor.passthrough:
+        if self.vendor_list.several or not self.adapter.passthrough:
             replayed = self.recordings is not None and self.recordings.knows(
                 self.invocation.session.resume or ""
             )
             check_session(
                 self.invocation.session,
-                self.vendor,
-                self.resumed,
+                self.adapter,
+                self.resumed_session,
                 self.environment,
-                replayed=replayed,
+                is_replay=replayed,
             )
-            check_resume_point(self.invocation.session, self.vendor, self._load_resumed_uuids)
-        model = model_told(self.invocation.model or "", self.vendor, self.settings)
-        for warning in self.vendor.unheeded(self.invocation.with_flags(model=model)):
+            check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
+        model = model_told(self.invocation.model or "", self.adapter, self.settings)
+        for warning in self.adapter.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
-        launcher = self._launcher(*fresh_identity())
+        launcher = self._create_launcher(*fresh_identity())
         launcher.find()
         return launcher
 
@@ -269,162 +279,172 @@ class Start:
         """Return the message ids of the resumed session, or [] if it has no transcript."""
         from shim.io.transcript import read_message_uuids
 
-        return read_message_uuids(self._resumed_transcript())
+        return read_message_uuids(self._find_resumed_transcript())
 
-    def _resumed_transcript(self) -> str:
+    def _find_resumed_transcript(self) -> str:
         """Return the path of the resumed session's transcript, or ""."""
         from shim.io.transcript import Transcript
 
-        if self.resumed is None:
+        if self.resumed_session is None:
             return ""
-        return Transcript(self.environment, self.resumed.cwd, "").path(self.resumed_id or "")
+        return Transcript(self.environment, self.resumed_session.cwd, "").path(
+            self.resumed_id or ""
+        )
 
-    def _run(self, signals: "Signals", ends: "Ends | None") -> int:
-        launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
+    def _run_conversation(self, signals: "Signals", ends: "Ends | None") -> int:
+        launcher, skipped = (
+            self._prepare_launcher(),
+            [one.fact() for one in self.vendor_list.skipped],
+        )
         self.log(
             "vendor chosen",
             level="debug",
-            vendor=self.vendor.name,
-            place=self.choice.place,
+            vendor=self.adapter.name,
+            place=self.vendor_choice.place,
             skipped=skipped,
         )
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import Run
 
-        first = Candidate(launcher, self._listens(self.vendor))
-        launcher.standing.tried = tuple(self.listing.skipped)
-        candidates = self._candidates(first)
+        first = Candidate(launcher, self._can_keep_child(self.adapter))
+        launcher.standing.tried = tuple(self.vendor_list.skipped)
+        candidates = self._build_fallback_chain(first)
         run = Run(
             first,
             self.invocation,
             signals,
-            transcript=self._transcript(),
+            transcript=self._needs_transcript(),
             candidates=candidates,
             ends=ends,
         )
         signals.check()
-        return self._serve(run)
+        return self._start_run_mode(run)
 
-    def _find_installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
+    def _find_installed_adapter(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
         """Return the vendor whose program is installed, if two vendors have programs of the same
         name.
         """
         settings = self.settings.of(vendor.name)
-        flat = self.listing.translated
-        remembered = self._launches.remembers_only
+        flat = self.vendor_list.translated
+        remembered = self._launcher_class.remembers_only
         return find_installed_vendor(
             vendor, settings, environment, self.cwd, flat=flat, remembered=remembered
         )
 
-    def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
-        return driven(
+    def _select_driver_adapter(
+        self, vendor: "Vendor", environment: Mapping[str, str] | None = None
+    ) -> "Vendor":
+        return select_driver(
             vendor, self.invocation, self.settings, environment or self.environment, self.cwd
-        ).vendor
+        ).adapter
 
-    def _candidates(self, first: "Candidate") -> "Candidates | None":
+    def _build_fallback_chain(self, first: "Candidate") -> "Candidates | None":
         """The vendors that may answer in each other's place, where there are several, or the ways
         of the one.
         """
-        if len(self.listing.left) == 1:
-            return self._ways(first)
+        if len(self.vendor_list.left) == 1:
+            return self._build_driver_chain(first)
         from shim.conversation.fallback.candidates import Candidates
 
-        made, facts = {self.listing.left[0]: first}, first.launcher.facts
+        made, facts = {self.vendor_list.left[0]: first}, first.launcher.facts
 
         def prepare(name: str) -> "Candidate":
-            candidate = made.get(name) or self._candidate(name, first.launcher)
+            candidate = made.get(name) or self._create_candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.vendor
             facts.serve(serving(vendor, listens=candidate.listens))
             return candidate
 
-        return Candidates(self.listing.left, self.listing.skipped, prepare)
+        return Candidates(self.vendor_list.left, self.vendor_list.skipped, prepare)
 
-    def _ways(self, first: "Candidate") -> "Candidates | None":
+    def _build_driver_chain(self, first: "Candidate") -> "Candidates | None":
         """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
         lets more run.
         """
-        name = self.vendor.name
+        name = self.adapter.name
         if (
             name not in VENDORS
-            or self._asks
+            or self._asks_frontend
             or self.settings.of(name).driver
-            or self.vendor.program.two_way
+            or self.adapter.program.two_way
         ):
             return None
-        vendor = get_adapter(name, flat=self.listing.translated)
+        vendor = get_adapter(name, flat=self.vendor_list.translated)
         wider = vendor.unattended and self.mode != BYPASS
         if vendor.program.two_way is None or self.mode not in vendor.modes or wider:
             return None
         from shim.conversation.fallback.ways import ways
 
-        launcher = first.launcher.another(vendor, self.environment, known=self.resumed)
-        return ways(first, launcher, listens=self._listens(vendor))
+        launcher = first.launcher.another(vendor, self.environment, known=self.resumed_session)
+        return ways(first, launcher, listens=self._can_keep_child(vendor))
 
-    def _candidate(self, name: str, first: Launcher) -> "Candidate":
+    def _create_candidate(self, name: str, first: Launcher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        environment = self.listing.environment(name)
-        vendor = self._driven(
-            self._find_installed(get_adapter(name, flat=True), environment), environment=environment
+        environment = self.vendor_list.environment(name)
+        vendor = self._select_driver_adapter(
+            self._find_installed_adapter(get_adapter(name, flat=True), environment),
+            environment=environment,
         )
-        launcher = first.another(vendor, self.listing.environment(name))
+        launcher = first.another(vendor, self.vendor_list.environment(name))
         try:
-            self.listing.interactive(vendor)
-            return Candidate(launcher, self._listens(vendor))
+            self.vendor_list.interactive(vendor)
+            return Candidate(launcher, self._can_keep_child(vendor))
         except FrontendError as error:
             launcher.refusal = error
             return Candidate(launcher, listens=False)
 
-    def _serve(self, run: "Run") -> int:
+    def _start_run_mode(self, run: "Run") -> int:
         """The way in which the frontend asks: one message or many."""
-        if self._asked is not None:
-            return self._serve_asked(run, self._asked)
+        if self._stdin_input is not None:
+            return self._run_stdin_input(run, self._stdin_input)
         if self.invocation.streams.input_format == "stream-json":
-            if self.vendor.passthrough and not self.listing.translated:
+            if self.adapter.passthrough and not self.vendor_list.translated:
                 return run.pass_through()
             return run.conversation()
-        if self._questions(run.ruled):
+        if self._needs_asking_child(run.ruled):
             # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
             # of the message
-            answers = bool(self.invocation.prompt) and prompts(self.invocation)
-            message = self.invocation.prompt if answers else self._prompt()
+            answers = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
+            message = self.invocation.prompt if answers else self._read_prompt()
             return run.conversation(message, answers=answers)
-        return run.one_message(self._prompt())
+        return run.one_message(self._read_prompt())
 
     @property
-    def _asks(self) -> bool:
+    def _asks_frontend(self) -> bool:
         """Whether the frontend wants to be asked, through stdin and stdout."""
         return self.invocation.permissions.permission_prompt_tool == "stdio"
 
-    def _questions(self, ruled: bool) -> bool:
+    def _needs_asking_child(self, ruled: bool) -> bool:
         """Whether a single message needs a child that asks: to ask the frontend, or to be judged by
         the rules.
         """
-        names = self.listing.left[1:] if self.listing.several else ()
-        vendors = [self.vendor, *(get_adapter(name, flat=True) for name in names)]
+        names = self.vendor_list.left[1:] if self.vendor_list.several else ()
+        vendors = [self.adapter, *(get_adapter(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        return (self._asks or judged or self.vendor.program.stays) and any(
-            map(self._listens, vendors)
+        return (self._asks_frontend or judged or self.adapter.program.stays) and any(
+            map(self._can_keep_child, vendors)
         )
 
-    def _serve_asked(self, run: "Run", asked: Asked) -> int:
-        if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
-            if self._questions(run.ruled):
+    def _run_stdin_input(self, run: "Run", asked: StdinInput) -> int:
+        if not (
+            asked.source or asked.may_send_more
+        ):  # then the child need not wait for what reads frames
+            if self._needs_asking_child(run.ruled):
                 return run.conversation(asked.text, answers=False)
             return run.one_message(asked.text)
         return run.conversation(
             None if asked.source is not None else asked.text, source=asked.source
         )
 
-    def _prompt(self) -> str:
+    def _read_prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
-    def _launcher(self, fresh: str, identity: str) -> Launcher:
+    def _create_launcher(self, fresh: str, identity: str) -> Launcher:
         vendor, resumed = (
-            self.vendor,
+            self.adapter,
             "" if self.invocation.session.fork_session else self.resumed_id,
         )
         name = vendor.shown if self.recordings is None else self.recordings.asked
@@ -432,37 +452,39 @@ class Start:
             vendor,
             self.invocation,
             self.settings,
-            self.environment if not self.listing.several else self.listing.environment(vendor.name),
+            self.environment
+            if not self.vendor_list.several
+            else self.vendor_list.environment(vendor.name),
             self.cwd,
             self.log,
             self.recorder,
-            flat=self.listing.translated,
-            settled=self.settled,
+            flat=self.vendor_list.translated,
+            settled=self.claude_settings,
         )
         self._has_rules = setup.policy().ruled
         facts = session_facts(
             self.invocation,
-            serving(vendor, name=name, listens=self._listens(vendor)),
+            serving(vendor, name=name, listens=self._can_keep_child(vendor)),
             self.settings,
             session_id=self.invocation.session.session_id or check_uuid(resumed or "") or fresh,
             cwd=self.cwd,
             environment=self.environment,
             mode=self.mode,
-            servers=self._servers,
-            called=self._serving,
-            reached=self.listing.environment,
+            servers=self._mcp_servers,
+            called=self._find_serving_adapter,
+            reached=self.vendor_list.environment,
         )
-        launcher = self._launches(
-            setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed
+        launcher = self._launcher_class(
+            setup, facts=facts, pen=lambda: self._open_writer(identity), known=self.resumed_session
         )
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()
-        if self.invocation.session.fork_session and self._transcript():
-            launcher.forked_transcript = self._resumed_transcript()
-        facts.output_style = self.settled.output_style or facts.output_style
+        if self.invocation.session.fork_session and self._needs_transcript():
+            launcher.forked_transcript = self._find_resumed_transcript()
+        facts.output_style = self.claude_settings.output_style or facts.output_style
         # a hook is told the path, also of the first child
-        if self.settled.hooks and self._transcript():
+        if self.claude_settings.hooks and self._needs_transcript():
             from shim.io.transcript import Transcript
 
             facts.transcript = Transcript(self.environment, self.cwd, "").path(
@@ -470,41 +492,43 @@ class Start:
             )
         return launcher
 
-    def _serving(self, name: str) -> "Vendor":
+    def _find_serving_adapter(self, name: str) -> "Vendor":
         return (
-            self.vendor
-            if name == self.vendor.shown or name not in VENDORS
+            self.adapter
+            if name == self.adapter.shown or name not in VENDORS
             else get_adapter(name, flat=True)
         )
 
-    def _pen(self, identity: str) -> "Pen":
+    def _open_writer(self, identity: str) -> "Pen":
         from shim.conversation.drivers.open_translation import open_pen
 
         return open_pen(
             self.settings.dialect,
             identity,
             partial=self.invocation.streams.partial,
-            terminator=terminator(self.invocation, self.settings.terminator),
+            terminator=choose_terminator(self.invocation, self.settings.terminator),
             limit=self.settings.max_line_bytes,
-            shown=self._shown,
-            history=self._transcript(),
+            shown=self._display_name,
+            history=self._needs_transcript(),
         )
 
-    def _listens(self, vendor: "Vendor") -> bool:
+    def _can_keep_child(self, vendor: "Vendor") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say
         otherwise.
         """
         driver = self.settings.of(vendor.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
         edits = self.mode == "acceptEdits" and vendor.judged(self.mode)
-        wanted = self._asked is None or self._asked.listens or edits or self._has_rules
+        wanted = (
+            self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
+        )
         return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 
-    def _transcript(self) -> bool:
+    def _needs_transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.session.no_session_persistence
         return (
             kept
-            and not self.vendor.passthrough
-            and FLAT_ADAPTERS.keys().isdisjoint(self.listing.left)
+            and not self.adapter.passthrough
+            and FLAT_ADAPTERS.keys().isdisjoint(self.vendor_list.left)
         )

@@ -5,15 +5,15 @@ lines, as they pass.
 import re
 
 # What the lines are looked at for. Nothing else of them is read.
-MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
-ANSWER = re.compile(rb'"type"\s*:\s*"control_response"')
-QUESTION = b'{"type":"control_request"'  # as the real one writes it
-CANCEL = b'{"type":"control_cancel_request"'
-IDENTITY = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
-QUESTIONS = 1000  # that wait for their answers and are told apart
+USER_MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
+CONTROL_RESPONSE = re.compile(rb'"type"\s*:\s*"control_response"')
+CONTROL_REQUEST_START = b'{"type":"control_request"'  # as the real one writes it
+CONTROL_CANCEL_START = b'{"type":"control_cancel_request"'
+REQUEST_ID = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
+MAX_OPEN_REQUESTS = 1000  # that wait for their answers and are told apart
 
 
-class Exchange:
+class PendingExchange:
     """What was said and not answered.
 
     `awaited`: the frontend waits for the answer to a message. `asking`: the frontend was asked and
@@ -21,34 +21,34 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self.awaited = False
-        self._questions: set[bytes] = set()
+        self.awaits_result = False
+        self._open_requests: set[bytes] = set()
 
     @property
-    def asking(self) -> bool:
+    def is_asking(self) -> bool:
         """Whether the child waits for an answer of the frontend's."""
-        return bool(self._questions)
+        return bool(self._open_requests)
 
-    def heard(self, line: bytes) -> bool:
+    def read_frontend_line(self, line: bytes) -> bool:
         """A line of the frontend's; whether it is a message."""
-        if self._questions and ANSWER.search(line) is not None:
-            self._questions.difference_update(IDENTITY.findall(line))
-        message = MESSAGE.search(line) is not None
-        self.awaited = self.awaited or message
+        if self._open_requests and CONTROL_RESPONSE.search(line) is not None:
+            self._open_requests.difference_update(REQUEST_ID.findall(line))
+        message = USER_MESSAGE.search(line) is not None
+        self.awaits_result = self.awaits_result or message
         return message
 
-    def said(self, line: bytes) -> None:
+    def read_child_line(self, line: bytes) -> None:
         """A line of the child's: a question that is asked or taken back."""
-        if line.startswith(QUESTION) and len(self._questions) < QUESTIONS:
-            self._questions.update(IDENTITY.findall(line)[:1])
-        elif self._questions and line.startswith(CANCEL):
-            self._questions.difference_update(IDENTITY.findall(line)[:1])
+        if line.startswith(CONTROL_REQUEST_START) and len(self._open_requests) < MAX_OPEN_REQUESTS:
+            self._open_requests.update(REQUEST_ID.findall(line)[:1])
+        elif self._open_requests and line.startswith(CONTROL_CANCEL_START):
+            self._open_requests.difference_update(REQUEST_ID.findall(line)[:1])
 
-    def answered(self, line: bytes) -> None:
+    def record_answer(self, line: bytes) -> None:
         """A question was answered by us, with this line."""
-        self._questions.difference_update(IDENTITY.findall(line)[:1])
+        self._open_requests.difference_update(REQUEST_ID.findall(line)[:1])
 
-    def end(self) -> None:
+    def end_turn(self) -> None:
         """The turn has its result: no answer is waited for any more."""
-        self.awaited = False
-        self._questions.clear()
+        self.awaits_result = False
+        self._open_requests.clear()

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from shim.state.store import Session
 
 
-class Way(NamedTuple):
+class DriverChoice(NamedTuple):
     """A vendor as it is driven, and why so."""
 
-    vendor: Vendor
-    why: str
+    adapter: Vendor
+    reason: str
 
 
-def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
+def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
     """The path of the recordings to play instead of a vendor; None where neither flag nor
     environment names one.
 
@@ -46,7 +46,7 @@ def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None
     return named[len(PLAYS) :] if named.startswith(PLAYS) else None
 
 
-def terminator(invocation: Invocation, setting: str) -> str:
+def choose_terminator(invocation: Invocation, setting: str) -> str:
     """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
     if invocation.streams.output_format != "stream-json":
         return "none"
@@ -60,13 +60,13 @@ def terminator(invocation: Invocation, setting: str) -> str:
     )
 
 
-def driven(
+def select_driver(
     vendor: Vendor,
     invocation: Invocation,
     settings: Settings,
     environment: Mapping[str, str],
     cwd: str,
-) -> Way:
+) -> DriverChoice:
     """The vendor, driven so that it asks, where a frontend could answer or holds a conversation,
     and it has a way.
 
@@ -74,38 +74,42 @@ def driven(
     way, unless the help that is remembered of it says otherwise.
     """
     own, two_way = settings.of(vendor.name), vendor.program.two_way
-    asked = invocation.streams.input_format == "stream-json" or prompts(invocation)
+    asked = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.
     pieces = invocation.streams.partial and not (vendor.abilities.streams or vendor.unattended)
     if two_way is None:
-        return Way(vendor, "it has one way only")
+        return DriverChoice(vendor, "it has one way only")
     if own.driver == ONE_WAY:
-        return Way(vendor, f"[vendors.{vendor.name}] driver")
+        return DriverChoice(vendor, f"[vendors.{vendor.name}] driver")
     if own.driver == TWO_WAY:
-        return Way(_staying(two_way()), f"[vendors.{vendor.name}] driver")
+        return DriverChoice(_keep_child(two_way()), f"[vendors.{vendor.name}] driver")
     if not (asked or pieces):
-        return Way(vendor, "it is given one message, and nobody can be asked")
+        return DriverChoice(vendor, "it is given one message, and nobody can be asked")
     from shim.process.probe import lacked
 
     if word := lacked(vendor, own, environment, cwd):
-        if prompts(invocation) and vendor.unattended and mode_of(invocation) != BYPASS:
+        if (
+            can_prompt_frontend(invocation)
+            and vendor.unattended
+            and resolve_mode(invocation) != BYPASS
+        ):
             raise FrontendError(
                 f"the frontend wants to be asked, and this version of {vendor.name} asks nobody: its --help does not "
                 f"name {word}",
                 hint=f'install a newer one; [vendors.{vendor.name}] driver = "one-way" lets it run its tools unasked',
             )
-        return Way(vendor, f"this version cannot do more: its --help does not name {word}")
+        return DriverChoice(vendor, f"this version cannot do more: its --help does not name {word}")
     if asked:
-        return Way(two_way(), "the frontend holds a conversation, or can be asked")
-    return Way(_staying(two_way()), "the frontend wants text in pieces")
+        return DriverChoice(two_way(), "the frontend holds a conversation, or can be asked")
+    return DriverChoice(_keep_child(two_way()), "the frontend wants text in pieces")
 
 
-def _staying(vendor: Vendor) -> Vendor:
+def _keep_child(vendor: Vendor) -> Vendor:
     return vendor._replace(program=vendor.program._replace(stays=True))
 
 
-def mode_of(invocation: Invocation) -> str:
+def resolve_mode(invocation: Invocation) -> str:
     return permission_mode(
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
@@ -121,7 +125,7 @@ def can_change_mode(invocation: Invocation) -> bool:
     return invocation.streams.input_format == "stream-json"
 
 
-def under(invocation: Invocation, settled: Settled) -> Invocation:
+def apply_claude_settings(invocation: Invocation, settled: Settled) -> Invocation:
     """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
     before them.
 
@@ -133,7 +137,7 @@ def under(invocation: Invocation, settled: Settled) -> Invocation:
     if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
         invocation = invocation.with_flags(permission_mode=settled.mode)
     if settled.forbids:
-        if mode_of(invocation) == BYPASS:
+        if resolve_mode(invocation) == BYPASS:
             raise ModeError(
                 f"the permission mode {BYPASS} is forbidden by {settled.forbids}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
@@ -142,7 +146,7 @@ def under(invocation: Invocation, settled: Settled) -> Invocation:
     return invocation.with_flags(add_dirs=(*invocation.add_dirs, *settled.directories))
 
 
-def yume_mode_of(invocation: Invocation) -> Invocation:
+def apply_yume_mode(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
     given = invocation.permissions.permission_mode
     if given in (None, "manual", *MODES):
@@ -158,7 +162,7 @@ def yume_mode_of(invocation: Invocation) -> Invocation:
     )
 
 
-def prompts(invocation: Invocation) -> bool:
+def can_prompt_frontend(invocation: Invocation) -> bool:
     """Whether the frontend is asked for permissions: it can read a question in a stream only."""
     return (
         invocation.permissions.permission_prompt_tool == "stdio"
@@ -166,7 +170,7 @@ def prompts(invocation: Invocation) -> bool:
     )
 
 
-def checked(invocation: Invocation) -> Invocation:
+def validate_invocation(invocation: Invocation) -> Invocation:
     """The same invocation. FrontendError if a vendor could take a value for a flag or a path
     (threats: frontend).
     """
@@ -197,7 +201,7 @@ def checked(invocation: Invocation) -> Invocation:
     return invocation
 
 
-def going_on(
+def resolve_resumed_session(
     invocation: Invocation, vendor: str | None, cwd: str, environment: Mapping[str, str]
 ) -> "tuple[str | None, Session | None]":
     """The id of the session that goes on, and what is kept of it: the one that is named, or this
@@ -228,7 +232,7 @@ def check_session(
     known: "Session | None",
     environment: Mapping[str, str],
     *,
-    replayed: bool,
+    is_replay: bool,
 ) -> None:
     """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6,
     F7).
@@ -240,7 +244,7 @@ def check_session(
             f"this session belongs to {known.vendor}; {vendor.name} cannot resume it",
             hint="start a new session, or leave the choice of vendor to the session",
         )
-    if session.resume and replayed:
+    if session.resume and is_replay:
         return
     if (known or session.resume) and not vendor.abilities.resumes:
         raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
@@ -250,13 +254,13 @@ def check_session(
 
     if session.resume and known is None and store.available(environment):
         raise UnknownSessionError(session.resume)
-    if _replaces_itself(session):
+    if _is_fork_with_same_id(session):
         return
     if session.session_id and store.look_up(session.session_id, environment):
         raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
 
 
-def _replaces_itself(session: SessionFlags) -> bool:
+def _is_fork_with_same_id(session: SessionFlags) -> bool:
     """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
     return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(
         session.resume or ""

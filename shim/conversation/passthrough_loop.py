@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.driver import log_end
 from shim.conversation.drivers.launcher import Launcher
-from shim.conversation.exchange import Exchange
+from shim.conversation.exchange import PendingExchange
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.adapter.commands import Command, Expect, Said, Stage, TellChild
 from shim.core.adapter.pump import Pump
@@ -73,7 +73,7 @@ class PassthroughLoop(Loop):
         self._pump.translation.asked(False)
         self._source = source
         self._stderr = StderrCopy(stream)
-        self._exchange = Exchange()
+        self._exchange = PendingExchange()
         self._deadlines = Deadlines(launcher.timeouts)
         self._deadlines.listen("idle_timeout")
         self._answers: list[bytes] = []  # ours, to what the frontend could not be asked
@@ -122,7 +122,7 @@ class PassthroughLoop(Loop):
         lines = LineSplitter()
         while chunk := await self._source.read():
             for line in lines.feed(chunk):
-                if self._exchange.heard(line):
+                if self._exchange.read_frontend_line(line):
                     self._pump.translation.asked(True)
             self._look_again()
             self._between = chunk.endswith(b"\n")
@@ -154,7 +154,7 @@ class PassthroughLoop(Loop):
                 break
             lines = pump.translation.split(chunk)
             for line in lines:
-                exchange.said(line)
+                exchange.read_child_line(line)
             await self._say(pump.read(lines))
             await self._answer()
             self._expect_end()
@@ -175,7 +175,7 @@ class PassthroughLoop(Loop):
             case Expect(timeout):
                 self._deadlines.listen(timeout)
             case TellChild(line):
-                self._exchange.answered(line)
+                self._exchange.record_answer(line)
                 self._answers.append(line)
             case Stage.SETTLED:  # nothing contradicts the result that came with this
                 said, _ = self._pump.finish()
@@ -188,7 +188,7 @@ class PassthroughLoop(Loop):
     def _ended(self) -> None:
         """A turn has its result."""
         self._launcher.turns.note_account(self._pump)
-        self._exchange.end()
+        self._exchange.end_turn()
         strays.reap(self._child.pids)
 
     async def _drain(self) -> None:
@@ -204,7 +204,7 @@ class PassthroughLoop(Loop):
         """Whether the child may be silent for any time: between two turns, and while a person is
         asked.
         """
-        return self._exchange.asking or not (self._pump.begun or self._exchange.awaited)
+        return self._exchange.is_asking or not (self._pump.begun or self._exchange.awaits_result)
 
     def _look_again(self) -> None:
         self._deadlines.look_again(patient=self._patient)
@@ -214,7 +214,7 @@ class PassthroughLoop(Loop):
         itself.
         """
         self._deadlines.go_on()
-        if self._hung_up and not self._exchange.awaited and not self._pump.begun:
+        if self._hung_up and not self._exchange.awaits_result and not self._pump.begun:
             self._deadlines.rest(self._launcher.end_grace)
         self._look_again()
 
@@ -238,11 +238,11 @@ class PassthroughLoop(Loop):
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
         pump = self._pump
         if not pump.begun:
-            if not self._exchange.awaited:
+            if not self._exchange.awaits_result:
                 return
             if pump.finished:
                 pump.begin()
-        self._exchange.end()
+        self._exchange.end_turn()
         if cause is not None:
             pump.stop(reason, cause)
         said, _ = pump.close(self._child.exit if cause is None else None, self._child.tail.text())

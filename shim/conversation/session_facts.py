@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from shim.adapters import VENDORS
 from shim.conversation.drivers.setup import model_told, models_known
-from shim.conversation.invocation import prompts
+from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.routing import check_model, chosen
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation
@@ -55,7 +55,7 @@ def session_facts(
         mode=mode,
         model=invocation.model,
         effort=invocation.limits.effort,
-        prompts=prompts(invocation),
+        prompts=can_prompt_frontend(invocation),
     )
     _add_servers(facts, invocation, servers)
     return facts
@@ -78,7 +78,7 @@ def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any
     facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
     if not inside:
         return
-    if invocation.streams.input_format == "stream-json" or prompts(invocation):
+    if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
         facts.add_servers(inside)
     else:
         tell(

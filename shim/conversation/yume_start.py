@@ -9,8 +9,8 @@ import stat
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS
-from shim.conversation.decide import Asked, Start
-from shim.conversation.invocation import played
+from shim.conversation.decide import ConversationStartup, StdinInput
+from shim.conversation.invocation import find_replay_path
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.account import printable
@@ -34,12 +34,12 @@ FRAMES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
 def yume_start(
     call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
-) -> Start:
+) -> ConversationStartup:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
     result.
     """
     # a recording answers in the place of every provider
-    if played(Invocation(), os.environ) is not None:
+    if find_replay_path(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
     learn(os.environ, invocation.own.shim_config)
     if call.vendor and call.vendor not in VENDORS:
@@ -55,12 +55,12 @@ def yume_start(
                 f"the folder {call.cwd} cannot be entered: {error.strerror}"
             ) from None
     invocation, shown = _in_session(call, invocation)
-    return Start(
+    return ConversationStartup(
         _in_mode(call, invocation),
         installed,
         arguments,
-        shown=shown,
-        hear=lambda start: _hear(start, call),
+        display_name=shown,
+        read_input=lambda start: _hear(start, call),
     )
 
 
@@ -90,24 +90,24 @@ def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
     return invocation.with_flags(session_id=identity or None), shown
 
 
-def _hear(start: Start, call: Call) -> Asked:
+def _hear(start: ConversationStartup, call: Call) -> StdinInput:
     """What is asked: the prompt of the command line, or what stdin begins with."""
     if call.api_base:
-        start.environment = _reaching(call.api_base, start.vendor, start.environment)
+        start.environment = _reaching(call.api_base, start.adapter, start.environment)
     asks = start.invocation.permissions.permission_prompt_tool == "stdio"
     if call.prompt:
-        return Asked(call.prompt, talks=_may_speak(), listens=asks)
+        return StdinInput(call.prompt, may_send_more=_may_speak(), wants_answers=asks)
     data, frames = _first_line(start)
     if not frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
             raise ArgumentError(NO_PROMPT.replace("using --print", "starting"))
-        return Asked(text)  # stdin was the prompt: it brings no answers
+        return StdinInput(text)  # stdin was the prompt: it brings no answers
     from shim.io.stdin import Source
 
     source = Source(limit=start.settings.max_inbound_bytes, recorder=start.recorder)
     source.heard = list(source.lines.feed(data))
-    return Asked("", source, talks=True, listens=True)
+    return StdinInput("", source, may_send_more=True, wants_answers=True)
 
 
 def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -122,7 +122,7 @@ def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Ma
     return {**environment, vendor.surroundings.api_base: base}
 
 
-def _first_line(start: Start) -> tuple[bytes, bool]:
+def _first_line(start: ConversationStartup) -> tuple[bytes, bool]:
     """What stdin begins with, and whether that is a frame; all of stdin when it is none."""
     data, most = b"", start.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 from memory_child import MemoryChild, MemoryProgram
 
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.argv.parse import parse
@@ -114,5 +114,7 @@ def run_in_memory(
         for driver in (child_per_turn, child_per_conversation):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()
-        Start(parse(words), {"vendor": vendor}, launches=MemoryLauncher).run(Signals(), ends)
+        ConversationStartup(parse(words), {"vendor": vendor}, launcher_class=MemoryLauncher).run(
+            Signals(), ends
+        )
     return ends.stdout.data

@@ -14,9 +14,14 @@ from shim.bridge import registry
 from shim.bridge.attach.own_process import split_servers
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, SessionSpec, build_resume_invocation, start_host
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
-from shim.conversation.invocation import can_change_mode, going_on, played, prompts
+from shim.conversation.invocation import (
+    can_change_mode,
+    can_prompt_frontend,
+    find_replay_path,
+    resolve_resumed_session,
+)
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.dialects import DIALECTS
@@ -49,17 +54,19 @@ def plan_joined_conversation(
     settings: Settings,
     installed: Mapping[str, str],
     arguments: Sequence[str],
-    alone: Callable[[Invocation], Start],
+    alone: Callable[[Invocation], ConversationStartup],
 ) -> "JoinedConversation | None":
     """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
     as `Start`.
     """
     environment, cwd = os.environ, working_directory()
-    if played(invocation, environment) is not None:  # nothing is to run, and a host is a run
+    if (
+        find_replay_path(invocation, environment) is not None
+    ):  # nothing is to run, and a host is a run
         return None
     dialect, session = DIALECTS[settings.dialect], ""
     if not invocation.session.fork_session:
-        named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
+        named, _ = resolve_resumed_session(invocation, invocation.own.shim_vendor, cwd, environment)
         session = parse_uuid(named or "") or ""
     living = registry.find_session(session, environment) if session else None
     if living is not None and living.is_running:
@@ -118,7 +125,7 @@ class JoinedConversation:
         settings: Settings,
         installed: Mapping[str, str],
         arguments: Sequence[str],
-        alone: Callable[[Invocation], Start],
+        alone: Callable[[Invocation], ConversationStartup],
         *,
         session: str,
         living: SessionRecord | None = None,
@@ -130,7 +137,7 @@ class JoinedConversation:
         self._create_startup = alone
         self._session_id = session
         self._running_session = living
-        self._startup: Start | None = None
+        self._startup: ConversationStartup | None = None
 
     @property
     def recorder(self) -> "Recorder | None":
@@ -155,12 +162,12 @@ class JoinedConversation:
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
         try:
-            begun = Start(
-                self._invocation, self._installed_options, self._args, launches=DryLauncher
+            begun = ConversationStartup(
+                self._invocation, self._installed_options, self._args, launcher_class=DryLauncher
             )
         except ShimError:  # it is not even known who was meant
             return "", ()
-        return begun.vendor.name, tuple(begun.listing.skipped)
+        return begun.adapter.name, tuple(begun.vendor_list.skipped)
 
     def _run_joined(self, signals: "Signals") -> int:
         prompt, source = self._read_prompt()
@@ -196,7 +203,7 @@ class JoinedConversation:
         invocation, limit = self._invocation, self._settings.max_inbound_bytes
         if invocation.streams.input_format == "stream-json":
             return None, Source(limit=limit)
-        if prompts(invocation) and invocation.prompt:
+        if can_prompt_frontend(invocation) and invocation.prompt:
             return invocation.prompt, Source(limit=limit)
         return read_prompt(invocation, 0, limit), None
 
@@ -214,7 +221,9 @@ class JoinedConversation:
         invocation, forked = self._invocation, ""
         session = self._session_id or invocation.session.session_id or fresh_uuid()
         if invocation.session.fork_session:
-            named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
+            named, _ = resolve_resumed_session(
+                invocation, invocation.own.shim_vendor, cwd, environment
+            )
             forked = parse_uuid(named or "") or ""
         if (
             known := registry.find_session(forked or self._session_id, environment)
@@ -227,7 +236,7 @@ class JoinedConversation:
             conversation_words(_remove_sdk_servers(invocation, begun.cwd)),
             self._installed_options,
             begun.cwd,
-            begun.vendor.shown,
+            begun.adapter.shown,
             asks=asks,
             forked=forked,
             resumes=bool(self._session_id),
@@ -245,7 +254,7 @@ class JoinedConversation:
             self._invocation = invocation  # without a host it is forbidden no less
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
-    def _plan_start(self, invocation: Invocation) -> tuple[Start, bool]:
+    def _plan_start(self, invocation: Invocation) -> tuple[ConversationStartup, bool]:
         """What the host will start, which is nothing yet, and whether it asks. ShimError as a run
         would raise it.
         """
@@ -257,15 +266,19 @@ class JoinedConversation:
         )
         allow_mode_change = can_change_mode(self._invocation)
         try:
-            begun = Start(streams, self._installed_options, self._args, launches=DryLauncher)
-            begun.plan(allow_mode_change=allow_mode_change)
+            begun = ConversationStartup(
+                streams, self._installed_options, self._args, launcher_class=DryLauncher
+            )
+            begun.plan_first_child(allow_mode_change=allow_mode_change)
             return begun, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(
                 permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
             )
-            begun = Start(streams, self._installed_options, self._args, launches=DryLauncher)
-            begun.plan(allow_mode_change=allow_mode_change)
+            begun = ConversationStartup(
+                streams, self._installed_options, self._args, launcher_class=DryLauncher
+            )
+            begun.plan_first_child(allow_mode_change=allow_mode_change)
             return begun, False
 
 

@@ -18,7 +18,7 @@ from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
-from shim.conversation.invocation import prompts, terminator
+from shim.conversation.invocation import can_prompt_frontend, choose_terminator
 from shim.conversation.session_facts import state_events
 from shim.core.bridge.session import narrowest
 from shim.core.claude.argv.invocation import Invocation
@@ -114,7 +114,7 @@ class HostJoiner:
     async def _run_conversation(
         self, link: HostConnection, signals: Signals, prompt: str | None, source: "Source | None"
     ) -> int:
-        streams, asked = self._invocation.streams, prompts(self._invocation)
+        streams, asked = self._invocation.streams, can_prompt_frontend(self._invocation)
         inside, _ = split_servers(self._invocation, working_directory())
         frontend = FrontendBridge(
             self._build_options(),
@@ -192,7 +192,7 @@ class HostJoiner:
 
     def _build_options(self) -> FrontendOptions:
         streams = self._invocation.streams
-        ending = TERMINATORS[terminator(self._invocation, self._settings.terminator)]
+        ending = TERMINATORS[choose_terminator(self._invocation, self._settings.terminator)]
         return FrontendOptions(
             wants_partial=streams.partial,
             replays_messages=streams.replay_user_messages,

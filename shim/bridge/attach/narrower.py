@@ -4,7 +4,7 @@ flags are dropped.
 
 from collections.abc import Mapping
 
-from shim.conversation.invocation import mode_of
+from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted, rooted_rules
 from shim.core.claude.argv.words import flag_name
@@ -121,7 +121,7 @@ def compute_restrictions(
         )
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
     wanted = (
-        mode_of(asked)
+        resolve_mode(asked)
         if given
         else _find_own_settings_mode(asked, settled, known, known_settled) or mode
     )

@@ -15,7 +15,7 @@ from shim.bridge import registry, sockets
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.start import SessionSpec, read_session_spec
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
@@ -51,7 +51,9 @@ def main(arguments: list[str]) -> int:
         signals.listen()
         wanted = read_session_spec(folder)
         os.chdir(wanted.cwd)
-        start = Start(_build_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
+        start = ConversationStartup(
+            _build_invocation(folder, facts, wanted), wanted.installed, wanted.arguments
+        )
         recorder = start.recorder
         life = HostRuntime(folder, facts, start, wanted, listening)
         signals.check()

@@ -20,7 +20,7 @@ from shim.bridge.host.door import UnixServer
 from shim.bridge.host.ends import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
@@ -100,7 +100,7 @@ class HostRuntime:
         self,
         folder: str,
         facts: HostMetadata,
-        start: Start,
+        start: ConversationStartup,
         wanted: SessionSpec,
         listening: socket.socket,
     ) -> None:
@@ -119,12 +119,14 @@ class HostRuntime:
         self._log = RecordingLog(
             os.path.join(folder, registry.LOG_FOLDER),
             generation,
-            {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
+            {"vendor": start.adapter.shown, "cwd": start.cwd, "session": session},
         )
         flags = start.invocation.permissions
         chosen = flags.skip_permissions or flags.permission_mode is not None
         mode = start.mode if chosen else _load_conversation_settings(start).mode or start.mode
-        patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
+        patience = settings.timeout(
+            "permission_timeout", start.adapter.name, start.adapter.timeouts
+        )
         question_seconds = max(PROMPT_TIMEOUT_FACTOR * patience, patience - PROMPT_TIMEOUT_MARGIN_S)
         self._tick_interval_s = max(
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (patience - question_seconds) / 2)
@@ -132,7 +134,7 @@ class HostRuntime:
         hub = Hub(
             Session(
                 session,
-                vendor=start.vendor.shown,
+                vendor=start.adapter.shown,
                 name=known.get("name") or "",
                 cwd=start.cwd,
                 model=start.invocation.model,
@@ -169,7 +171,7 @@ class HostRuntime:
         facts.update(
             {
                 "pid": os.getpid(),
-                "vendor": start.vendor.shown,
+                "vendor": start.adapter.shown,
                 "cwd": start.cwd,
                 "version": __version__,
             }
@@ -294,11 +296,11 @@ class HostRuntime:
         )
 
 
-def _load_conversation_settings(start: Start) -> Settled:
+def _load_conversation_settings(start: ConversationStartup) -> Settled:
     """What a conversation has read of Claude's settings files. A real claude reads them itself, and
     again when they change."""
-    if not start.vendor.passthrough or start.listing.several:
-        return start.settled
+    if not start.adapter.passthrough or start.vendor_list.several:
+        return start.claude_settings
     try:
         return permissions(start.invocation, start.environment, start.cwd)
     except (FrontendError, OSError):  # also where the folder itself is gone

@@ -18,7 +18,7 @@ from shim.bridge.start import (
     start_host,
 )
 from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled, print_output
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
@@ -87,14 +87,16 @@ def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutpu
         raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
     before = _resolve_origin(invocation)
     invocation = before.invocation
-    checked = Start(_build_host_invocation(before), installed, launches=CheckingLauncher)
-    checked.plan()
+    checked = ConversationStartup(
+        _build_host_invocation(before), installed, launcher_class=CheckingLauncher
+    )
+    checked.plan_first_child()
     prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
     wanted = SessionSpec(
         arguments=tuple(conversation_words(invocation)),
         installed=installed,
         cwd=before.cwd,
-        vendor=checked.vendor.name,
+        vendor=checked.adapter.name,
         name=invocation.session.name or "",
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=before.copied_id,

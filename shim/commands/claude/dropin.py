@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import check_resume_flags, parse
 from shim.core.dialects import dialect_called
@@ -94,8 +94,8 @@ def _check_flags(
     return 0
 
 
-def _build_raiser(error: ShimError) -> "Callable[[], Start]":
-    def start() -> "Start":
+def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
+    def start() -> "ConversationStartup":
         raise error
 
     return start
@@ -103,7 +103,7 @@ def _build_raiser(error: ShimError) -> "Callable[[], Start]":
 
 def open_conversation(
     invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
-) -> "Start | JoinedConversation":
+) -> "ConversationStartup | JoinedConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
@@ -111,13 +111,13 @@ def open_conversation(
     if settings.bridge.every or can_be_background(invocation):
         from shim.bridge.attach.client import plan_joined_conversation
 
-        def alone(asked: Invocation) -> Start:
-            return Start(asked, installed, arguments, settings=settings)
+        def alone(asked: Invocation) -> ConversationStartup:
+            return ConversationStartup(asked, installed, arguments, settings=settings)
 
         client = plan_joined_conversation(invocation, settings, installed, arguments, alone)
         if client is not None:
             return client
-    return Start(invocation, installed, arguments, settings=settings)
+    return ConversationStartup(invocation, installed, arguments, settings=settings)
 
 
 def expand_short_id(invocation: Invocation) -> Invocation:
@@ -152,7 +152,7 @@ def has_background_sessions() -> bool:
 
 def run_conversation(
     invocation: Invocation,
-    start: "Callable[[], Start | JoinedConversation]",
+    start: "Callable[[], ConversationStartup | JoinedConversation]",
     installed: Mapping[str, str],
     arguments: Sequence[str],
     shown: str = "",
@@ -163,7 +163,7 @@ def run_conversation(
     recorded where the run was refused before it had a recording of its own.
     """
     signals = Signals()
-    started: Start | JoinedConversation | None = None
+    started: ConversationStartup | JoinedConversation | None = None
     recorder: Recorder | None = None
     status = 1
     try:

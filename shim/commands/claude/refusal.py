@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.drivers.open_translation import open_pen
-from shim.conversation.invocation import terminator
+from shim.conversation.invocation import choose_terminator
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
@@ -172,7 +172,7 @@ def refuse_turn(
         tried=error.tried,
     )
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
-    ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
+    ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
     pen = open_pen(dialect.name, identity, terminator=ending, shown=shown)
     if isinstance(error, UnknownSessionError) and not dialect.flat:
         if invocation.streams.output_format == "json":

@@ -23,7 +23,7 @@ from shim.io import early_signals
 from shim.io.raw_output import tell
 
 if TYPE_CHECKING:
-    from shim.conversation.decide import Start
+    from shim.conversation.decide import ConversationStartup
 
 HELP_TEXT = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
 yume-cli auth status
@@ -73,7 +73,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
         name, refused = "", invocation
     shown, session = name if parse_uuid(name) != name else "", refused.session.session_id
 
-    def start() -> "Start":
+    def start() -> "ConversationStartup":
         if call.misspelled:
             raise explain_misspelled(call.misspelled, MODE_FLAG)
         if session and has_background_sessions():

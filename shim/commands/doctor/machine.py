@@ -14,7 +14,7 @@ from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.adapter.routing import listed
 from shim.core.bridge.frames import WATCH
@@ -80,7 +80,7 @@ def find_refusal(environment: Mapping[str, str], vendor: str | None = None) -> S
     baked = read_installed(path)[1] if path and is_ours(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
-        Start(invocation, baked, launches=DryLauncher).plan()
+        ConversationStartup(invocation, baked, launcher_class=DryLauncher).plan_first_child()
     except ShimError as error:
         return error
     return None

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from shim.adapters import VENDORS, get_adapter
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import Launcher, Plan
-from shim.conversation.invocation import driven
+from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import not_honoured
 from shim.core.adapter.binding import keeps
 from shim.core.claude.argv.invocation import Invocation
@@ -77,16 +77,16 @@ def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> d
     found: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
         found["settings"] = _collect_settings(invocation, installed)
-        start = Start(invocation, installed, launches=DryLauncher)
+        start = ConversationStartup(invocation, installed, launcher_class=DryLauncher)
         found |= _describe_vendor(start)
         found["settings"]["record"] = config.record_path(
             invocation, os.environ, installed, start.settings
         )
-        if not start.vendor.passthrough:  # a real claude reads them itself
+        if not start.adapter.passthrough:  # a real claude reads them itself
             found["settings"]["claude"] = found_settings(
                 start.invocation, start.environment, start.cwd
             )
-        launcher, plan = start.plan()
+        launcher, plan = start.plan_first_child()
         assert isinstance(launcher, DryLauncher)
         found |= _describe_child(start, launcher, plan)
     except ShimError as error:
@@ -120,14 +120,14 @@ def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> d
     }
 
 
-def _describe_vendor(start: Start) -> dict[str, Any]:
-    vendor, others = start.vendor, start.choice.names
+def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
+    vendor, others = start.adapter, start.vendor_choice.names
     own = start.settings.of(vendor.name)
     return {
         "vendor": vendor.shown,
-        "named_by": start.choice.place,
+        "named_by": start.vendor_choice.place,
         "list": list(others) if len(others) > 1 else [],
-        "passed_over": [one.fact() for one in start.listing.skipped],
+        "passed_over": [one.fact() for one in start.vendor_list.skipped],
         "version": known_version(vendor, own, start.environment, start.cwd),
         "cwd": start.cwd,
         "model": start.invocation.model,
@@ -136,7 +136,9 @@ def _describe_vendor(start: Start) -> dict[str, Any]:
     }
 
 
-def _describe_child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
+def _describe_child(
+    start: ConversationStartup, launcher: DryLauncher, plan: Plan
+) -> dict[str, Any]:
     request, vendor, probe = plan.request, launcher.vendor, launcher.program.probed_with
     return {
         "program_by": _find_program_source(start, launcher),
@@ -164,38 +166,42 @@ def _describe_child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str
     }
 
 
-def _find_program_source(start: Start, launcher: Launcher) -> str:
+def _find_program_source(start: ConversationStartup, launcher: Launcher) -> str:
     """What names the program."""
     if launcher.setup.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
     if launcher.setup.own.bin:
-        return f"[vendors.{start.vendor.name}] bin"
-    return BUNDLED_SOURCE if start.vendor.program.bundled else "PATH"
+        return f"[vendors.{start.adapter.name}] bin"
+    return BUNDLED_SOURCE if start.adapter.program.bundled else "PATH"
 
 
-def _name_driver(start: Start, plan: Plan) -> str:
-    if start.vendor.passthrough and plan.request.listens:
+def _name_driver(start: ConversationStartup, plan: Plan) -> str:
+    if start.adapter.passthrough and plan.request.listens:
         return "pass-through"
     return config.TWO_WAY if plan.request.listens else config.ONE_WAY
 
 
-def _explain_driver(start: Start) -> str:
+def _explain_driver(start: ConversationStartup) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
-    name = start.vendor.name
-    vendor = get_adapter(name, flat=start.listing.translated) if name in VENDORS else start.vendor
+    name = start.adapter.name
+    vendor = (
+        get_adapter(name, flat=start.vendor_list.translated) if name in VENDORS else start.adapter
+    )
     if vendor.program.two_way is None:
         return ""
-    return driven(
-        vendor, start.invocation, start.settings, start.listing.environment(name), start.cwd
-    ).why
+    return select_driver(
+        vendor, start.invocation, start.settings, start.vendor_list.environment(name), start.cwd
+    ).reason
 
 
-def _describe_rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
+def _describe_rules(
+    start: ConversationStartup, launcher: Launcher, plan: Plan
+) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
     vendor, policy, request = launcher.vendor, launcher.policy, plan.request
     vain = {
         (one.what, one.source): one.reason
-        for one in not_honoured(vendor, policy, request, start.settled.unheeded)
+        for one in not_honoured(vendor, policy, request, start.claude_settings.unheeded)
     }
 
     def narrowing(rule: Rule) -> str:

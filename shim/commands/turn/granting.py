@@ -7,7 +7,7 @@ from typing import Any
 
 from shim.adapters import VENDORS, get_adapter
 from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
-from shim.conversation.invocation import driven
+from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import not_honoured
 from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.argv.invocation import Invocation
@@ -87,7 +87,7 @@ def suggest_rules(
 def _find_conversation_vendor(name: str, cwd: str) -> Vendor:
     """The vendor as `shim run` drives it: in a conversation."""
     talk = Invocation().with_flags(input_format="stream-json")
-    return driven(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).vendor
+    return select_driver(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).adapter
 
 
 def _find_effective_rule(

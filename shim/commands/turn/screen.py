@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from shim.conversation.fallback.choice import REPLAY, choose
 from shim.conversation.fallback.vendor_list import VendorList
-from shim.conversation.invocation import mode_of
+from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
@@ -124,7 +124,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ..
     usual = Invocation()
     given = [field for field in given if invocation.flag(field) != usual.flag(field)]
     binding = [field for field in given if field in UNSKIPPABLE_FIELDS]
-    if mode_of(invocation) not in (DEFAULT_MODE, BYPASS):
+    if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS):
         binding.append("permission_mode")
     names = ", ".join(flag_name(field) for field in binding or given)
     if binding:

@@ -9,7 +9,7 @@ from shim.bridge import start
 from shim.bridge.host import life
 from shim.bridge.host.__main__ import _build_invocation
 from shim.bridge.host.life import HostMetadata, HostRuntime
-from shim.conversation.decide import Start
+from shim.conversation.decide import ConversationStartup
 
 
 @pytest.fixture
@@ -34,6 +34,8 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[HostRuntime]:
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
     facts, wanted = HostMetadata(one.folder), start.read_session_spec(one.folder)
-    begun = Start(_build_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments)
+    begun = ConversationStartup(
+        _build_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments
+    )
     yield HostRuntime(one.folder, facts, begun, wanted, opened[0])
     opened[0].close()

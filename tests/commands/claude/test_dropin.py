@@ -494,7 +494,7 @@ def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, wor
     from shim.commands.claude.dropin import main
     from shim.conversation import decide
 
-    monkeypatch.setattr(decide, "Start", lambda *_: pytest.fail("a turn was begun"))
+    monkeypatch.setattr(decide, "ConversationStartup", lambda *_: pytest.fail("a turn was begun"))
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     assert main([word, "status"], {}) in (0, 1)
     assert any(capfd.readouterr())

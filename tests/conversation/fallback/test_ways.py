@@ -9,7 +9,7 @@ import pytest
 from box import CONVERSE, ndjson
 
 from shim.adapters import get_adapter
-from shim.conversation.invocation import driven
+from shim.conversation.invocation import select_driver
 from shim.core.claude.argv.parse import parse
 from shim.state.config import Settings, VendorSettings
 from tests.conversation.test_conversation import results, user
@@ -108,7 +108,7 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 
 def way(*words, driver=None, vendor="gemini"):
     settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
-    return driven(
+    return select_driver(
         get_adapter(vendor), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
     )
 
@@ -132,8 +132,8 @@ def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another
     words, driver, speaks, why
 ):
     found = way(*words, driver=driver)
-    assert bool(found.vendor.speaks) == speaks
-    assert found.why.startswith(why)
+    assert bool(found.adapter.speaks) == speaks
+    assert found.reason.startswith(why)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_ther
     without the flag.
     """
     asked = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
-    assert way(*asked, vendor=vendor).vendor.program.stays == stays
-    assert not way(*asked, vendor=vendor, driver="one-way").vendor.program.stays
+    assert way(*asked, vendor=vendor).adapter.program.stays == stays
+    assert not way(*asked, vendor=vendor, driver="one-way").adapter.program.stays
 
 
 @pytest.mark.parametrize(
