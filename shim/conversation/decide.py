@@ -26,7 +26,7 @@ from shim.conversation.invocation import (
     select_driver,
     validate_invocation,
 )
-from shim.conversation.session_facts import named_servers, session_facts
+from shim.conversation.session_facts import build_session_state, load_mcp_servers
 from shim.core.adapter.routing import routed
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
@@ -47,7 +47,7 @@ from shim.state.own_vendors import check_names, learn
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.candidates import Candidate, Candidates
-    from shim.conversation.wire import Ends, Run
+    from shim.conversation.wire import ConversationRunner, Transport
     from shim.core.adapter.vendor import Vendor
     from shim.core.turn.terms import Pen
     from shim.io.signals import Signals
@@ -153,7 +153,7 @@ class ConversationStartup:
         # a real claude reads its files itself
         if self.vendor_list.translated or not self.adapter.passthrough:
             invocation = read_file_option(invocation)
-            self._mcp_servers = named_servers(invocation, self.cwd)
+            self._mcp_servers = load_mcp_servers(invocation, self.cwd)
         if not (self.vendor_list.several or self.adapter.passthrough):
             invocation = self._apply_settings(invocation)
         self.mode = resolve_mode(invocation)
@@ -210,7 +210,7 @@ class ConversationStartup:
             cwd=self.cwd,
         )
 
-    def run(self, signals: "Signals", ends: "Ends | None" = None) -> int:
+    def run(self, signals: "Signals", ends: "Transport | None" = None) -> int:
         """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
         and stdout.
         """
@@ -291,7 +291,7 @@ class ConversationStartup:
             self.resumed_id or ""
         )
 
-    def _run_conversation(self, signals: "Signals", ends: "Ends | None") -> int:
+    def _run_conversation(self, signals: "Signals", ends: "Transport | None") -> int:
         launcher, skipped = (
             self._prepare_launcher(),
             [one.fact() for one in self.vendor_list.skipped],
@@ -304,18 +304,18 @@ class ConversationStartup:
             skipped=skipped,
         )
         from shim.conversation.fallback.candidates import Candidate
-        from shim.conversation.wire import Run
+        from shim.conversation.wire import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
         launcher.standing.tried = tuple(self.vendor_list.skipped)
         candidates = self._build_fallback_chain(first)
-        run = Run(
+        run = ConversationRunner(
             first,
             self.invocation,
             signals,
-            transcript=self._needs_transcript(),
-            candidates=candidates,
-            ends=ends,
+            has_transcript=self._needs_transcript(),
+            chain=candidates,
+            transport=ends,
         )
         signals.check()
         return self._start_run_mode(run)
@@ -394,21 +394,21 @@ class ConversationStartup:
             launcher.refusal = error
             return Candidate(launcher, listens=False)
 
-    def _start_run_mode(self, run: "Run") -> int:
+    def _start_run_mode(self, run: "ConversationRunner") -> int:
         """The way in which the frontend asks: one message or many."""
         if self._stdin_input is not None:
             return self._run_stdin_input(run, self._stdin_input)
         if self.invocation.streams.input_format == "stream-json":
             if self.adapter.passthrough and not self.vendor_list.translated:
                 return run.pass_through()
-            return run.conversation()
-        if self._needs_asking_child(run.ruled):
+            return run.run_conversation()
+        if self._needs_asking_child(run.has_rules):
             # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
             # of the message
             answers = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
             message = self.invocation.prompt if answers else self._read_prompt()
-            return run.conversation(message, answers=answers)
-        return run.one_message(self._read_prompt())
+            return run.run_conversation(message, can_answer=answers)
+        return run.run_one_shot(self._read_prompt())
 
     @property
     def _asks_frontend(self) -> bool:
@@ -428,14 +428,14 @@ class ConversationStartup:
             map(self._can_keep_child, vendors)
         )
 
-    def _run_stdin_input(self, run: "Run", asked: StdinInput) -> int:
+    def _run_stdin_input(self, run: "ConversationRunner", asked: StdinInput) -> int:
         if not (
             asked.source or asked.may_send_more
         ):  # then the child need not wait for what reads frames
-            if self._needs_asking_child(run.ruled):
-                return run.conversation(asked.text, answers=False)
-            return run.one_message(asked.text)
-        return run.conversation(
+            if self._needs_asking_child(run.has_rules):
+                return run.run_conversation(asked.text, can_answer=False)
+            return run.run_one_shot(asked.text)
+        return run.run_conversation(
             None if asked.source is not None else asked.text, source=asked.source
         )
 
@@ -462,7 +462,7 @@ class ConversationStartup:
             settled=self.claude_settings,
         )
         self._has_rules = setup.policy().ruled
-        facts = session_facts(
+        facts = build_session_state(
             self.invocation,
             serving(vendor, name=name, listens=self._can_keep_child(vendor)),
             self.settings,
@@ -471,8 +471,8 @@ class ConversationStartup:
             environment=self.environment,
             mode=self.mode,
             servers=self._mcp_servers,
-            called=self._find_serving_adapter,
-            reached=self.vendor_list.environment,
+            find_adapter=self._find_serving_adapter,
+            build_environment=self.vendor_list.environment,
         )
         launcher = self._launcher_class(
             setup, facts=facts, pen=lambda: self._open_writer(identity), known=self.resumed_session

@@ -12,7 +12,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import Driver
-from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.conversation.loop import (
+    EXIT_STATUS_BY_SIGNAL,
+    FINAL_WRITE_TIMEOUT_S,
+    ConversationLoop,
+    explain_error,
+)
 from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import Message
@@ -32,14 +37,14 @@ if TYPE_CHECKING:
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
 # then neither an answer nor an interrupt is heard. A frontend that writes a few messages ahead
 # never comes there.
-QUEUE_MESSAGES = 64  # from here on their bytes count too
-MOST_MESSAGES = 10_000
-PROMPT_HOOK_SECONDS = 60.0  # the real claude waits for a hook as long; then the message is sent
+MAX_UNMEASURED_MESSAGES = 64  # from here on their bytes count too
+MAX_QUEUED_MESSAGES = 10_000
+PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits for a hook as long; then the message is sent
 # messages that wait for the next message may be as large as one message
 MAX_CONTEXT_BYTES = INBOUND_BYTES
 
 
-class MessageLoop(Loop):
+class MessageLoop(ConversationLoop):
     """A conversation from its first message to its end.
 
     `first` is the message of the command line; without a `source` of others it is the only one.
@@ -52,7 +57,7 @@ class MessageLoop(Loop):
         driver: Driver,
         output: Output,
         *,
-        first: Message | None = None,
+        first_message: Message | None = None,
         control: "Control | None" = None,
         states: "States | None" = None,
         source: "Inbound | None" = None,
@@ -61,114 +66,119 @@ class MessageLoop(Loop):
         super().__init__(output, recorder)
         self._driver = driver
         self._control = control
-        self._told = control or states
+        self._session_lines = control or states
         self._source = source
         self._messages = deque[Message]() if control is None else control.messages
-        if first is not None:
-            self._messages.append(first)
-        self._once = first is not None
-        self._listening = source is not None
-        self._running = False
-        self._number = 0  # of the turn that runs, or ran last
-        self._taking = False  # a message was taken whose turn has not begun
-        self._context = deque[Message]()  # messages that are sent together with the next message
-        self._asking_hooks = False  # UserPromptSubmit hooks have not answered yet
-        self._stopped_early = False  # an interrupt came before they answered
+        if first_message is not None:
+            self._messages.append(first_message)
+        self._is_one_shot = first_message is not None
+        self._reads_stdin = source is not None
+        self._turn_running = False
+        self._turn_number = 0  # of the turn that runs, or ran last
+        self._message_taken = False  # a message was taken whose turn has not begun
+        self._context_messages = deque[
+            Message
+        ]()  # messages that are sent together with the next message
+        self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
+        self._interrupted_early = False  # an interrupt came before they answered
 
-    async def _work(self, tasks: TaskGroup) -> int:
+    async def _run_session(self, tasks: TaskGroup) -> int:
         """Run the turns, then make sure that the child is gone, whatever ended them; our exit
         status.
         """
         if self._source is not None:
-            tasks.start_soon(self._beside, self._read, self._source)
+            tasks.start_soon(self._run_in_background, self._read_stdin, self._source)
         try:
-            with self._working:
-                await self._turns()
-            if self._fault is not None:
-                raise self._fault
+            with self._work_scope:
+                await self._run_turns()
+            if self._error is not None:
+                raise self._error
         except FrontendGoneError:
-            self._gone = True
+            self._frontend_disconnected = True
         except Exception as error:
-            await self._failed(error)
+            await self._report_failure(error)
             await self._driver.stop()
             return 1
-        if self._stopped_by is not None:
+        if self._stop_signal is not None:
             self._driver.terminate()
-            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
+            await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         await self._driver.stop()
         if self._control is not None:
             # a conversation is over for good; one message may leave a server running
             strays.end_orphans()
-        if self._stopped_by is not None:
-            return STATUS_OF_SIGNAL[self._stopped_by]
+        if self._stop_signal is not None:
+            return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_read_nothing:
             return 1
         failed = self._driver.pump is not None and self._driver.pump.failed
-        return 1 if failed and not self._ending and not self._gone else 0
+        return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
-    async def _turns(self) -> None:
-        while (message := await self._next()) is not None:
-            self._running = True
+    async def _run_turns(self) -> None:
+        while (message := await self._wait_for_message()) is not None:
+            self._turn_running = True
             if self._recorder is not None:
                 self._recorder.turn += 1
-            await self._control_lines()
+            await self._write_control_lines()
             self._output.asked(message)
-            self._taking = False
-            self._tell_news()
-            await self._answer(message)
-            self._running = False
-            if self._told is not None:
-                self._told.end()
-                await self._control_lines()
+            self._message_taken = False
+            self._wake_waiters()
+            await self._answer_message(message)
+            self._turn_running = False
+            if self._session_lines is not None:
+                self._session_lines.end()
+                await self._write_control_lines()
             if self._driver.pump is not None:
                 self._record_result(self._driver.pump)
                 await self._output.end(self._driver.pump.turn)
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer_message(self, message: Message) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
         the next one.
         """
-        refusal = await self._ask_prompt_hooks()
-        if self._ending or self._stopped_early:  # there was no turn to interrupt yet
+        refusal = await self._wait_for_prompt_hooks()
+        if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
             await self._driver.never_begin(message)
         elif refusal is not None:
             await self._driver.settle_unsent(message, refusal.text, refusal.build_notice())
             if refusal.is_kept:
-                self._keep_as_context(message)
+                self._store_as_context(message)
         elif not message.query:
             await self._driver.settle_unsent(message)
-            self._keep_as_context(message)
+            self._store_as_context(message)
         elif self._driver.pump is not None and self._driver.pump.is_over_budget:
             await self._driver.settle_unsent(message)  # its result says that the budget is spent
         else:
-            message = message.after(self._context)
-            self._context.clear()
+            message = message.after(self._context_messages)
+            self._context_messages.clear()
             await self._driver.turn(message)
             self._driver.reap()
 
-    async def _ask_prompt_hooks(self) -> "PromptRefusal | None":
+    async def _wait_for_prompt_hooks(self) -> "PromptRefusal | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
         or None.
         """
-        self._stopped_early = False
+        self._interrupted_early = False
         control = self._control
         if control is None or not control.is_asking_prompt_hooks:
             return None
-        self._asking_hooks = True
-        with anyio.move_on_after(PROMPT_HOOK_SECONDS):
-            while control.is_asking_prompt_hooks and not (self._ending or self._stopped_early):
-                await self._news.wait()
-        self._asking_hooks = False
+        self._waits_for_hooks = True
+        with anyio.move_on_after(PROMPT_HOOK_TIMEOUT_S):
+            while control.is_asking_prompt_hooks and not (
+                self._is_ending or self._interrupted_early
+            ):
+                await self._wakeup.wait()
+        self._waits_for_hooks = False
         return control.take_prompt_refusal()
 
-    def _keep_as_context(self, message: Message) -> None:
+    def _store_as_context(self, message: Message) -> None:
         """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
-        self._context.append(message)
+        self._context_messages.append(message)
         dropped = 0
         while (
-            sum(kept.size for kept in self._context) > MAX_CONTEXT_BYTES and len(self._context) > 1
+            sum(kept.size for kept in self._context_messages) > MAX_CONTEXT_BYTES
+            and len(self._context_messages) > 1
         ):
-            self._context.popleft()
+            self._context_messages.popleft()
             dropped += 1
         if dropped:
             tell(
@@ -182,63 +192,63 @@ class MessageLoop(Loop):
         if self._recorder is not None and result is not None and result.line:
             self._recorder.result(result.line)
 
-    async def _next(self) -> Message | None:
+    async def _wait_for_message(self) -> Message | None:
         """Wait for the next message; None when there will be none."""
-        while not self._ending and not (self._once and self._driver.pump is not None):
+        while not self._is_ending and not (self._is_one_shot and self._driver.pump is not None):
             if self._messages:
                 message = self._messages.popleft()
-                self._number += 1
-                self._taking = True
-                if self._told is not None:
-                    self._told.begin(message.text)
-                self._tell_news()
+                self._turn_number += 1
+                self._message_taken = True
+                if self._session_lines is not None:
+                    self._session_lines.begin(message.text)
+                self._wake_waiters()
                 return message
-            if not self._listening:
+            if not self._reads_stdin:
                 return None
-            await self._news.wait()
+            await self._wakeup.wait()
         return None
 
     # -- the frontend's lines ----------------------------------------------------------------------
 
-    async def _read(self, source: "Inbound") -> None:
+    async def _read_stdin(self, source: "Inbound") -> None:
         """Read stdin to its end, beside the turns."""
         control, lines = self._control, source.lines
         assert control is not None
-        await self._control_lines()  # what was not taken before the loop ran
+        await self._write_control_lines()  # what was not taken before the loop ran
         for raw in source.heard:
-            await self._hear(control, raw)
+            await self._apply_line(control, raw)
         while chunk := await source.read():
             for raw in lines.feed(chunk):
-                await self._hear(control, raw)
+                await self._apply_line(control, raw)
         for raw in lines.close():
-            await self._hear(control, raw)
+            await self._apply_line(control, raw)
         if lines.skipped:
             tell(f"skipped {lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
-        await self._obey(control.closed())
-        self._listening = False
-        self._tell_news()
+        await self._execute_actions(control.closed())
+        self._reads_stdin = False
+        self._wake_waiters()
 
-    async def _hear(self, control: "Control", raw: bytes) -> None:
+    async def _apply_line(self, control: "Control", raw: bytes) -> None:
         """Do what a line says, in its order."""
-        await self._obey(control.receive(raw))
+        await self._execute_actions(control.receive(raw))
         await self._driver.steer()
-        await self._in_order(control)
+        await self._wait_for_turn_start(control)
 
-    async def _obey(self, wishes: "list[Wish]") -> None:
+    async def _execute_actions(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never
         done to the next.
         """
         from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt
 
-        number = self._number
-        await self._control_lines()
+        number = self._turn_number
+        await self._write_control_lines()
         for wish in wishes:
             if isinstance(wish, Interrupt | Decided | Forbidden) and not (
-                self._running and number == self._number
+                self._turn_running and number == self._turn_number
             ):
                 continue
-            if isinstance(wish, Interrupt) and self._asking_hooks:
-                self._stopped_early = True
+            if isinstance(wish, Interrupt) and self._waits_for_hooks:
+                self._interrupted_early = True
             elif isinstance(wish, Interrupt):
                 await self._driver.interrupt()
             elif isinstance(wish, Decided):
@@ -247,48 +257,52 @@ class MessageLoop(Loop):
                 await self._driver.forbid(wish.call, wish.reason)
             elif isinstance(wish, Chosen):
                 await self._driver.change(wish)
-        self._tell_news()
+        self._wake_waiters()
 
-    async def _in_order(self, control: "Control") -> None:
+    async def _wait_for_turn_start(self, control: "Control") -> None:
         """Wait until the turn of the last message has begun, if it can begin, and until the queue
         has room.
         """
-        while self._taking or (control.messages and not control.running) or self._full(control):
-            await self._news.wait()
+        while (
+            self._message_taken
+            or (control.messages and not control.running)
+            or self._is_queue_full(control)
+        ):
+            await self._wakeup.wait()
 
-    def _full(self, control: "Control") -> bool:
-        if len(control.messages) < QUEUE_MESSAGES:
+    def _is_queue_full(self, control: "Control") -> bool:
+        if len(control.messages) < MAX_UNMEASURED_MESSAGES:
             return False
         most = INBOUND_BYTES if self._source is None else self._source.limit
         return (
             sum(message.size for message in control.messages) >= most
-            or len(control.messages) >= MOST_MESSAGES
+            or len(control.messages) >= MAX_QUEUED_MESSAGES
         )
 
-    async def _control_lines(self) -> None:
-        if self._told is None:
+    async def _write_control_lines(self) -> None:
+        if self._session_lines is None:
             return
-        for complaint in self._told.complaints:
+        for complaint in self._session_lines.complaints:
             tell(complaint)
-        self._told.complaints.clear()
-        if data := self._told.take():
+        self._session_lines.complaints.clear()
+        if data := self._session_lines.take():
             await self._output.lines(data)
 
     # -- ends --------------------------------------------------------------------------------------
 
-    async def _failed(self, error: Exception) -> None:
+    async def _report_failure(self, error: Exception) -> None:
         """A mistake of ours: the frontend still gets its one result."""
         try:
-            await self._last_words(said_of(error), "internal")
+            await self._write_last_result(explain_error(error), "internal")
         except Exception as another:
             tell(f"the shim failed: {another!r}\n")
 
-    async def _last_words(self, reason: str, cause: Cause) -> None:
+    async def _write_last_result(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """
         pump, said = self._driver.pump, b""
-        if pump is None or not self._running:
+        if pump is None or not self._turn_running:
             return
         if not pump.finished:
             pump.stop(reason, cause)
@@ -297,16 +311,16 @@ class MessageLoop(Loop):
             if self._control is not None:
                 self._control.withdraw()
                 said = self._control.take() + said
-        if self._told is not None:
-            self._told.end()
-        with anyio.move_on_after(LAST_WORDS_SECONDS):
+        if self._session_lines is not None:
+            self._session_lines.end()
+        with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._output.lines(said)
-                await self._control_lines()
+                await self._write_control_lines()
                 await self._output.end(pump.turn)
             except FrontendGoneError:
                 pass
 
-    def _interrupt(self, tasks: TaskGroup) -> None:
-        self._tell_news()
+    def _interrupt_turn(self, tasks: TaskGroup) -> None:
+        self._wake_waiters()
         tasks.start_soon(self._driver.interrupt)

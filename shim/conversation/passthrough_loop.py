@@ -15,7 +15,12 @@ from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.driver import log_end
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.exchange import PendingExchange
-from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.conversation.loop import (
+    EXIT_STATUS_BY_SIGNAL,
+    FINAL_WRITE_TIMEOUT_S,
+    ConversationLoop,
+    explain_error,
+)
 from shim.core.adapter.commands import Command, Expect, Said, Stage, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
@@ -31,31 +36,31 @@ if TYPE_CHECKING:
     from shim.core.secrets.redactor import Stream
 
 
-class StderrCopy:
+class StderrCopier:
     """The child's stderr on our own, as it comes; `stream` takes the secrets out of it."""
 
     def __init__(self, stream: "Stream | None") -> None:
-        self._stream = stream
-        self._deaf = False  # it was not read for a moment
+        self._redactor = stream
+        self._is_blocked = False  # it was not read for a moment
 
     def __call__(self, chunk: bytes) -> None:
         """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for
         once.
         """
         text = chunk.decode("utf-8", "replace")
-        data = printable(text if self._stream is None else self._stream.feed(text)).encode()
+        data = printable(text if self._redactor is None else self._redactor.feed(text)).encode()
         try:
-            self._deaf = bool(offer(2, data, 0.0 if self._deaf else COURTESY_SECONDS))
+            self._is_blocked = bool(offer(2, data, 0.0 if self._is_blocked else COURTESY_SECONDS))
         except (OSError, ValueError):
-            self._deaf = True
+            self._is_blocked = True
 
-    def end(self) -> None:
+    def flush(self) -> None:
         """The rest, which may have been the beginning of a secret."""
-        if self._stream is not None:
-            tell(printable(self._stream.flush()))
+        if self._redactor is not None:
+            tell(printable(self._redactor.flush()))
 
 
-class PassthroughLoop(Loop):
+class PassthroughLoop(ConversationLoop):
     """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
 
     def __init__(
@@ -69,104 +74,104 @@ class PassthroughLoop(Loop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._pump: Pump = launcher.turns.pump(None)
-        self._pump.translation.asked(False)
+        self._stream: Pump = launcher.turns.pump(None)
+        self._stream.translation.asked(False)
         self._source = source
-        self._stderr = StderrCopy(stream)
+        self._stderr_copier = StderrCopier(stream)
         self._exchange = PendingExchange()
         self._deadlines = Deadlines(launcher.timeouts)
         self._deadlines.listen("idle_timeout")
-        self._answers: list[bytes] = []  # ours, to what the frontend could not be asked
-        self._between = True  # two lines of the frontend's
-        self._hung_up = False  # the frontend has said all
+        self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
+        self._at_line_start = True  # two lines of the frontend's
+        self._stdin_closed = False  # the frontend has said all
 
-    async def _work(self, tasks: TaskGroup) -> int:
-        for work in (self._copy, self._drain, self._watch):
-            tasks.start_soon(self._beside, work)
+    async def _run_session(self, tasks: TaskGroup) -> int:
+        for work in (self._copy_stdin, self._copy_stderr, self._watch_child_exit):
+            tasks.start_soon(self._run_in_background, work)
         try:
-            with self._working:
-                await self._serve()
+            with self._work_scope:
+                await self._read_output()
                 with anyio.move_on_after(self._launcher.end_grace):
                     await self._child.ended()
-                await self._unfinished("")
-            if self._fault is not None:
-                raise self._fault
+                await self._finish_open_turn("")
+            if self._error is not None:
+                raise self._error
         except FrontendGoneError:
-            self._gone = True
+            self._frontend_disconnected = True
         except Exception as error:  # our own mistake: the frontend still gets its one result
-            self._fault = error
-            await self._last_words(said_of(error), "internal")
-            tell(f"{said_of(error)}\n")
-        if self._stopped_by is not None:
+            self._error = error
+            await self._write_last_result(explain_error(error), "internal")
+            tell(f"{explain_error(error)}\n")
+        if self._stop_signal is not None:
             self._child.signal("SIGTERM")
-            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
+            await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         ended = self._child.exit
         await self._child.stop("SIGTERM")
         self._child.close()
         log_end(self._launcher.setup.log, self._child)
-        if self._stopped_by is not None:
-            return STATUS_OF_SIGNAL[self._stopped_by]
-        if self._fault is not None:
+        if self._stop_signal is not None:
+            return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
+        if self._error is not None:
             return 1
-        if self._gone or self._ending:
+        if self._frontend_disconnected or self._is_ending:
             return 0
-        failed = int(self._pump.failed)
+        failed = int(self._stream.failed)
         if ended is None:  # it had answered, and did not go by itself
-            return failed if self._pump.finished else 1
+            return failed if self._stream.finished else 1
         return 1 if ended.code is None else ended.code or failed
 
     # -- the frontend's bytes ----------------------------------------------------------------------
 
-    async def _copy(self) -> None:
+    async def _copy_stdin(self) -> None:
         """Copy the frontend's bytes to the child; close the child's stdin where they end."""
         lines = LineSplitter()
         while chunk := await self._source.read():
             for line in lines.feed(chunk):
                 if self._exchange.read_frontend_line(line):
-                    self._pump.translation.asked(True)
-            self._look_again()
-            self._between = chunk.endswith(b"\n")
+                    self._stream.translation.asked(True)
+            self._update_deadline()
+            self._at_line_start = chunk.endswith(b"\n")
             await self._child.say(chunk)
-            await self._answer()
+            await self._write_answers()
         self._child.hang_up()
-        self._hung_up = True
-        self._expect_end()
+        self._stdin_closed = True
+        self._update_exit_grace()
 
-    async def _answer(self) -> None:
+    async def _write_answers(self) -> None:
         """Give the child our own answers, between two lines of the frontend's."""
-        while self._answers and self._between:
-            await self._child.say(self._answers.pop(0))
+        while self._pending_answers and self._at_line_start:
+            await self._child.say(self._pending_answers.pop(0))
 
     # -- the child's lines -------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
+    async def _read_output(self) -> None:
         """Pump until the child's stdout is at its end, or the child is silent although an answer is
         due, or is done.
         """
-        pump, exchange = self._pump, self._exchange
+        pump, exchange = self._stream, self._exchange
         while True:
-            with self._deadlines.reading(patient=self._patient) as reading:
+            with self._deadlines.reading(patient=self._allows_silence) as reading:
                 chunk = await self._child.read()
             if reading.cancelled_caught and not self._deadlines.passed:
-                await self._stall()
+                await self._end_stalled_turn()
                 return
             if reading.cancelled_caught or not chunk:
                 break
             lines = pump.translation.split(chunk)
             for line in lines:
                 exchange.read_child_line(line)
-            await self._say(pump.read(lines))
-            await self._answer()
-            self._expect_end()
-        await self._say(pump.drain())
+            await self._write_output(pump.read(lines))
+            await self._write_answers()
+            self._update_exit_grace()
+        await self._write_output(pump.drain())
 
-    async def _say(self, given: Said) -> None:
+    async def _write_output(self, given: Said) -> None:
         said, commands = given
         for command in commands:
-            said += self._carry_out(command)
+            said += self._execute_command(command)
         await self._output.lines(said)
 
-    def _carry_out(self, command: Command) -> bytes:
+    def _execute_command(self, command: Command) -> bytes:
         """Carry out a command of the pump's; gives back the lines that it leads to.
 
         `Remember` is not carried out: a real claude keeps its own sessions.
@@ -176,67 +181,67 @@ class PassthroughLoop(Loop):
                 self._deadlines.listen(timeout)
             case TellChild(line):
                 self._exchange.record_answer(line)
-                self._answers.append(line)
+                self._pending_answers.append(line)
             case Stage.SETTLED:  # nothing contradicts the result that came with this
-                said, _ = self._pump.finish()
-                self._ended()
+                said, _ = self._stream.finish()
+                self._finish_turn()
                 return said
             case Stage.FINISHED:
-                self._ended()
+                self._finish_turn()
         return b""
 
-    def _ended(self) -> None:
+    def _finish_turn(self) -> None:
         """A turn has its result."""
-        self._launcher.turns.note_account(self._pump)
+        self._launcher.turns.note_account(self._stream)
         self._exchange.end_turn()
         strays.reap(self._child.pids)
 
-    async def _drain(self) -> None:
+    async def _copy_stderr(self) -> None:
         try:
-            await self._child.drain(self._stderr)
+            await self._child.drain(self._stderr_copier)
         finally:
-            self._stderr.end()
+            self._stderr_copier.flush()
 
     # -- silence, and the end ----------------------------------------------------------------------
 
     @property
-    def _patient(self) -> bool:
+    def _allows_silence(self) -> bool:
         """Whether the child may be silent for any time: between two turns, and while a person is
         asked.
         """
-        return self._exchange.is_asking or not (self._pump.begun or self._exchange.awaits_result)
+        return self._exchange.is_asking or not (self._stream.begun or self._exchange.awaits_result)
 
-    def _look_again(self) -> None:
-        self._deadlines.look_again(patient=self._patient)
+    def _update_deadline(self) -> None:
+        self._deadlines.look_again(patient=self._allows_silence)
 
-    def _expect_end(self) -> None:
+    def _update_exit_grace(self) -> None:
         """Once its stdin is closed, a child that has answered every message gets a moment to end by
         itself.
         """
         self._deadlines.go_on()
-        if self._hung_up and not self._exchange.awaits_result and not self._pump.begun:
+        if self._stdin_closed and not self._exchange.awaits_result and not self._stream.begun:
             self._deadlines.rest(self._launcher.end_grace)
-        self._look_again()
+        self._update_deadline()
 
-    async def _watch(self) -> None:
+    async def _watch_child_exit(self) -> None:
         """Give a child that has ended a moment for its last bytes: another process may still hold
         its stdout.
         """
         await self._child.ended()
         self._deadlines.hurry(self._launcher.end_grace)
 
-    async def _stall(self) -> None:
+    async def _end_stalled_turn(self) -> None:
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
         name, seconds = self._deadlines.name, self._deadlines.seconds
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
-        reason = self._pump.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
+        reason = self._stream.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
         await self._child.stop(self._launcher.vendor.exit.interrupt)
-        await self._unfinished(reason, "stall")
+        await self._finish_open_turn(reason, "stall")
 
-    async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
+    async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
-        pump = self._pump
+        pump = self._stream
         if not pump.begun:
             if not self._exchange.awaits_result:
                 return
@@ -248,13 +253,13 @@ class PassthroughLoop(Loop):
         said, _ = pump.close(self._child.exit if cause is None else None, self._child.tail.text())
         await self._output.lines(said)
 
-    async def _last_words(self, reason: str, cause: Cause) -> None:
-        with anyio.move_on_after(LAST_WORDS_SECONDS):
+    async def _write_last_result(self, reason: str, cause: Cause) -> None:
+        with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
-                await self._unfinished(reason, cause)
+                await self._finish_open_turn(reason, cause)
             except FrontendGoneError:
                 pass
 
-    def _interrupt(self, tasks: TaskGroup) -> None:
-        self._pump.interrupt()  # a claude that starts is ended by that, and says nothing
+    def _interrupt_turn(self, tasks: TaskGroup) -> None:
+        self._stream.interrupt()  # a claude that starts is ended by that, and says nothing
         tasks.start_soon(self._child.stop, self._launcher.vendor.exit.interrupt)

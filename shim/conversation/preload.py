@@ -27,7 +27,7 @@ LAZY_MODULES = (
     "importlib.util", "ipaddress", "json", "logging", "orjson", "pathspec", "platformdirs", "resource", "shlex",
     "signal", "tempfile", "tomllib", "traceback", "tree_sitter", "tree_sitter_bash", "uuid",
 )  # fmt: skip
-CONVERSATION = (
+CONVERSATION_FOLDERS = (
     "core",
     "profiles",
     "adapters",
@@ -37,13 +37,13 @@ CONVERSATION = (
     "recording",
     "conversation",
 )
-HOST = (*CONVERSATION, "bridge")
-SERVER = (*HOST, "story")
-NOT_IN_A_CONVERSATION = ("shim.bridge.gateway", "shim.bridge.host")
-NOT_IN_A_HOST = ("shim.bridge.gateway", "shim.bridge.attach")
+HOST_FOLDERS = (*CONVERSATION_FOLDERS, "bridge")
+SERVER_FOLDERS = (*HOST_FOLDERS, "story")
+SKIPPED_IN_CONVERSATION = ("shim.bridge.gateway", "shim.bridge.host")
+SKIPPED_IN_HOST = ("shim.bridge.gateway", "shim.bridge.attach")
 
 
-def preload(
+def preload_modules(
     folders: Sequence[str],
     environment: Mapping[str, str],
     leave_out: tuple[str, ...] = (),
@@ -61,11 +61,11 @@ def preload(
         profile_files.load_bundled(environment)
 
 
-async def preload_slowly() -> None:
+async def preload_for_conversation() -> None:
     """Import what a conversation may need, one module at a time, so that the conversation is not
     blocked.
     """
-    for _ in _import_all(HOST, NOT_IN_A_CONVERSATION):
+    for _ in _import_all(HOST_FOLDERS, SKIPPED_IN_CONVERSATION):
         await anyio.sleep(0)
 
 
@@ -79,7 +79,7 @@ def _import_all(
     """
     for folder in folders:
         for module in pkgutil.walk_packages([f"{shim.__path__[0]}/{folder}"], f"shim.{folder}."):
-            if module.name not in sys.modules and not _is_left_out(module.name, leave_out):
+            if module.name not in sys.modules and not _is_skipped(module.name, leave_out):
                 with suppress(ImportError, OSError):
                     import_module(module.name)
                 yield
@@ -89,5 +89,5 @@ def _import_all(
         yield
 
 
-def _is_left_out(name: str, leave_out: tuple[str, ...]) -> bool:
+def _is_skipped(name: str, leave_out: tuple[str, ...]) -> bool:
     return name.endswith(".__main__") or name.startswith(leave_out)

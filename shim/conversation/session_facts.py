@@ -18,7 +18,7 @@ from shim.io.raw_output import tell
 from shim.state.config import Settings
 
 
-def session_facts(
+def build_session_state(
     invocation: Invocation,
     serving: Serving,
     settings: Settings,
@@ -28,8 +28,8 @@ def session_facts(
     environment: Mapping[str, str],
     mode: str,
     servers: Mapping[str, Any],
-    called: Callable[[str], Vendor],
-    reached: Callable[[str], Mapping[str, str]],
+    find_adapter: Callable[[str], Vendor],
+    build_environment: Callable[[str], Mapping[str, str]],
 ) -> Facts:
     """The facts of a session that `serving` begins, with the MCP `servers` of the command line.
 
@@ -42,12 +42,14 @@ def session_facts(
         cwd,
         os.getpid(),
         bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
-        state_events=state_events(environment),
+        state_events=resolve_state_events(environment),
         replays=invocation.streams.replay_user_messages,
         line_bytes=settings.max_line_bytes,
-        checked=lambda model: _own_model(model, facts.vendor),
-        told=lambda model: model_told(model, called(facts.vendor), settings),
-        choosable=lambda: models_known(called(facts.vendor), settings, reached(facts.vendor), cwd),
+        checked=lambda model: _resolve_model(model, facts.vendor),
+        told=lambda model: model_told(model, find_adapter(facts.vendor), settings),
+        choosable=lambda: models_known(
+            find_adapter(facts.vendor), settings, build_environment(facts.vendor), cwd
+        ),
     )
     facts = Facts(
         rules,
@@ -57,11 +59,11 @@ def session_facts(
         effort=invocation.limits.effort,
         prompts=can_prompt_frontend(invocation),
     )
-    _add_servers(facts, invocation, servers)
+    _add_mcp_servers(facts, invocation, servers)
     return facts
 
 
-def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
+def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
     if not invocation.configuration.mcp_config:
         return {}
@@ -70,7 +72,7 @@ def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     return read_mcp_configs(invocation.configuration.mcp_config, cwd)
 
 
-def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any]) -> None:
+def _add_mcp_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any]) -> None:
     """Those of the frontend's own process are reached through its stdin only."""
     inside = [
         name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"
@@ -86,14 +88,14 @@ def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any
         )
 
 
-def state_events(environment: Mapping[str, str]) -> str:
+def resolve_state_events(environment: Mapping[str, str]) -> str:
     """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
 
 
-def _own_model(model: str, vendor: str) -> str | None:
+def _resolve_model(model: str, vendor: str) -> str | None:
     """The model for the rest of a conversation. ValueError for another vendor's model, or for a
     flag.
     """

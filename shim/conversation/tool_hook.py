@@ -24,64 +24,64 @@ from shim.core.policy.policy import MODES, Policy
 from shim.core.policy.rules import claude_tool_name
 from shim.io.inherited_signals import reset_inherited_signals
 
-EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
-MODE_CHARACTERS = 40
-REFUSED = 2
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
+MAX_MODE_CHARS = 40
+DENY_EXIT_STATUS = 2
 # for one call, without its hooks; a vendor may run a call whose hook takes much longer
-SECONDS = 30
-CHANGED = (
+JUDGE_TIMEOUT_S = 30
+CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
 )
 
-Call = tuple[str, dict[str, Any]]
+HookCall = tuple[str, dict[str, Any]]
 
 
 def main() -> int:
     """Judge the event on stdin."""
     reset_inherited_signals()
-    signal.alarm(SECONDS)  # it ends us, and every failure is a refusal
+    signal.alarm(JUDGE_TIMEOUT_S)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
-    policy, known = read(sys.argv[2], _real)
-    mode = _mode_now(known.mode_file) if known.mode_file else known.mode
+    policy, known = read(sys.argv[2], _resolve_path)
+    mode = _read_mode(known.mode_file) if known.mode_file else known.mode
     told, event, words = Told(known.session, known.transcript, mode), None, sys.argv[3:]
     try:
-        event = _event()
+        event = _read_event()
         calls = module.calls(event, policy.place, *words)
         asks = hasattr(module, "asks") and module.asks(event, mode, *words)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
-        reason = _refusal(event, calls, policy, told, known.asked, asks=asks)
+        reason = _find_refusal(event, calls, policy, told, known.asked, asks=asks)
     if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
         sys.stdout.write(module.format_answer(reason, event))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")
-    return REFUSED
+    return DENY_EXIT_STATUS
 
 
-def _mode_now(path: str) -> str:
+def _read_mode(path: str) -> str:
     """The permission mode in a file of ours, which the conversation keeps up to date. OSError,
     ValueError: none.
     """
     with open(path, encoding="ascii") as file:
-        mode = file.read(MODE_CHARACTERS)
+        mode = file.read(MAX_MODE_CHARS)
     if mode not in MODES:
         raise ValueError(f"{path} has no permission mode")
     return mode
 
 
-def _event() -> Any:
+def _read_event() -> Any:
     """The event on stdin. ValueError for what is none."""
-    data = sys.stdin.buffer.read(EVENT_BYTES + 1)
-    if len(data) > EVENT_BYTES:
+    data = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
+    if len(data) > MAX_EVENT_BYTES:
         raise ValueError("it is too large")
     return json.loads(data)
 
 
-def _refusal(
+def _find_refusal(
     event: dict[str, Any],
-    calls: list[Call],
+    calls: list[HookCall],
     policy: Policy,
     told: Told,
     asked: str,
@@ -98,11 +98,11 @@ def _refusal(
     for vendor_name, arguments in calls:
         name = claude_tool_name(vendor_name)
         puts = asks or name in asked.split(",")
-        hook = Verdict() if puts else _hooked(policy, event, name, arguments, told)
+        hook = Verdict() if puts else _run_settings_hooks(policy, event, name, arguments, told)
         if hook.allow is False:
             return hook.reason
         if hook.changed not in (None, arguments):
-            return CHANGED.format(tool=name, input=json.dumps(hook.changed))
+            return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.changed))
         verdict = judge.verdict(
             name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks
         )
@@ -114,7 +114,7 @@ def _refusal(
     return ""
 
 
-def _hooked(
+def _run_settings_hooks(
     policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: Told
 ) -> Verdict:
     """The verdict of the hooks of Claude's settings about a call of an event."""
@@ -124,7 +124,7 @@ def _hooked(
 
     from shim.conversation.drivers.hook_runner import LONGEST_SECONDS, judged_by_hooks
 
-    signal.alarm(SECONDS + int(LONGEST_SECONDS))
+    signal.alarm(JUDGE_TIMEOUT_S + int(LONGEST_SECONDS))
     session = told.session or str(event.get("session_id") or event.get("sessionId") or "")
     if told.transcript:
         told = told._replace(
@@ -134,7 +134,7 @@ def _hooked(
     return anyio.run(judged_by_hooks, policy, call, name, arguments, told, os.environ)
 
 
-def _real(path: str) -> str:
+def _resolve_path(path: str) -> str:
     """Where a path's links lead; the path itself where nobody can tell."""
     try:
         return os.path.realpath(path)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
 
-class Ends(Protocol):
+class Transport(Protocol):
     """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives
     on its own.
     """
@@ -49,11 +49,11 @@ class Ends(Protocol):
     def stdout(self) -> "Outbound":
         """Who hears the conversation."""
 
-    def serving(self) -> "AbstractAsyncContextManager[object]":
+    def serve_clients(self) -> "AbstractAsyncContextManager[object]":
         """They come and go while the conversation runs."""
 
 
-class Run:
+class ConversationRunner:
     """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each
     other's place.
 
@@ -66,28 +66,28 @@ class Run:
         invocation: "Invocation",
         signals: "Signals",
         *,
-        transcript: bool,
-        candidates: "Candidates | None" = None,
-        ends: Ends | None = None,
+        has_transcript: bool,
+        chain: "Candidates | None" = None,
+        transport: Transport | None = None,
     ) -> None:
-        self._first = first
+        self._first_candidate = first
         self._launcher = first.launcher
-        self._candidates = candidates
+        self._chain = chain
         self._invocation = invocation
         self._signals = signals
-        self._keeps = transcript
-        self._ends = ends
+        self._has_transcript = has_transcript
+        self._transport = transport
         self._transcript: Transcript | None = None
 
     @property
-    def ruled(self) -> bool:
+    def has_rules(self) -> bool:
         """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
         return self._launcher.policy.ruled
 
-    def one_message(self, prompt: str) -> int:
+    def run_one_shot(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
         self._signals.started = True
-        started = self._start(prompt)
+        started = self._start_child(prompt)
         try:
             import anyio
 
@@ -96,12 +96,14 @@ class Run:
             from shim.core.claude.messages import Message
 
             async def turn() -> int:
-                output = self._output()
+                output = self._open_output()
                 first = ChildPerTurn(self._launcher, output, started=started)
-                driver = self._one_of(first, lambda another: ChildPerTurn(another.launcher, output))
-                recorder, states = self._launcher.recorder, self._states()
+                driver = self._wrap_in_fallback(
+                    first, lambda another: ChildPerTurn(another.launcher, output)
+                )
+                recorder, states = self._launcher.recorder, self._create_states()
                 loop = MessageLoop(
-                    driver, output, first=Message(prompt), states=states, recorder=recorder
+                    driver, output, first_message=Message(prompt), states=states, recorder=recorder
                 )
                 return await loop.run(self._signals.pending)
 
@@ -111,10 +113,10 @@ class Run:
                 abandon(started.process)
             raise
         finally:
-            self._close()
+            self._close_transcript()
 
-    def conversation(
-        self, prompt: str | None = None, *, answers: bool = True, source: "Source | None" = None
+    def run_conversation(
+        self, prompt: str | None = None, *, can_answer: bool = True, source: "Source | None" = None
     ) -> int:
         """Many messages, or only `prompt` with questions in between; without `answers` the frontend
         cannot answer.
@@ -123,14 +125,14 @@ class Run:
         """
         self._signals.started = True
         # nothing can change how it is started
-        if prompt is not None and self._first.listens and not answers:
-            self._launcher.ahead = self._start(prompt, listens=True)
+        if prompt is not None and self._first_candidate.listens and not can_answer:
+            self._launcher.ahead = self._start_child(prompt, listens=True)
         try:
-            control = self._control()
-            if not answers:
+            control = self._create_control()
+            if not can_answer:
                 control.closed()
-            elif self._ends is not None:
-                return self._converse(control, prompt, self._ends.source)
+            elif self._transport is not None:
+                return self._run_message_loop(control, prompt, self._transport.source)
             elif source is None:
                 from shim.io.stdin import Source
 
@@ -138,16 +140,18 @@ class Run:
                 source = Source(
                     limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder
                 )
-                _answer_at_once(control, source, recorder)
-            return self._converse(control, prompt, source)
+                _answer_early_requests(control, source, recorder)
+            return self._run_message_loop(control, prompt, source)
         except BaseException:
             if self._launcher.ahead is not None:
                 abandon(self._launcher.ahead.process)
             raise
         finally:
-            self._close()
+            self._close_transcript()
 
-    def _converse(self, control: "Control", prompt: str | None, source: "Inbound | None") -> int:
+    def _run_message_loop(
+        self, control: "Control", prompt: str | None, source: "Inbound | None"
+    ) -> int:
         import anyio
 
         from shim.conversation.drivers.child_per_conversation import ChildPerConversation
@@ -159,7 +163,7 @@ class Run:
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
-                output = self._output()
+                output = self._open_output()
                 self._launcher.relays = FrontendRelays(self._launcher, output, control, tasks)
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
@@ -168,40 +172,47 @@ class Run:
                     candidate.launcher.standing.changes = source is not None
                     return ChildPerTurn(candidate.launcher, output, control)
 
-                driver = self._one_of(drive(self._first), drive)
+                driver = self._wrap_in_fallback(drive(self._first_candidate), drive)
                 recorder = self._launcher.recorder
                 loop = MessageLoop(
-                    driver, output, first=first, control=control, source=source, recorder=recorder
+                    driver,
+                    output,
+                    first_message=first,
+                    control=control,
+                    source=source,
+                    recorder=recorder,
                 )
-                async with nullcontext() if self._ends is None else self._ends.serving():
+                async with (
+                    nullcontext() if self._transport is None else self._transport.serve_clients()
+                ):
                     status = await loop.run(self._signals.pending)
                 tasks.cancel_scope.cancel()
             return status
 
         return anyio.run(conversation)
 
-    def _start(self, prompt: str, *, listens: bool = False) -> "Started | None":
+    def _start_child(self, prompt: str, *, listens: bool = False) -> "Started | None":
         """The first child; None if it cannot be started and another vendor may answer, which the
         loop asks then.
         """
         try:
             return self._launcher.start(prompt, listens=listens)
         except (VendorError, ModeError):
-            if self._candidates is None:
+            if self._chain is None:
                 raise
             return None
 
-    def _one_of(
+    def _wrap_in_fallback(
         self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]"
     ) -> "ChildDriver | Fallback":
         """The driver of the one vendor, or of a list of vendors."""
-        if self._candidates is None:
+        if self._chain is None:
             return driver
         from shim.conversation.fallback.driver import Fallback
 
-        return Fallback(driver, self._candidates, drive)
+        return Fallback(driver, self._chain, drive)
 
-    def _control(self) -> "Control":
+    def _create_control(self) -> "Control":
         facts, pen = self._launcher.facts, self._launcher.pen
         if self._launcher.setup.dialect.flat:
             from shim.core.yume.control import YumeControl
@@ -215,17 +226,21 @@ class Run:
 
         control = Control(facts, fresh_uuid, now)
         session = self._invocation.session
-        if self._keeps and (session.resume or session.continue_last) and not session.fork_session:
-            control.load_taken = self._load_taken
+        if (
+            self._has_transcript
+            and (session.resume or session.continue_last)
+            and not session.fork_session
+        ):
+            control.load_taken = self._load_answered_ids
         return control
 
-    def _load_taken(self) -> list[str]:
+    def _load_answered_ids(self) -> list[str]:
         """Return the ids of the messages that the resumed session has answered."""
         from shim.io.transcript import read_user_uuids
 
         return read_user_uuids(self._launcher.facts.transcript)
 
-    def _states(self) -> "States | None":
+    def _create_states(self) -> "States | None":
         """What tells the state around one message. A real claude says its own."""
         facts = self._launcher.facts
         if (
@@ -243,12 +258,12 @@ class Run:
         self._signals.started = True
         started = self._launcher.start("", listens=True)
         try:
-            return self._pass_through(started)
+            return self._run_passthrough_loop(started)
         except BaseException:
             abandon(started.process)
             raise
 
-    def _pass_through(self, started: "Started") -> int:
+    def _run_passthrough_loop(self, started: "Started") -> int:
         import anyio
 
         from shim.conversation.passthrough_loop import PassthroughLoop
@@ -262,26 +277,30 @@ class Run:
 
         async def conversation() -> int:
             child = Child(started._replace(stdin=b""))
-            loop = PassthroughLoop(launcher, child, self._output(), self._source(), stderr)
-            async with nullcontext() if self._ends is None else self._ends.serving():
+            loop = PassthroughLoop(
+                launcher, child, self._open_output(), self._open_source(), stderr
+            )
+            async with (
+                nullcontext() if self._transport is None else self._transport.serve_clients()
+            ):
                 return await loop.run(self._signals.pending)
 
         return anyio.run(conversation)
 
-    def _source(self) -> "Inbound":
-        if self._ends is not None:
-            return self._ends.source
+    def _open_source(self) -> "Inbound":
+        if self._transport is not None:
+            return self._transport.source
         from shim.io.stdin import Source
 
         return Source(recorder=self._launcher.recorder)
 
-    def _output(self) -> "Output":
+    def _open_output(self) -> "Output":
         from shim.core.claude.pen import CLAUDE_VERSION, ClaudePen
         from shim.io.stdout import Output, Stdout
         from shim.io.transcript import Transcript
 
         pen = self._launcher.pen
-        if self._keeps:
+        if self._has_transcript:
             setup, clean, kept = self._launcher.setup, None, pen.history or pen
             if setup.settings.redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
@@ -300,13 +319,13 @@ class Run:
             invocation.streams.output_format,
             verbose=invocation.streams.verbose,
             stdout=Stdout(recorder=self._launcher.recorder)
-            if self._ends is None
-            else self._ends.stdout,
+            if self._transport is None
+            else self._transport.stdout,
             transcript=self._transcript,
             history=pen.history,
         )
 
-    def _close(self) -> None:
+    def _close_transcript(self) -> None:
         if self._transcript is not None:
             self._transcript.close()
 
@@ -317,37 +336,42 @@ class FrontendRelays:
     def __init__(
         self, launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup"
     ) -> None:
-        self._facts = launcher.facts
-        self._seconds = launcher.timeouts["tool_timeout"]
+        self._state = launcher.facts
+        self._timeout_s = launcher.timeouts["tool_timeout"]
         self._output = output
         self._control = control
         self._tasks = tasks
-        self._door: Door | None = None
-        self.judge: Callable[[str, Mapping[str, Any]], Awaitable[Decision]] = self._by_rules
+        self._server: Door | None = None
+        self.decide_call: Callable[[str, Mapping[str, Any]], Awaitable[Decision]] = (
+            self._decide_by_rules
+        )
 
-    def entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
-        if self._door is None:
+    def build_entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
+        if self._server is None:
             from shim.core.claude.sdk_servers import SdkServers
             from shim.io.mcp.door import Door
 
-            assert isinstance(self._facts.servers, SdkServers)
+            assert isinstance(self._state.servers, SdkServers)
             door = Door(
-                self._facts.servers, self._flush, lambda *call: self.judge(*call), self._seconds
+                self._state.servers,
+                self._flush_control,
+                lambda *call: self.decide_call(*call),
+                self._timeout_s,
             )
             entries = door.entries(names)
             self._tasks.start_soon(door.serve)
-            self._door = door
+            self._server = door
             return entries
-        return self._door.entries(names)
+        return self._server.entries(names)
 
-    async def _by_rules(self, tool: str, arguments: "Mapping[str, Any]") -> "Decision":
+    async def _decide_by_rules(self, tool: str, arguments: "Mapping[str, Any]") -> "Decision":
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
         from shim.core.claude.permissions import UNASKED, Decision
 
-        allowed = self._facts.verdict(tool, arguments).decided == "allow"
+        allowed = self._state.verdict(tool, arguments).decided == "allow"
         return Decision(allowed, message="" if allowed else UNASKED.format(tool=tool))
 
-    async def _flush(self) -> None:
+    async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendGoneError
 
         if data := self._control.take():
@@ -357,7 +381,9 @@ class FrontendRelays:
                 pass  # the loop finds out too
 
 
-def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:
+def _answer_early_requests(
+    control: "Control", source: "Source", recorder: "Recorder | None"
+) -> None:
     """What a frontend asks before its first message is answered before anyio is imported (contract
     C1).
     """

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
 # 5) with us.
-NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
-FRAMES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
+SESSION_NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
+FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
 
-def yume_start(
+def create_yume_startup(
     call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> ConversationStartup:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
@@ -54,50 +54,50 @@ def yume_start(
             raise FrontendError(
                 f"the folder {call.cwd} cannot be entered: {error.strerror}"
             ) from None
-    invocation, shown = _in_session(call, invocation)
+    invocation, shown = _resolve_session(call, invocation)
     return ConversationStartup(
-        _in_mode(call, invocation),
+        _apply_mode(call, invocation),
         installed,
         arguments,
         display_name=shown,
-        read_input=lambda start: _hear(start, call),
+        read_input=lambda start: _read_input(start, call),
     )
 
 
-def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
+def _resolve_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
     """The invocation with the session that it means, and Yume's own name for that: it gives its
     tab's with every turn.
 
     The name is "" where it is a UUID.
     """
     name = call.resume or call.session
-    identity = known_as(name) if name else ""
+    identity = resolve_session_id(name) if name else ""
     session = store.look_up(identity, os.environ) if identity else None
     if session is not None and call.history and call.vendor not in ("", session.vendor):
         tell(
-            f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_UNREAD}\n"
+            f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         return invocation, ""
     if session is None and call.history:
         tell(
-            f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_UNREAD}\n"
+            f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
-        identity = known_as(name) if name else ""
+        identity = resolve_session_id(name) if name else ""
     shown = "" if parse_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
         return invocation.with_flags(resume=identity), shown
     return invocation.with_flags(session_id=identity or None), shown
 
 
-def _hear(start: ConversationStartup, call: Call) -> StdinInput:
+def _read_input(start: ConversationStartup, call: Call) -> StdinInput:
     """What is asked: the prompt of the command line, or what stdin begins with."""
     if call.api_base:
-        start.environment = _reaching(call.api_base, start.adapter, start.environment)
+        start.environment = _apply_api_base(call.api_base, start.adapter, start.environment)
     asks = start.invocation.permissions.permission_prompt_tool == "stdio"
     if call.prompt:
-        return StdinInput(call.prompt, may_send_more=_may_speak(), wants_answers=asks)
-    data, frames = _first_line(start)
+        return StdinInput(call.prompt, may_send_more=_can_receive_frames(), wants_answers=asks)
+    data, frames = _read_first_line(start)
     if not frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
@@ -110,7 +110,9 @@ def _hear(start: ConversationStartup, call: Call) -> StdinInput:
     return StdinInput("", source, may_send_more=True, wants_answers=True)
 
 
-def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Mapping[str, str]:
+def _apply_api_base(
+    base: str, vendor: "Vendor", environment: Mapping[str, str]
+) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
     if not vendor.surroundings.api_base:
         tell(
@@ -122,7 +124,7 @@ def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Ma
     return {**environment, vendor.surroundings.api_base: base}
 
 
-def _first_line(start: ConversationStartup) -> tuple[bytes, bool]:
+def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:
     """What stdin begins with, and whether that is a frame; all of stdin when it is none."""
     data, most = b"", start.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
@@ -136,10 +138,10 @@ def _first_line(start: ConversationStartup) -> tuple[bytes, bool]:
     return data, _is_frame(data)
 
 
-_UNREAD = "and --history-file is not read: no vendor takes another's history"
+_HISTORY_NOT_READ = "and --history-file is not read: no vendor takes another's history"
 
 
-def _in_mode(call: Call, invocation: Invocation) -> Invocation:
+def _apply_mode(call: Call, invocation: Invocation) -> Invocation:
     """The invocation with the mode that Yume's name means, also where Claude has a mode of that
     name (`auto`).
     """
@@ -157,7 +159,7 @@ def _in_mode(call: Call, invocation: Invocation) -> Invocation:
     )
 
 
-def known_as(name: str) -> str:
+def resolve_session_id(name: str) -> str:
     """The UUID of a session's name."""
     found = parse_uuid(name)
     if found is not None:
@@ -166,10 +168,10 @@ def known_as(name: str) -> str:
         raise FrontendError(f"the session id {name[:60]!r} has characters that no session id has")
     from uuid import UUID, uuid5
 
-    return str(uuid5(UUID(NAMESPACE), name))
+    return str(uuid5(UUID(SESSION_NAMESPACE), name))
 
 
-def _may_speak() -> bool:
+def _can_receive_frames() -> bool:
     """Whether a frame may come through stdin: it is a pipe, a socket or a terminal."""
     mode = os.fstat(0).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)
@@ -184,4 +186,4 @@ def _is_frame(data: bytes) -> bool:
 
     frame = read_line(line)
     kind = frame.get("type") if isinstance(frame, dict) else None
-    return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAMES
+    return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAME_TYPES

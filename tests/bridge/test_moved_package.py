@@ -24,7 +24,7 @@ import shim
 from shim.bridge import registry
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.gateway.tokens import TokenFile
-from shim.conversation.preload import HOST, LAZY_MODULES
+from shim.conversation.preload import HOST_FOLDERS, LAZY_MODULES
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -321,7 +321,7 @@ def _lazy_imports():
     import ast
 
     names = set()
-    for folder in HOST:
+    for folder in HOST_FOLDERS:
         for path in (Path(shim.__file__).parent / folder).rglob("*.py"):
             source = path.read_text(encoding="utf-8")
             if not INDENTED_IMPORT.search(source):

@@ -108,7 +108,7 @@ def play(box):
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
         driver = ChildPerTurn(launcher, paper, started=Started(process, stdin))
-        session = MessageLoop(driver, paper, first=Message("hi"))
+        session = MessageLoop(driver, paper, first_message=Message("hi"))
         statuses = []
 
         async def turn():
@@ -318,7 +318,10 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
 
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
     launcher.start = fail
-    assert await MessageLoop(ChildPerTurn(launcher, paper), paper, first=Message("hi")).run([]) == 1
+    assert (
+        await MessageLoop(ChildPerTurn(launcher, paper), paper, first_message=Message("hi")).run([])
+        == 1
+    )
     assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)
 
 

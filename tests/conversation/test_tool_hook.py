@@ -76,7 +76,7 @@ def in_this_process(words, event):
         try:
             status = tool_hook.main()
         except Exception:
-            return tool_hook.REFUSED, UNASKED
+            return tool_hook.DENY_EXIT_STATUS, UNASKED
         finally:
             signal.alarm(0)
     return status, said.getvalue()

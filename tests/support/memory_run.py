@@ -82,7 +82,7 @@ class MemoryEnds:
         self.stdout = MemoryOutput()
 
     @asynccontextmanager
-    async def serving(self):
+    async def serve_clients(self):
         yield
 
 

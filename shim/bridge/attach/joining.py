@@ -19,7 +19,7 @@ from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator
-from shim.conversation.session_facts import state_events
+from shim.conversation.session_facts import resolve_state_events
 from shim.core.bridge.session import narrowest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
@@ -196,7 +196,7 @@ class HostJoiner:
         return FrontendOptions(
             wants_partial=streams.partial,
             replays_messages=streams.replay_user_messages,
-            state_events=state_events(os.environ),
+            state_events=resolve_state_events(os.environ),
             terminator=ending,
             max_line_bytes=self._settings.max_line_bytes,
         )

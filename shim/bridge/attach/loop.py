@@ -14,7 +14,12 @@ from anyio.abc import TaskGroup
 from shim.bridge.attach.frontend import FrontendBridge
 from shim.bridge.attach.own_turns import TurnOwner
 from shim.bridge.link import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
-from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.conversation.loop import (
+    EXIT_STATUS_BY_SIGNAL,
+    FINAL_WRITE_TIMEOUT_S,
+    ConversationLoop,
+    explain_error,
+)
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, bare
 from shim.io.raw_output import tell
@@ -37,7 +42,7 @@ SESSION_ENDED_WARNING = (
 )
 
 
-class AttachLoop(Loop):
+class AttachLoop(ConversationLoop):
     """One frontend of one host.
 
     A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one
@@ -70,31 +75,31 @@ class AttachLoop(Loop):
         self._write_lock = anyio.Lock()
         self._send_lock = anyio.Lock()
 
-    async def _work(self, tasks: TaskGroup) -> int:
+    async def _run_session(self, tasks: TaskGroup) -> int:
         try:
-            with self._working:
+            with self._work_scope:
                 if self._prompt is not None:
                     self._frontend.send_prompt(self._prompt)
                 await self._flush_output()
-                tasks.start_soon(self._beside, self._read_frames)
+                tasks.start_soon(self._run_in_background, self._read_frames)
                 if self._source is not None:
-                    tasks.start_soon(self._beside, self._read_stdin)
+                    tasks.start_soon(self._run_in_background, self._read_stdin)
                 await self._wait_for_results()
-            if self._fault is not None:
-                raise self._fault
+            if self._error is not None:
+                raise self._error
         except FrontendGoneError:
-            self._gone = True
+            self._frontend_disconnected = True
         except Exception as error:
-            await self._write_last_result(said_of(error), "internal")
-            tell(f"{said_of(error)}\n")
+            await self._write_last_result(explain_error(error), "internal")
+            tell(f"{explain_error(error)}\n")
             return 1
         await self._leave_session()
-        if self._stopped_by is not None:
-            return STATUS_OF_SIGNAL[self._stopped_by]
+        if self._stop_signal is not None:
+            return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         failed = self._frontend.turn_filter.result.get("is_error") or (
             self._has_lost_host and not self._frontend.end_reason
         )
-        return 1 if failed and not self._ending and not self._gone else 0
+        return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _wait_for_results(self) -> None:
         """Wait until every message has its result, and no other can come."""
@@ -108,11 +113,11 @@ class AttachLoop(Loop):
             if self._has_lost_host:
                 await self._finish_without_host()
                 return
-            over = self._prompt is not None or not self._is_reading_stdin or self._ending
+            over = self._prompt is not None or not self._is_reading_stdin or self._is_ending
             if over and turns.is_idle and not frontend.has_open_requests:
                 await self._flush_output()  # the last of it may be on its way
                 return
-            await self._news.wait()
+            await self._wakeup.wait()
 
     async def _finish_without_host(self) -> None:
         """The host has gone: the turn that ran has no result but ours."""
@@ -138,9 +143,9 @@ class AttachLoop(Loop):
         async for frame in self._connection:
             self._frontend.on_host_frame(frame)
             await self._flush_output()
-            self._tell_news()
+            self._wake_waiters()
         self._has_lost_host = True
-        self._tell_news()
+        self._wake_waiters()
 
     async def _read_stdin(self) -> None:
         """Read stdin to its end."""
@@ -153,7 +158,7 @@ class AttachLoop(Loop):
             for raw in source.lines.feed(chunk):
                 frontend.on_stdin_line(raw)
                 await self._flush_output()
-            self._tell_news()
+            self._wake_waiters()
         for raw in source.lines.close():
             frontend.on_stdin_line(raw)
         if source.lines.skipped:
@@ -163,7 +168,7 @@ class AttachLoop(Loop):
         frontend.on_stdin_end()
         await self._flush_output()
         self._is_reading_stdin, self._stdin_end_time = False, anyio.current_time()
-        self._tell_news()
+        self._wake_waiters()
 
     async def _flush_output(self) -> None:
         """Write what waits: lines for the frontend, and frames for the host, which may not take
@@ -215,7 +220,7 @@ class AttachLoop(Loop):
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         if self._frontend.turn_filter.is_idle:
             return
-        with anyio.move_on_after(LAST_WORDS_SECONDS):
+        with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._write_error_result(reason, cause)
             except FrontendGoneError:
@@ -224,11 +229,15 @@ class AttachLoop(Loop):
     async def _leave_session(self) -> None:
         """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
         left = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
-        frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
+        frontend, stopped = self._frontend, self._stop_signal == "SIGTERM" and not left
         runs = frontend.turn_filter.owner is TurnOwner.THIS_FRONTEND or bool(
             frontend.turn_filter.waiting_ids
         )
-        answered = self._prompt is not None and not self._gone and self._stopped_by is None
+        answered = (
+            self._prompt is not None
+            and not self._frontend_disconnected
+            and self._stop_signal is None
+        )
         last: list[Mapping[str, Any]] = []
         if self._ends_session and (stopped or answered) and not frontend.has_other_controller:
             last.append({"kind": "end", "id": fresh_uuid()})
@@ -239,23 +248,23 @@ class AttachLoop(Loop):
         waiting = frontend.pending_stop_ids = {str(frame["id"]) for frame in last}
         try:
             with anyio.move_on_after(
-                LAST_WORDS_SECONDS if self._stopped_by else HOST_END_TIMEOUT_S
+                FINAL_WRITE_TIMEOUT_S if self._stop_signal else HOST_END_TIMEOUT_S
             ):
                 for frame in frames:
                     await self._connection.send_frame(frame)
                 # a connection that is closed before may take them with it
                 while waiting and not self._has_lost_host:
-                    await self._news.wait()
+                    await self._wakeup.wait()
         except HostGoneError:
             pass
-        if self._stopped_by is not None:  # where the host has not ended the turn by now
+        if self._stop_signal is not None:  # where the host has not ended the turn by now
             session = self._frontend.welcome.get("session")
-            stays = FRONTEND_STOPPED_TEXT.format(signal=self._stopped_by, session=session)
+            stays = FRONTEND_STOPPED_TEXT.format(signal=self._stop_signal, session=session)
             await self._write_last_result(
-                f"the turn was stopped by {self._stopped_by}" if last else stays, "signal"
+                f"the turn was stopped by {self._stop_signal}" if last else stays, "signal"
             )
 
-    def _interrupt(self, tasks: TaskGroup) -> None:
+    def _interrupt_turn(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
         turns, waited = self._frontend.turn_filter, not self._frontend.turn_filter.is_idle
         self._frontend.cancel_waiting_messages()
@@ -263,8 +272,8 @@ class AttachLoop(Loop):
             self._frontend.send_interrupt()
         elif waited:
             self._add_error_result(INTERRUPTED, "interrupted")
-        tasks.start_soon(self._beside, self._confirm_interrupt)
-        self._tell_news()
+        tasks.start_soon(self._run_in_background, self._confirm_interrupt)
+        self._wake_waiters()
 
     async def _confirm_interrupt(self) -> None:
         """Have the host hear of the interrupt. NoAnswerError where it does not: then nothing would
@@ -275,6 +284,6 @@ class AttachLoop(Loop):
         with anyio.move_on_after(ANSWER_TIMEOUT_S):
             await self._send_frames()
             while answers and self._frontend.pending_stop_ids and not self._has_lost_host:
-                await self._news.wait()
+                await self._wakeup.wait()
             return
         raise NoAnswerError(self._connection.session_id, self._connection.pid)

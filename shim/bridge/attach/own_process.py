@@ -4,7 +4,7 @@ without them.
 
 from collections.abc import Mapping, Sequence
 
-from shim.conversation.session_facts import named_servers
+from shim.conversation.session_facts import load_mcp_servers
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 
@@ -16,7 +16,7 @@ def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str
     """The MCP servers of the frontend's own process, by their names, and the others with their
     configuration.
     """
-    named = named_servers(invocation, cwd)
+    named = load_mcp_servers(invocation, cwd)
     inside = [
         name
         for name, server in named.items()

@@ -21,7 +21,7 @@ from shim.bridge.gateway.gate import ServerNames, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
-from shim.conversation.preload import SERVER, preload
+from shim.conversation.preload import SERVER_FOLDERS, preload_modules
 from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import tell
 from shim.process.package import describe_package_change
@@ -191,7 +191,7 @@ def run_server(
     FrontendError and MachineError say why it cannot be done.
     """
     check_endpoint(endpoint)
-    preload(SERVER, environment, UNNEEDED_MODULES)
+    preload_modules(SERVER_FOLDERS, environment, UNNEEDED_MODULES)
     tokens = TokenFile(environment)
     tokens.load_tokens()
     if endpoint.certificate_file:

@@ -21,7 +21,7 @@ from shim.bridge.host.ends import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import ConversationStartup
-from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
+from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
@@ -178,7 +178,7 @@ class HostRuntime:
         )
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
+    async def serve_clients(self) -> AsyncIterator[None]:
         """Clients come and go while the conversation runs; at its end they are told."""
         runner = self.runner
         async with anyio.create_task_group() as tasks:
@@ -226,7 +226,7 @@ class HostRuntime:
             if self._startup.invocation.json_schema
             else ()
         )
-        preload(HOST, os.environ, NOT_IN_A_HOST, validator)
+        preload_modules(HOST_FOLDERS, os.environ, SKIPPED_IN_HOST, validator)
 
     def _report_upgrade(self) -> None:
         """Report once, on stderr and to new clients, that the package's files were replaced or are

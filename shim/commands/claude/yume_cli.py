@@ -64,11 +64,11 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     for note in call.notes:
         tell(printable(f"{call.vendor or 'yume-cli'}: {note}\n"))
     invocation = call.invocation()
-    from shim.conversation.yume_start import known_as, yume_start
+    from shim.conversation.yume_start import create_yume_startup, resolve_session_id
 
     name = call.resume or call.session
     try:
-        refused = invocation.with_flags(session_id=known_as(name) if name else None)
+        refused = invocation.with_flags(session_id=resolve_session_id(name) if name else None)
     except FrontendError:  # it is raised again below, where it ends in a result
         name, refused = "", invocation
     shown, session = name if parse_uuid(name) != name else "", refused.session.session_id
@@ -80,6 +80,6 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
             from shim.bridge.attach.client import check_not_running
 
             check_not_running(session, "yume")
-        return yume_start(call, invocation, installed, arguments)
+        return create_yume_startup(call, invocation, installed, arguments)
 
     return run_conversation(refused, start, installed, arguments, shown)

@@ -28,7 +28,7 @@ def life_here(inside, hosts, monkeypatch) -> Iterator[HostRuntime]:
     monkeypatch.setattr(start, "_spawn_host", keep)
     monkeypatch.setattr(life, "MAX_TICK_INTERVAL_S", life.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
-    monkeypatch.setattr(life, "preload", lambda *_: None)
+    monkeypatch.setattr(life, "preload_modules", lambda *_: None)
     inside.settings("bridge_idle = 0.01\n")
     one = hosts.start("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")

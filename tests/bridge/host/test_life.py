@@ -225,7 +225,7 @@ async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
         assert life_here.runner.on_conversation_lines(ndjson(line).encode()) == ""
 
     with anyio.fail_after(PATIENCE):
-        async with life_here.serving():
+        async with life_here.serve_clients():
             *_, message = (await life_here.source.read()).splitlines()
             say(**json.loads(message), isReplay=True)
             say(type="control_request", request_id="q1", request=question)

@@ -111,7 +111,7 @@ def test_who_says_no_hello_has_no_place(hosts):
 @pytest.mark.anyio
 async def test_a_silent_client_loses_its_place(life_here, monkeypatch):
     monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.05)
-    async with life_here.serving():
+    async with life_here.serve_clients():
         with raw_at(life_here._folder) as link:
             assert b"no hello of at most" in await anyio.to_thread.run_sync(heard, link)
 
@@ -225,7 +225,7 @@ async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, 
 
     monkeypatch.setattr(hub, "heard", fail)
     async with (
-        life_here.serving(),
+        life_here.serve_clients(),
         await connect_to_session(os.path.basename(life_here._folder), hosts.environment) as stays,
     ):
         with raw_at(life_here._folder) as link:

@@ -11,7 +11,7 @@ from box import ANSWER, ASK, END, PATIENCE, START, ndjson, text
 from fake_secrets import random
 from flat import check_flat, short
 
-from shim.conversation.yume_start import known_as
+from shim.conversation.yume_start import resolve_session_id
 from shim.process.install import install
 from tests.conversation.test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
 
@@ -209,8 +209,12 @@ def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
 
 
 def test_the_uuid_of_a_name_is_always_the_same():
-    assert known_as("sess-123") == known_as("sess-123") != known_as("sess-124")
-    assert known_as(U.upper()) == U
+    assert (
+        resolve_session_id("sess-123")
+        == resolve_session_id("sess-123")
+        != resolve_session_id("sess-124")
+    )
+    assert resolve_session_id(U.upper()) == U
 
 
 def test_history_lists_find_the_session_in_claudes_lines(box):
