@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
-from shim.conversation.drivers.launcher import Launcher, Plan, serving
+from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
 from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
@@ -86,7 +86,7 @@ class ConversationStartup:
         *,
         display_name: str = "",
         read_input: "Callable[[ConversationStartup], StdinInput] | None" = None,
-        launcher_class: type[Launcher] = Launcher,
+        launcher_class: type[ChildLauncher] = ChildLauncher,
         settings: "config.Settings | None" = None,
     ) -> None:
         """`arguments` are the words that the invocation was read from, for the recording of the
@@ -110,7 +110,7 @@ class ConversationStartup:
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
         self.log = open_log(
-            None if launcher_class.dry else self.settings.log,
+            None if launcher_class.is_dry else self.settings.log,
             redact=self.settings.redaction() != "none",
         )
         flat = DIALECTS[self.settings.dialect].flat
@@ -137,7 +137,7 @@ class ConversationStartup:
         self.adapter = (
             self.vendor_list.first(
                 ""
-                if can_change_mode(invocation) and not launcher_class.dry
+                if can_change_mode(invocation) and not launcher_class.is_dry
                 else resolve_mode(invocation)
             )
             if self._replay_path is None
@@ -159,7 +159,7 @@ class ConversationStartup:
         self.mode = resolve_mode(invocation)
         self.invocation = validate_invocation(invocation)
         path = config.record_path(invocation, self.environment, installed, self.settings)
-        if path and not launcher_class.dry:
+        if path and not launcher_class.is_dry:
             from shim.process.probe import known_version
             from shim.recording.open_recorder import open_recorder
 
@@ -224,7 +224,9 @@ class ConversationStartup:
             error.vendor, error.tried = self.adapter.name, tuple(self.vendor_list.skipped)
             raise
 
-    def plan_first_child(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
+    def plan_first_child(
+        self, *, allow_mode_change: bool = False
+    ) -> "tuple[ChildLauncher, LaunchPlan]":
         """Return the launcher of the first child and what would start it. Raise ShimError if no
         turn can begin.
 
@@ -242,12 +244,12 @@ class ConversationStartup:
         )
         passes = streams and self.adapter.passthrough and not self.vendor_list.translated
         if allow_mode_change and self.mode not in self.adapter.modes:
-            launcher.facts.mode = "default"
-        return launcher, launcher.plan(
-            self.invocation.prompt or "(the prompt)", listens=stays or passes
+            launcher.state.mode = "default"
+        return launcher, launcher.plan_child(
+            self.invocation.prompt or "(the prompt)", persistent=stays or passes
         )
 
-    def _prepare_launcher(self) -> Launcher:
+    def _prepare_launcher(self) -> ChildLauncher:
         """What starts the children, once it is certain that there may be one."""
         self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_mode(self.invocation):
@@ -272,7 +274,7 @@ class ConversationStartup:
         for warning in self.adapter.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
         launcher = self._create_launcher(*fresh_identity())
-        launcher.find()
+        launcher.find_program()
         return launcher
 
     def _load_resumed_uuids(self) -> list[str]:
@@ -307,7 +309,7 @@ class ConversationStartup:
         from shim.conversation.wire import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
-        launcher.standing.tried = tuple(self.vendor_list.skipped)
+        launcher.resume_state.tried = tuple(self.vendor_list.skipped)
         candidates = self._build_fallback_chain(first)
         run = ConversationRunner(
             first,
@@ -326,7 +328,7 @@ class ConversationStartup:
         """
         settings = self.settings.of(vendor.name)
         flat = self.vendor_list.translated
-        remembered = self._launcher_class.remembers_only
+        remembered = self._launcher_class.uses_remembered_help
         return find_installed_vendor(
             vendor, settings, environment, self.cwd, flat=flat, remembered=remembered
         )
@@ -346,12 +348,12 @@ class ConversationStartup:
             return self._build_driver_chain(first)
         from shim.conversation.fallback.candidates import Candidates
 
-        made, facts = {self.vendor_list.left[0]: first}, first.launcher.facts
+        made, facts = {self.vendor_list.left[0]: first}, first.launcher.state
 
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._create_candidate(name, first.launcher)
-            made[name], vendor = candidate, candidate.launcher.vendor
-            facts.serve(serving(vendor, listens=candidate.listens))
+            made[name], vendor = candidate, candidate.launcher.adapter
+            facts.serve(build_serving_vendor(vendor, persistent=candidate.listens))
             return candidate
 
         return Candidates(self.vendor_list.left, self.vendor_list.skipped, prepare)
@@ -374,10 +376,12 @@ class ConversationStartup:
             return None
         from shim.conversation.fallback.ways import ways
 
-        launcher = first.launcher.another(vendor, self.environment, known=self.resumed_session)
+        launcher = first.launcher.create_for_adapter(
+            vendor, self.environment, stored_session=self.resumed_session
+        )
         return ways(first, launcher, listens=self._can_keep_child(vendor))
 
-    def _create_candidate(self, name: str, first: Launcher) -> "Candidate":
+    def _create_candidate(self, name: str, first: ChildLauncher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
@@ -386,12 +390,12 @@ class ConversationStartup:
             self._find_installed_adapter(get_adapter(name, flat=True), environment),
             environment=environment,
         )
-        launcher = first.another(vendor, self.vendor_list.environment(name))
+        launcher = first.create_for_adapter(vendor, self.vendor_list.environment(name))
         try:
             self.vendor_list.interactive(vendor)
             return Candidate(launcher, self._can_keep_child(vendor))
         except FrontendError as error:
-            launcher.refusal = error
+            launcher.refusal_error = error
             return Candidate(launcher, listens=False)
 
     def _start_run_mode(self, run: "ConversationRunner") -> int:
@@ -442,7 +446,7 @@ class ConversationStartup:
     def _read_prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
-    def _create_launcher(self, fresh: str, identity: str) -> Launcher:
+    def _create_launcher(self, fresh: str, identity: str) -> ChildLauncher:
         vendor, resumed = (
             self.adapter,
             "" if self.invocation.session.fork_session else self.resumed_id,
@@ -464,7 +468,7 @@ class ConversationStartup:
         self._has_rules = setup.policy().ruled
         facts = build_session_state(
             self.invocation,
-            serving(vendor, name=name, listens=self._can_keep_child(vendor)),
+            build_serving_vendor(vendor, name=name, persistent=self._can_keep_child(vendor)),
             self.settings,
             session_id=self.invocation.session.session_id or check_uuid(resumed or "") or fresh,
             cwd=self.cwd,
@@ -475,10 +479,13 @@ class ConversationStartup:
             build_environment=self.vendor_list.environment,
         )
         launcher = self._launcher_class(
-            setup, facts=facts, pen=lambda: self._open_writer(identity), known=self.resumed_session
+            setup,
+            state=facts,
+            open_writer=lambda: self._open_writer(identity),
+            stored_session=self.resumed_session,
         )
         if self.recordings is not None:
-            launcher.played = self.recordings.tried
+            launcher.list_replayed_attempts = self.recordings.tried
         facts.policy = setup.policy()
         if self.invocation.session.fork_session and self._needs_transcript():
             launcher.forked_transcript = self._find_resumed_transcript()

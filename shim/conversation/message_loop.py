@@ -110,7 +110,7 @@ class MessageLoop(ConversationLoop):
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_read_nothing:
             return 1
-        failed = self._driver.pump is not None and self._driver.pump.failed
+        failed = self._driver.stream is not None and self._driver.stream.failed
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _run_turns(self) -> None:
@@ -127,9 +127,9 @@ class MessageLoop(ConversationLoop):
             if self._session_lines is not None:
                 self._session_lines.end()
                 await self._write_control_lines()
-            if self._driver.pump is not None:
-                self._record_result(self._driver.pump)
-                await self._output.end(self._driver.pump.turn)
+            if self._driver.stream is not None:
+                self._record_result(self._driver.stream)
+                await self._output.end(self._driver.stream.turn)
 
     async def _answer_message(self, message: Message) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
@@ -137,21 +137,23 @@ class MessageLoop(ConversationLoop):
         """
         refusal = await self._wait_for_prompt_hooks()
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
-            await self._driver.never_begin(message)
+            await self._driver.cancel_turn(message)
         elif refusal is not None:
-            await self._driver.settle_unsent(message, refusal.text, refusal.build_notice())
+            await self._driver.finish_unsent_turn(message, refusal.text, refusal.build_notice())
             if refusal.is_kept:
                 self._store_as_context(message)
         elif not message.query:
-            await self._driver.settle_unsent(message)
+            await self._driver.finish_unsent_turn(message)
             self._store_as_context(message)
-        elif self._driver.pump is not None and self._driver.pump.is_over_budget:
-            await self._driver.settle_unsent(message)  # its result says that the budget is spent
+        elif self._driver.stream is not None and self._driver.stream.is_over_budget:
+            await self._driver.finish_unsent_turn(
+                message
+            )  # its result says that the budget is spent
         else:
             message = message.after(self._context_messages)
             self._context_messages.clear()
-            await self._driver.turn(message)
-            self._driver.reap()
+            await self._driver.run_turn(message)
+            self._driver.clean_up()
 
     async def _wait_for_prompt_hooks(self) -> "PromptRefusal | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
@@ -194,7 +196,7 @@ class MessageLoop(ConversationLoop):
 
     async def _wait_for_message(self) -> Message | None:
         """Wait for the next message; None when there will be none."""
-        while not self._is_ending and not (self._is_one_shot and self._driver.pump is not None):
+        while not self._is_ending and not (self._is_one_shot and self._driver.stream is not None):
             if self._messages:
                 message = self._messages.popleft()
                 self._turn_number += 1
@@ -231,7 +233,7 @@ class MessageLoop(ConversationLoop):
     async def _apply_line(self, control: "Control", raw: bytes) -> None:
         """Do what a line says, in its order."""
         await self._execute_actions(control.receive(raw))
-        await self._driver.steer()
+        await self._driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, wishes: "list[Wish]") -> None:
@@ -252,11 +254,11 @@ class MessageLoop(ConversationLoop):
             elif isinstance(wish, Interrupt):
                 await self._driver.interrupt()
             elif isinstance(wish, Decided):
-                await self._driver.decide(wish.permission, wish.decision)
+                await self._driver.send_decision(wish.permission, wish.decision)
             elif isinstance(wish, Forbidden):
-                await self._driver.forbid(wish.call, wish.reason)
+                await self._driver.forbid_call(wish.call, wish.reason)
             elif isinstance(wish, Chosen):
-                await self._driver.change(wish)
+                await self._driver.apply_setting(wish)
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "Control") -> None:
@@ -301,7 +303,7 @@ class MessageLoop(ConversationLoop):
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """
-        pump, said = self._driver.pump, b""
+        pump, said = self._driver.stream, b""
         if pump is None or not self._turn_running:
             return
         if not pump.finished:

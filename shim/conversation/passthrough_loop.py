@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.deadlines import Deadlines
-from shim.conversation.drivers.driver import log_end
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.driver import log_child_exit
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.exchange import PendingExchange
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
@@ -65,7 +65,7 @@ class PassthroughLoop(ConversationLoop):
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: ChildLauncher,
         child: Child,
         output: Output,
         source: Inbound,
@@ -74,13 +74,13 @@ class PassthroughLoop(ConversationLoop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._stream: Pump = launcher.turns.pump(None)
+        self._stream: Pump = launcher.turn_lifecycle.pump(None)
         self._stream.translation.asked(False)
         self._source = source
         self._stderr_copier = StderrCopier(stream)
         self._exchange = PendingExchange()
         self._deadlines = Deadlines(launcher.timeouts)
-        self._deadlines.listen("idle_timeout")
+        self._deadlines.limit_silence("idle_timeout")
         self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
         self._at_line_start = True  # two lines of the frontend's
         self._stdin_closed = False  # the frontend has said all
@@ -91,7 +91,7 @@ class PassthroughLoop(ConversationLoop):
         try:
             with self._work_scope:
                 await self._read_output()
-                with anyio.move_on_after(self._launcher.end_grace):
+                with anyio.move_on_after(self._launcher.end_grace_s):
                     await self._child.ended()
                 await self._finish_open_turn("")
             if self._error is not None:
@@ -108,7 +108,7 @@ class PassthroughLoop(ConversationLoop):
         ended = self._child.exit
         await self._child.stop("SIGTERM")
         self._child.close()
-        log_end(self._launcher.setup.log, self._child)
+        log_child_exit(self._launcher.context.log, self._child)
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._error is not None:
@@ -150,9 +150,9 @@ class PassthroughLoop(ConversationLoop):
         """
         pump, exchange = self._stream, self._exchange
         while True:
-            with self._deadlines.reading(patient=self._allows_silence) as reading:
+            with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
                 chunk = await self._child.read()
-            if reading.cancelled_caught and not self._deadlines.passed:
+            if reading.cancelled_caught and not self._deadlines.has_passed:
                 await self._end_stalled_turn()
                 return
             if reading.cancelled_caught or not chunk:
@@ -178,7 +178,7 @@ class PassthroughLoop(ConversationLoop):
         """
         match command:
             case Expect(timeout):
-                self._deadlines.listen(timeout)
+                self._deadlines.limit_silence(timeout)
             case TellChild(line):
                 self._exchange.record_answer(line)
                 self._pending_answers.append(line)
@@ -192,7 +192,7 @@ class PassthroughLoop(ConversationLoop):
 
     def _finish_turn(self) -> None:
         """A turn has its result."""
-        self._launcher.turns.note_account(self._stream)
+        self._launcher.turn_lifecycle.note_account(self._stream)
         self._exchange.end_turn()
         strays.reap(self._child.pids)
 
@@ -212,15 +212,15 @@ class PassthroughLoop(ConversationLoop):
         return self._exchange.is_asking or not (self._stream.begun or self._exchange.awaits_result)
 
     def _update_deadline(self) -> None:
-        self._deadlines.look_again(patient=self._allows_silence)
+        self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
 
     def _update_exit_grace(self) -> None:
         """Once its stdin is closed, a child that has answered every message gets a moment to end by
         itself.
         """
-        self._deadlines.go_on()
+        self._deadlines.cancel_grace()
         if self._stdin_closed and not self._exchange.awaits_result and not self._stream.begun:
-            self._deadlines.rest(self._launcher.end_grace)
+            self._deadlines.start_grace(self._launcher.end_grace_s)
         self._update_deadline()
 
     async def _watch_child_exit(self) -> None:
@@ -228,15 +228,15 @@ class PassthroughLoop(ConversationLoop):
         its stdout.
         """
         await self._child.ended()
-        self._deadlines.hurry(self._launcher.end_grace)
+        self._deadlines.shorten_deadline(self._launcher.end_grace_s)
 
     async def _end_stalled_turn(self) -> None:
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
-        name, seconds = self._deadlines.name, self._deadlines.seconds
+        name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
         reason = self._stream.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
-        await self._child.stop(self._launcher.vendor.exit.interrupt)
+        await self._child.stop(self._launcher.adapter.exit.interrupt)
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
@@ -262,4 +262,4 @@ class PassthroughLoop(ConversationLoop):
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
         self._stream.interrupt()  # a claude that starts is ended by that, and says nothing
-        tasks.start_soon(self._child.stop, self._launcher.vendor.exit.interrupt)
+        tasks.start_soon(self._child.stop, self._launcher.adapter.exit.interrupt)

@@ -122,16 +122,16 @@ def _run_settings_hooks(
         return Verdict()
     import anyio
 
-    from shim.conversation.drivers.hook_runner import LONGEST_SECONDS, judged_by_hooks
+    from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks
 
-    signal.alarm(JUDGE_TIMEOUT_S + int(LONGEST_SECONDS))
+    signal.alarm(JUDGE_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
     session = told.session or str(event.get("session_id") or event.get("sessionId") or "")
     if told.transcript:
         told = told._replace(
             transcript=os.path.join(os.path.dirname(told.transcript), f"{session}.jsonl")
         )
     call, told = str(event.get("tool_use_id", "")), told._replace(session=session)
-    return anyio.run(judged_by_hooks, policy, call, name, arguments, told, os.environ)
+    return anyio.run(run_hooks, policy, call, name, arguments, told, os.environ)
 
 
 def _resolve_path(path: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from shim.conversation.drivers.driver import ChildDriver
-    from shim.conversation.drivers.launcher import Launcher
+    from shim.conversation.drivers.launcher import ChildLauncher
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.argv.invocation import Invocation
@@ -91,15 +91,15 @@ class ConversationRunner:
         try:
             import anyio
 
-            from shim.conversation.drivers.child_per_turn import ChildPerTurn
+            from shim.conversation.drivers.child_per_turn import PerTurnDriver
             from shim.conversation.message_loop import MessageLoop
             from shim.core.claude.messages import Message
 
             async def turn() -> int:
                 output = self._open_output()
-                first = ChildPerTurn(self._launcher, output, started=started)
+                first = PerTurnDriver(self._launcher, output, first_child=started)
                 driver = self._wrap_in_fallback(
-                    first, lambda another: ChildPerTurn(another.launcher, output)
+                    first, lambda another: PerTurnDriver(another.launcher, output)
                 )
                 recorder, states = self._launcher.recorder, self._create_states()
                 loop = MessageLoop(
@@ -126,7 +126,7 @@ class ConversationRunner:
         self._signals.started = True
         # nothing can change how it is started
         if prompt is not None and self._first_candidate.listens and not can_answer:
-            self._launcher.ahead = self._start_child(prompt, listens=True)
+            self._launcher.early_child = self._start_child(prompt, listens=True)
         try:
             control = self._create_control()
             if not can_answer:
@@ -138,13 +138,13 @@ class ConversationRunner:
 
                 recorder = self._launcher.recorder
                 source = Source(
-                    limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder
+                    limit=self._launcher.context.settings.max_inbound_bytes, recorder=recorder
                 )
                 _answer_early_requests(control, source, recorder)
             return self._run_message_loop(control, prompt, source)
         except BaseException:
-            if self._launcher.ahead is not None:
-                abandon(self._launcher.ahead.process)
+            if self._launcher.early_child is not None:
+                abandon(self._launcher.early_child.process)
             raise
         finally:
             self._close_transcript()
@@ -154,8 +154,8 @@ class ConversationRunner:
     ) -> int:
         import anyio
 
-        from shim.conversation.drivers.child_per_conversation import ChildPerConversation
-        from shim.conversation.drivers.child_per_turn import ChildPerTurn
+        from shim.conversation.drivers.child_per_conversation import PersistentDriver
+        from shim.conversation.drivers.child_per_turn import PerTurnDriver
         from shim.conversation.message_loop import MessageLoop
         from shim.core.claude.messages import Message
 
@@ -168,9 +168,9 @@ class ConversationRunner:
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
-                        return ChildPerConversation(candidate.launcher, output, control, tasks)
-                    candidate.launcher.standing.changes = source is not None
-                    return ChildPerTurn(candidate.launcher, output, control)
+                        return PersistentDriver(candidate.launcher, output, control, tasks)
+                    candidate.launcher.resume_state.changes = source is not None
+                    return PerTurnDriver(candidate.launcher, output, control)
 
                 driver = self._wrap_in_fallback(drive(self._first_candidate), drive)
                 recorder = self._launcher.recorder
@@ -196,7 +196,7 @@ class ConversationRunner:
         loop asks then.
         """
         try:
-            return self._launcher.start(prompt, listens=listens)
+            return self._launcher.start_child(prompt, persistent=listens)
         except (VendorError, ModeError):
             if self._chain is None:
                 raise
@@ -213,14 +213,14 @@ class ConversationRunner:
         return Fallback(driver, self._chain, drive)
 
     def _create_control(self) -> "Control":
-        facts, pen = self._launcher.facts, self._launcher.pen
-        if self._launcher.setup.dialect.flat:
+        facts, pen = self._launcher.state, self._launcher.writer
+        if self._launcher.context.dialect.flat:
             from shim.core.yume.control import YumeControl
             from shim.core.yume.pen import YumePen
 
             assert isinstance(pen, YumePen)
             return YumeControl(
-                facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended
+                facts, fresh_uuid, now, pen, unattended=self._launcher.adapter.unattended
             )
         from shim.core.claude.control import Control
 
@@ -238,15 +238,15 @@ class ConversationRunner:
         """Return the ids of the messages that the resumed session has answered."""
         from shim.io.transcript import read_user_uuids
 
-        return read_user_uuids(self._launcher.facts.transcript)
+        return read_user_uuids(self._launcher.state.transcript)
 
     def _create_states(self) -> "States | None":
         """What tells the state around one message. A real claude says its own."""
-        facts = self._launcher.facts
+        facts = self._launcher.state
         if (
             not facts.rules.state_events
-            or self._launcher.vendor.passthrough
-            or self._launcher.setup.dialect.flat
+            or self._launcher.adapter.passthrough
+            or self._launcher.context.dialect.flat
         ):
             return None
         from shim.core.claude.control.lines import States
@@ -256,7 +256,7 @@ class ConversationRunner:
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
         self._signals.started = True
-        started = self._launcher.start("", listens=True)
+        started = self._launcher.start_child("", persistent=True)
         try:
             return self._run_passthrough_loop(started)
         except BaseException:
@@ -270,7 +270,7 @@ class ConversationRunner:
         from shim.process.child import Child
 
         launcher, stderr = self._launcher, None
-        if launcher.setup.settings.redaction() == "all":
+        if launcher.context.settings.redaction() == "all":
             from shim.core.secrets.redactor import Stream
 
             stderr = Stream({})
@@ -299,9 +299,9 @@ class ConversationRunner:
         from shim.io.stdout import Output, Stdout
         from shim.io.transcript import Transcript
 
-        pen = self._launcher.pen
+        pen = self._launcher.writer
         if self._has_transcript:
-            setup, clean, kept = self._launcher.setup, None, pen.history or pen
+            setup, clean, kept = self._launcher.context, None, pen.history or pen
             if setup.settings.redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
@@ -311,8 +311,8 @@ class ConversationRunner:
                 setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
             )
             self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.facts.transcript = self._transcript.path(
-                self._launcher.facts.rules.session_id
+            self._launcher.state.transcript = self._transcript.path(
+                self._launcher.state.rules.session_id
             )
         invocation = self._invocation
         return Output(
@@ -334,9 +334,9 @@ class FrontendRelays:
     """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
 
     def __init__(
-        self, launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup"
+        self, launcher: "ChildLauncher", output: "Output", control: "Control", tasks: "TaskGroup"
     ) -> None:
-        self._state = launcher.facts
+        self._state = launcher.state
         self._timeout_s = launcher.timeouts["tool_timeout"]
         self._output = output
         self._control = control

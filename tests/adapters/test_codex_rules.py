@@ -11,7 +11,7 @@ import pytest
 from sweeps import each
 
 from shim.adapters import codex_rules, get_adapter
-from shim.conversation.drivers.launcher import HOOK
+from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
@@ -26,7 +26,7 @@ BYPASS = "bypassPermissions"
 HOOK_SECONDS = 60
 
 
-def request(mode, place=HERE, judge=HOOK, **rules):
+def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").mode_arguments(mode)
     return Request(

@@ -15,7 +15,7 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
-from shim.conversation.drivers.child_per_turn import ChildPerTurn
+from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.pump import Pump
@@ -107,7 +107,7 @@ def play(box):
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
-        driver = ChildPerTurn(launcher, paper, started=Started(process, stdin))
+        driver = PerTurnDriver(launcher, paper, first_child=Started(process, stdin))
         session = MessageLoop(driver, paper, first_message=Message("hi"))
         statuses = []
 
@@ -319,7 +319,9 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
     launcher.start = fail
     assert (
-        await MessageLoop(ChildPerTurn(launcher, paper), paper, first_message=Message("hi")).run([])
+        await MessageLoop(PerTurnDriver(launcher, paper), paper, first_message=Message("hi")).run(
+            []
+        )
         == 1
     )
     assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)

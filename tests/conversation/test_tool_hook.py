@@ -15,7 +15,7 @@ from ruling import PLACE, policy
 from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX
 from shim.conversation import tool_hook
-from shim.conversation.drivers.launcher import HOOK
+from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.hook import UNASKED, command
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -40,7 +40,9 @@ sys.exit(tool_hook.main())
 """
 
 
-def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""):
+def hooked(
+    event, *, judge=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
+):
     """The exit status of the hook, and what it tells the model."""
     request = Request(
         parse(()),
@@ -53,8 +55,8 @@ def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissi
     )
     line = command(request, "codex", module)
     words = shlex.split(line)
-    if judge is HOOK:
-        return in_this_process(words[words.index(HOOK[-1]) :], event)
+    if judge is HOOK_ARGV:
+        return in_this_process(words[words.index(HOOK_ARGV[-1]) :], event)
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         input=event.encode(),
@@ -87,7 +89,7 @@ def call(line):
 
 
 # The second is in a process of its own.
-ALONE = pytest.mark.parametrize("judge", [HOOK, list(HOOK)], ids=["here", "alone"])
+ALONE = pytest.mark.parametrize("judge", [HOOK_ARGV, list(HOOK_ARGV)], ids=["here", "alone"])
 
 
 @ALONE
@@ -173,7 +175,7 @@ def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp
     rules = of_settings(
         tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2"
     )
-    status, said = hooked(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK))
+    status, said = hooked(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK_ARGV))
     assert status == 2 and "no way" in said
     told = json.loads((tmp_path / "told").read_text())
     assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == (
@@ -227,7 +229,7 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
             == status
         )
     file.unlink()
-    for judge in (HOOK, list(HOOK)):
+    for judge in (HOOK_ARGV, list(HOOK_ARGV)):
         found = hooked(
             call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge
         )

@@ -15,7 +15,7 @@ from memory_child import MemoryChild, MemoryProgram
 
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.claude.argv.parse import parse
 from shim.io.signals import Signals
 
@@ -86,12 +86,12 @@ class MemoryEnds:
         yield
 
 
-class MemoryLauncher(Launcher):
+class MemoryLauncher(ChildLauncher):
     """A launcher that does not start a program for its help."""
 
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
-        self.program.remembered = True
+        self.program.uses_remembered_help = True
 
 
 def run_in_memory(

@@ -15,7 +15,7 @@ import typer
 from shim.adapters import VENDORS, get_adapter
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
-from shim.conversation.drivers.launcher import Launcher, Plan
+from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import not_honoured
 from shim.core.adapter.binding import keeps
@@ -137,16 +137,17 @@ def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
 
 
 def _describe_child(
-    start: ConversationStartup, launcher: DryLauncher, plan: Plan
+    start: ConversationStartup, launcher: DryLauncher, plan: LaunchPlan
 ) -> dict[str, Any]:
-    request, vendor, probe = plan.request, launcher.vendor, launcher.program.probed_with
+    request, vendor, probe = plan.request, launcher.adapter, launcher.program.last_probe
     return {
         "program_by": _find_program_source(start, launcher),
         "help_known": probe is None or not probe.missed,
-        "argv": redact_argv(plan.command),
+        "argv": redact_argv(plan.argv),
         "environment": _diff_environment(start.environment, plan.environment),
         "files": {
-            path: Redactor().text(text[:MAX_FILE_CHARS]) for path, text in launcher.files.items()
+            path: Redactor().text(text[:MAX_FILE_CHARS])
+            for path, text in launcher.planned_files.items()
         },
         "stdin": "messages"
         if request.listens
@@ -155,27 +156,27 @@ def _describe_child(
         else "nothing",
         "driver": _name_driver(start, plan),
         "driver_why": _explain_driver(start),
-        "asks_frontend": launcher.facts.prompts,
+        "asks_frontend": launcher.state.prompts,
         "mode_arguments": list(request.mode),
-        "unattended": vendor.unattended or bool(launcher.standing.version.distrust),
-        "distrust": launcher.standing.version.distrust,
-        "version_note": launcher.standing.version.note,
+        "unattended": vendor.unattended or bool(launcher.resume_state.version.distrust),
+        "distrust": launcher.resume_state.version.distrust,
+        "version_note": launcher.resume_state.version.note,
         "removed_tools": list(request.removed),
         "rules": _describe_rules(start, launcher, plan),
         "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
     }
 
 
-def _find_program_source(start: ConversationStartup, launcher: Launcher) -> str:
+def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) -> str:
     """What names the program."""
-    if launcher.setup.environment.get("SHIM_BIN"):
+    if launcher.context.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
-    if launcher.setup.own.bin:
+    if launcher.context.own.bin:
         return f"[vendors.{start.adapter.name}] bin"
     return BUNDLED_SOURCE if start.adapter.program.bundled else "PATH"
 
 
-def _name_driver(start: ConversationStartup, plan: Plan) -> str:
+def _name_driver(start: ConversationStartup, plan: LaunchPlan) -> str:
     if start.adapter.passthrough and plan.request.listens:
         return "pass-through"
     return config.TWO_WAY if plan.request.listens else config.ONE_WAY
@@ -195,10 +196,10 @@ def _explain_driver(start: ConversationStartup) -> str:
 
 
 def _describe_rules(
-    start: ConversationStartup, launcher: Launcher, plan: Plan
+    start: ConversationStartup, launcher: ChildLauncher, plan: LaunchPlan
 ) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
-    vendor, policy, request = launcher.vendor, launcher.policy, plan.request
+    vendor, policy, request = launcher.adapter, launcher.policy, plan.request
     vain = {
         (one.what, one.source): one.reason
         for one in not_honoured(vendor, policy, request, start.claude_settings.unheeded)

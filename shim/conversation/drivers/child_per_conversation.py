@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.speaking import SpeakingDriver
 from shim.core.adapter.commands import Ask, Command, Stage, TakeBack, TellChild
 from shim.core.adapter.pump import Pump
@@ -21,107 +21,109 @@ from shim.io.mcp.calls import DecidedCalls
 from shim.io.stdout import FrontendGoneError, Output
 from shim.process.child import Child
 
-HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
-BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
-HOOKS, ANSWER = "hooks", "answer"  # what is waited for about a question
+HOOK_TIMEOUT_S = 60.0  # for a frontend's hooks about a call, as the real one gives them
+HEARTBEATS_PER_TIMEOUT = (
+    3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
+)
+WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what is waited for about a question
 # that are skipped between two turns; what comes behind them is read as the next answer
-LATE_CHUNKS = 256
+MAX_LATE_CHUNKS = 256
 
 
-class ChildPerConversation(SpeakingDriver):
+class PersistentDriver(SpeakingDriver):
     """A driver of one child for the whole conversation. A child that died is replaced, and its
     session goes on.
     """
 
     def __init__(
-        self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup
+        self, launcher: ChildLauncher, output: Output, control: Control, tasks: TaskGroup
     ) -> None:
         super().__init__(launcher, output, control, tasks)
-        self._calls = DecidedCalls()
-        self._serving = anyio.CancelScope()  # what is done for the child beside the turns
+        self._decided_calls = DecidedCalls()
+        self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
         # What is waited for about each question, by the vendor's own id: hooks that run, and the
         # frontend's answer.
-        self._waits: dict[tuple[str, str], anyio.CancelScope] = {}
+        self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
-    async def turn(self, message: Message) -> None:
+    async def run_turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._begin_turn()
-        self._deadlines.begin()
-        self._calls.end()
+        self._reset_turn()
+        self._deadlines.reset()
+        self._decided_calls.end()
         if self._child is not None and (self._outdated or not self._speech.usable):
             await self._child.stop()
-        if self._child is None or self._child.exit is not None or self.pump is None:
+        if self._child is None or self._child.exit is not None or self.stream is None:
             if self._child is not None:
-                await self._forget(self._child)
+                await self._release_child(self._child)
             try:
-                child, pump = await self._begin(message)
+                child, pump = await self._start_child(message)
             except Exception as error:
-                await self._refuse(message, error)
+                await self._refuse_turn(message, error)
                 return
         else:
             try:  # a changed mode or rule may need a promise that does not hold for this version
                 self.launcher.check_promises()
             except ShimError as error:
-                await self._refuse(message, error)
+                await self._refuse_turn(message, error)
                 return
-            child, pump = self._child, self.pump
-            await self._skip_late(child, pump)
-            pump.begin(self.launcher.turns.terms())
-        self._listen(pump, message)
+            child, pump = self._child, self.stream
+            await self._skip_late_output(child, pump)
+            pump.begin(self.launcher.turn_lifecycle.terms())
+        self._start_turn(pump, message)
         # while the last child was being ended, or this one started
-        if await self._end_interrupted(pump):
+        if await self._finish_if_interrupted(pump):
             await child.stop()
-            await self._forget(child)
+            await self._release_child(child)
             return
-        had_system_prompt = self.launcher.standing.prefixed
-        await self._answer(child, pump, message)
+        had_system_prompt = self.launcher.resume_state.prefixed
+        await self._answer_message(child, pump, message)
         # the model may not have received the message and the system prompt in it
         if pump.turn.is_error:
-            self.launcher.standing.prefixed = had_system_prompt
+            self.launcher.resume_state.prefixed = had_system_prompt
         self._put_back(self._untaken(pump))
 
-    async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
+    async def _answer_message(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
-        self._speech.follow(self.launcher.session)
-        prompt, fresh = self._worded(message), not self._heard
-        over = await self._say(child, pump, prompt)
-        silent = not (self._answering or self._interrupted or self._stalled or pump.decided)
+        self._speech.follow(self.launcher.vendor_session_id)
+        prompt, fresh = self._worded(message), not self._child_has_output
+        over = await self._send_message(child, pump, prompt)
+        silent = not (self._turn_has_output or self._interrupted or self._stalled or pump.decided)
         if silent and not (over or fresh):  # it was about to end when the message came
-            await self._ended(child)  # it may only have closed its stdout
-            await self._forget(child)
-            if await self._end_interrupted(pump):
+            await self._ensure_child_exit(child)  # it may only have closed its stdout
+            await self._release_child(child)
+            if await self._finish_if_interrupted(pump):
                 return
             try:
-                child, _ = await self._begin(message, pump)
+                child, _ = await self._start_child(message, pump)
             except ShimError as error:
-                await self._fail(pump, error)
+                await self._fail_turn(pump, error)
                 return
-            pump.anew(self.launcher.standing.tried)  # of what is played
-            over = await self._say(child, pump, prompt)
-        if over and not self._stalled and self._cut_short(pump):
-            self._deadlines.again()
-            over = await self._say(child, pump, prompt)
+            pump.anew(self.launcher.resume_state.tried)  # of what is played
+            over = await self._send_message(child, pump, prompt)
+        if over and not self._stalled and self._retry_if_cut(pump):
+            self._deadlines.restart_answer()
+            over = await self._send_message(child, pump, prompt)
         if self._stalled:
             await child.stop()
-        if await self._end(
+        if await self._end_turn(
             child, pump, over=over and not self._stalled
-        ) or await self._end_interrupted(pump):
+        ) or await self._finish_if_interrupted(pump):
             return
         try:  # the stream was cut
-            self.launcher.turns.again(pump)
-            child, _ = await self._begin(message, pump)
+            self.launcher.turn_lifecycle.again(pump)
+            child, _ = await self._start_child(message, pump)
         except ShimError as error:
-            await self._fail(pump, error)
+            await self._fail_turn(pump, error)
             return
-        over = await self._say(child, pump, prompt)
-        await self._end(child, pump, over=over and self._stage is Stage.SETTLED)
+        over = await self._send_message(child, pump, prompt)
+        await self._end_turn(child, pump, over=over and self._stage is Stage.SETTLED)
 
-    async def _end(self, child: Child, pump: Pump, *, over: bool) -> bool:
+    async def _end_turn(self, child: Child, pump: Pump, *, over: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
-        self._end_waits()
+        self._cancel_waits()
         if not over:
-            ended = await self._close(child, pump)
-            await self._forget(child)
+            ended = await self._close_turn(child, pump)
+            await self._release_child(child)
             return ended
         if self._stage is Stage.SETTLED:
             # the vendor waits for no answer behind its turn
@@ -129,17 +131,17 @@ class ChildPerConversation(SpeakingDriver):
                 await self._tell(
                     child, self._speech.decide(permission, Decision(False, interrupt=True))
                 )
-            await self._say_end(*pump.finish())
+            await self._write_turn_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
-            await child.stop(self.launcher.vendor.exit.interrupt)
-            await self._forget(child)
+            await child.stop(self.launcher.adapter.exit.interrupt)
+            await self._release_child(child)
         return True
 
-    async def _skip_late(self, child: Child, pump: Pump) -> None:
+    async def _skip_late_output(self, child: Child, pump: Pump) -> None:
         """Skip what the child said between turns: it answers no message, and its questions go
         nowhere.
         """
-        for _ in range(LATE_CHUNKS):
+        for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
             for command in pump.skip(chunk):
@@ -150,165 +152,165 @@ class ChildPerConversation(SpeakingDriver):
                         denied = Decision(False, message=permission.refusal)
                         await self._tell(child, self._speech.decide(permission, denied))
 
-    async def _begin(self, message: Message, pump: Pump | None = None) -> tuple[Child, Pump]:
+    async def _start_child(self, message: Message, pump: Pump | None = None) -> tuple[Child, Pump]:
         """A new child for a message; `pump` when the turn that it answers has begun already."""
-        started = self.launcher.start(message.text, listens=True)
-        self._heard = self._outdated = False
+        started = self.launcher.start_child(message.text, persistent=True)
+        self._child_has_output = self._outdated = False
         if self.launcher.relays is not None:
-            self.launcher.relays.judge = self.judge
-        self._deadlines.begin()
+            self.launcher.relays.judge = self.decide_call
+        self._deadlines.reset()
         if pump is not None:
             self._put_back(pump.steered)  # the next child knows nothing of them
         self._child = child = Child(started._replace(stdin=b""))
-        self.pump = pump = pump or self.launcher.turns.pump(self.pump, self._speech.reader)
-        self._serving = anyio.CancelScope()
-        self._tasks.start_soon(self._serve, child, self._serving)
-        self._tasks.start_soon(self._watch, child)
-        await self._tell(child, self._speech.hello(self.launcher.request))
+        self.stream = pump = pump or self.launcher.turn_lifecycle.pump(
+            self.stream, self._speech.reader
+        )
+        self._service_scope = anyio.CancelScope()
+        self._tasks.start_soon(self._service_child, child, self._service_scope)
+        self._tasks.start_soon(self._watch_child_exit, child)
+        await self._tell(child, self._speech.hello(self.launcher.last_request))
         return child, pump
 
-    async def _serve(self, child: Child, serving: anyio.CancelScope) -> None:
+    async def _service_child(self, child: Child, serving: anyio.CancelScope) -> None:
         """Read its stderr, and ask it for signs of life."""
         with serving:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(child.drain)
-                tasks.start_soon(self._feel, child)
+                tasks.start_soon(self._send_heartbeats, child)
 
-    async def _feel(self, child: Child) -> None:
+    async def _send_heartbeats(self, child: Child) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
         beat = self._speech.heartbeat
         while self._child is child and beat():
-            await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / BEATS)
+            await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
             if self._turning and self._told:
-                self._speech.follow(self.launcher.session)
+                self._speech.follow(self.launcher.vendor_session_id)
                 await self._tell(child, beat())
 
-    async def _forget(self, child: Child) -> None:
+    async def _release_child(self, child: Child) -> None:
         """Let go of a child that has ended.
 
         Its stderr may be held by another process: reading it ends here, before the next child gets
         the same descriptor.
         """
         self._child = None
-        self._serving.cancel()
+        self._service_scope.cancel()
         with anyio.CancelScope(shield=True):
             await child.drained.wait()
-        self._let_go(child)
+        self._close_child(child)
 
     # -- what the child says -----------------------------------------------------------------------
 
-    async def _pump(self, child: Child, pump: Pump) -> bool:
+    async def _read_turn_output(self, child: Child, stream: Pump) -> bool:
         self._turning = True
         try:
-            return await super()._pump(child, pump)
+            return await super()._read_turn_output(child, stream)
         finally:
             self._turning = False
 
     @property
-    def _over(self) -> bool:
+    def _is_turn_done(self) -> bool:
         return self._stage in (Stage.SETTLED, Stage.FINISHED)
 
-    def _reach(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: Stage) -> None:
         """A vendor that stays and may be done counts as done after a moment of silence."""
         if stage is Stage.PAUSED and not self._stalled:
-            self._deadlines.rest(self.launcher.end_grace)
+            self._deadlines.start_grace(self.launcher.end_grace_s)
         else:
-            self._deadlines.go_on()
+            self._deadlines.cancel_grace()
 
-    async def _rested(self, pump: Pump) -> bool:
-        if anyio.current_time() >= self._deadlines.end or self._stage is not Stage.PAUSED:
+    async def _finish_on_deadline(self, stream: Pump) -> bool:
+        if anyio.current_time() >= self._deadlines.exit_deadline or self._stage is not Stage.PAUSED:
             return False
-        await self.give(*pump.rest())
+        await self.deliver(*stream.rest())
         return True
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _execute_after_write(self, command: Command) -> None:
         child = self._child
         match command:
             case TellChild(line) if child is not None:
                 await self._tell(child, line)
             case Ask(permission):
-                await self._ask(permission)
+                await self._ask_permission(permission)
             case TakeBack(request) if child is not None:
-                await self._take_back(child, request)
+                await self._withdraw_prompt(child, request)
             case _:
-                await super()._carry_out(command)
+                await super()._execute_after_write(command)
 
     # -- its questions -----------------------------------------------------------------------------
 
-    async def _ask(self, permission: Permission) -> None:
+    async def _ask_permission(self, permission: Permission) -> None:
         # a question behind the result is put to nobody (contract S16b)
         if self._stage is Stage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
         elif self._interrupted:  # nor is one behind an interrupt
-            await self.decide(permission, Decision(False, interrupt=True))
+            await self.send_decision(permission, Decision(False, interrupt=True))
             return
-        decision = self._allowed_before(permission) or self._judged_later(permission)
+        decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
             self._questions.hold(permission)
             self._tasks.start_soon(self._run_hooks, permission)
             return
-        await self._put(permission, decision or self._questions.ask(permission))
+        await self._deliver_prompt(permission, decision or self._questions.ask(permission))
 
     async def _run_hooks(self, permission: Permission) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
         still stands.
         """
-        from shim.conversation.drivers.hook_runner import judged_by_hooks
+        from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import Told
 
-        launcher, facts = self.launcher, self.launcher.facts
+        launcher, facts = self.launcher, self.launcher.state
         told = Told(facts.rules.session_id, facts.transcript, facts.mode)
         call = permission.call, permission.tool, permission.arguments
         with anyio.CancelScope() as running:
-            self._waits[HOOKS, permission.request] = running
-            verdict = await judged_by_hooks(
-                launcher.policy, *call, told, launcher.child_environment
-            )
+            self._wait_scopes[WAIT_FOR_HOOKS, permission.request] = running
+            verdict = await run_hooks(launcher.policy, *call, told, launcher.child_environment)
         if running.cancelled_caught:
             return
-        self._waits.pop((HOOKS, permission.request), None)
+        self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request), None)
         stands, decision = self._questions.judged(permission, verdict)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             if stands:
-                await self._put(permission, decision)
+                await self._deliver_prompt(permission, decision)
 
-    async def _put(self, permission: Permission, decision: Decision | None) -> None:
+    async def _deliver_prompt(self, permission: Permission, decision: Decision | None) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._questions.take())
-        self.launcher.setup.log(
+        self.launcher.context.log(
             "asked", level="debug", tool=permission.tool, frontend=decision is None
         )
         if decision is not None:
-            await self.decide(permission, decision)
+            await self.send_decision(permission, decision)
         elif self._questions.holds(permission):
-            self._tasks.start_soon(self._release, permission)
+            self._tasks.start_soon(self._skip_slow_hooks, permission)
         else:
-            self._tasks.start_soon(self._expire, permission)
+            self._tasks.start_soon(self._expire_prompt, permission)
 
-    async def _release(self, permission: Permission) -> None:
+    async def _skip_slow_hooks(self, permission: Permission) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
-        await anyio.sleep(HOOK_SECONDS)
+        await anyio.sleep(HOOK_TIMEOUT_S)
         if self._questions.holds(permission):
             decision = self._questions.overdue(permission)
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-                await self._put(permission, decision)
+                await self._deliver_prompt(permission, decision)
 
-    async def _expire(self, permission: Permission) -> None:
+    async def _expire_prompt(self, permission: Permission) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
         patience = min(self._questions.patience, self.launcher.timeouts["permission_timeout"])
         with anyio.CancelScope() as waiting:
-            self._waits[ANSWER, permission.request] = waiting
+            self._wait_scopes[WAIT_FOR_ANSWER, permission.request] = waiting
             await anyio.sleep(patience)
         if waiting.cancelled_caught:
             return
-        self._waits.pop((ANSWER, permission.request), None)
+        self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request), None)
         decision = self._questions.expired(permission)
         if decision is not None:
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
                 await self._output.lines(self._questions.take())
-                await self.decide(permission, decision)
+                await self.send_decision(permission, decision)
 
-    async def _take_back(self, child: Child, request: str) -> None:
+    async def _withdraw_prompt(self, child: Child, request: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
         for permission in self._questions.open_questions:
             if permission.request == request and self._questions.expired(permission) is not None:
@@ -317,53 +319,53 @@ class ChildPerConversation(SpeakingDriver):
                     child, self._speech.decide(permission, Decision(False, interrupt=True))
                 )
 
-    def _end_waits(self) -> None:
+    def _cancel_waits(self) -> None:
         """Nothing is asked any more: neither hooks nor answers are waited for."""
-        for waiting in self._waits.values():
+        for waiting in self._wait_scopes.values():
             waiting.cancel()
-        self._waits.clear()
-        self._calls.end()
+        self._wait_scopes.clear()
+        self._decided_calls.end()
 
-    async def judge(self, tool: str, arguments: Mapping[str, Any]) -> Decision:
+    async def decide_call(self, tool: str, arguments: Mapping[str, Any]) -> Decision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
         asked about as others.
 
         The vendor may have asked by itself; then it has its answer. An agent that asks without a
         word about the input is told yes, and the question is put here.
         """
-        if self.pump is not None and self._turning:
+        if self.stream is not None and self._turning:
             try:
-                await self.give(*self.pump.write_arrived_call(tool, arguments))
+                await self.deliver(*self.stream.write_arrived_call(tool, arguments))
             except FrontendGoneError:  # the turn notices it, too
                 return Decision(False, message=CLOSED_STREAM)
-        granted = self._calls.granted(tool, arguments)
+        granted = self._decided_calls.granted(tool, arguments)
         if granted is not None:
             return granted
-        request, answer = self._calls.wait()
+        request, answer = self._decided_calls.wait()
         call = self._find_open_call(tool, arguments) or request
         try:
-            await self._ask(Permission(request, call, tool, arguments, tool, arguments))
+            await self._ask_permission(Permission(request, call, tool, arguments, tool, arguments))
             return await answer.decision()
         except (
             FrontendGoneError
         ):  # the turn finds out too; here it would end the relays of all calls
             return Decision(False, message=CLOSED_STREAM)
         finally:
-            self._calls.forget(request)
+            self._decided_calls.forget(request)
 
     def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of an open call of a tool, if possible of a call with these arguments, or
         None.
         """
-        if self.pump is None:
+        if self.stream is None:
             return None
-        calls = [call for call in self.pump.turn.open.values() if call[1] == tool]
+        calls = [call for call in self.stream.turn.open.values() if call[1] == tool]
         for call_id, _, call_arguments in calls:
             if call_arguments == arguments:
                 return call_id
         return calls[0][0] if calls else None
 
-    def _judged_later(self, permission: Permission) -> Decision | None:
+    def _defer_decision(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
         facts = self._questions.facts
         if (
@@ -372,100 +374,98 @@ class ChildPerConversation(SpeakingDriver):
             or permission.tool not in facts.servers.tools
         ):
             return None
-        if self._calls.waits(permission.request):
+        if self._decided_calls.waits(permission.request):
             return None
         return Decision(True) if facts.verdict(permission.tool, {}).decided == "ask" else None
 
-    def _allowed_before(self, permission: Permission) -> Decision | None:
+    def _find_earlier_grant(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
         return (
             None
             if permission.refusal
-            else self._calls.granted(permission.tool, permission.arguments)
+            else self._decided_calls.granted(permission.tool, permission.arguments)
         )
 
-    async def decide(self, permission: Permission, decision: Decision) -> None:
+    async def send_decision(self, request: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
-        child, pump = self._child, self.pump
-        if (waiting := self._waits.pop((ANSWER, permission.request), None)) is not None:
+        child, pump = self._child, self.stream
+        if (waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request), None)) is not None:
             waiting.cancel()
         if child is None or pump is None:
             return
-        call = {"tool": permission.tool, "input": permission.arguments, "call": permission.call}
-        self.launcher.setup.log(
+        call = {"tool": request.tool, "input": request.arguments, "call": request.call}
+        self.launcher.context.log(
             "decided", level="debug", **call, allowed=decision.allow, why=decision.message
         )
         try:
-            answer = self._answer_to(permission, decision)
+            answer = self._encode_answer(request, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._calls.grant(permission.tool, decision.changed or {}, Decision(True))
+            self._decided_calls.grant(request.tool, decision.changed or {}, Decision(True))
             decision = Decision(False, message=str(error))
-            answer = self._speech.decide(permission, decision)
-            pump.corrected(permission, decision.message)
+            answer = self._speech.decide(request, decision)
+            pump.corrected(request, decision.message)
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 announced = decision.announced
-                await self.give(
-                    *pump.refused(
-                        permission, reason, announced=announced, vendor_knows=vendor_knows
-                    )
+                await self.deliver(
+                    *pump.refused(request, reason, announced=announced, vendor_knows=vendor_knows)
                 )
         if decision.interrupt:
             pump.interrupt()
         await self._tell(child, answer)
-        self._deadlines.look_again(patient=self._patient)
+        self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
         if decision.interrupt:
             await self.interrupt()
 
-    def _answer_to(self, permission: Permission, decision: Decision) -> bytes:
+    def _encode_answer(self, permission: Permission, decision: Decision) -> bytes:
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """
-        if self._calls.decide(permission.request, decision):
+        if self._decided_calls.decide(permission.request, decision):
             return b""
         if (
             decision.allow
             and permission.own_arguments
             and permission.tool in self._questions.facts.servers.tools
         ):
-            self._calls.grant(permission.tool, permission.arguments, decision)
+            self._decided_calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)
         return self._speech.decide(permission, decision)
 
     # -- what the child is told --------------------------------------------------------------------
 
-    async def _say(self, child: Child, pump: Pump, prompt: Message) -> bool:
+    async def _send_message(self, child: Child, pump: Pump, prompt: Message) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read
         either.
         """
-        self._answering = self._told = False
+        self._turn_has_output = self._told = False
         await self._tell(child, self._speech.prompt(prompt))
         self._told = True
-        return await self._pump(child, pump)
+        return await self._read_turn_output(child, pump)
 
     async def interrupt(self) -> None:
         """Tell the vendor to stop; a child that does not obey in time is ended."""
-        self._end_waits()
+        self._cancel_waits()
         if self._interrupted:
             return
         self._interrupted = True  # for a turn that has no child at this moment too
-        if self.pump is None or self._child is None:
+        if self.stream is None or self._child is None:
             return
-        self.pump.interrupt()
+        self.stream.interrupt()
         # it is still starting, or does not read: it hears nothing either
-        if not (self._heard and self._told):
+        if not (self._child_has_output and self._told):
             await self._child.stop("SIGTERM")
             return
-        await self._break_off(self._child)
+        await self._interrupt_child(self._child)
 
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""
         if (child := self._child) is not None:
             await child.dismiss()
-            await self._forget(child)
-        self._drop_files()
+            await self._release_child(child)
+        self._remove_attachments()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import Stage
 from shim.core.adapter.pump import Pump
 from shim.core.claude.messages import Message
@@ -20,78 +20,78 @@ if TYPE_CHECKING:
     from shim.core.claude.control.wishes import Chosen
 
 
-class ChildPerTurn(ChildDriver):
+class PerTurnDriver(ChildDriver):
     """A driver that starts a child for each message. The child gets nothing but the message, and
     cannot ask.
     """
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: ChildLauncher,
         output: Output,
         control: "Control | None" = None,
-        started: Started | None = None,
+        first_child: Started | None = None,
     ) -> None:
         """`started` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control)
-        self._started = started
+        self._first_child = first_child
 
-    async def turn(self, message: Message) -> None:
+    async def run_turn(self, message: Message) -> None:
         """Start a child, pump its answer, make sure of its end, say the result."""
-        started, self._started = self._started, None
+        started, self._first_child = self._first_child, None
         try:
-            started = started or self.launcher.start(message.text)
+            started = started or self.launcher.start_child(message.text)
         except Exception as error:
-            await self._refuse(message, error)
+            await self._refuse_turn(message, error)
             return
-        self._begin_turn()
+        self._reset_turn()
         try:
-            turns = self.launcher.turns
+            turns = self.launcher.turn_lifecycle
         except (
             OSError
         ) as error:  # without an open file left, what reads the child cannot be loaded beside it
             abandon(started.process)
-            await self._refuse(message, error)
+            await self._refuse_turn(message, error)
             return
         child = Child(started)
         try:
-            self.pump = pump = turns.pump(self.pump)
-            self._listen(pump, message)
-            if not (await self._serve(child, pump) or await self._end_interrupted(pump)):
-                await self._once_more(pump, message)
+            self.stream = pump = turns.pump(self.stream)
+            self._start_turn(pump, message)
+            if not (await self._run_child(child, pump) or await self._finish_if_interrupted(pump)):
+                await self._retry_message(pump, message)
         finally:
-            self._let_go(child)
-            if self.launcher.report is not None:
-                self.launcher.report.remove()
+            self._close_child(child)
+            if self.launcher.report_file is not None:
+                self.launcher.report_file.remove()
 
-    async def _once_more(self, pump: Pump, message: Message) -> None:
+    async def _retry_message(self, pump: Pump, message: Message) -> None:
         """Start another child for the same message: the stream of the first one was cut."""
         try:
-            self.launcher.turns.again(pump)
-            started = self.launcher.start(message.text)
+            self.launcher.turn_lifecycle.again(pump)
+            started = self.launcher.start_child(message.text)
         except ShimError as error:
-            await self._fail(pump, error)
+            await self._fail_turn(pump, error)
             return
         child = Child(started)
         try:
-            await self._serve(child, pump)
+            await self._run_child(child, pump)
         finally:
-            self._let_go(child)
+            self._close_child(child)
 
-    async def _serve(self, child: Child, pump: Pump) -> bool:
+    async def _run_child(self, child: Child, pump: Pump) -> bool:
         """Pump all that a child prints; whether the turn is over then."""
-        self._deadlines.begin()
-        self._answering = False
+        self._deadlines.reset()
+        self._turn_has_output = False
         self._child = child
         over, failure = False, None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             for work in (child.feed, child.drain):
                 tasks.start_soon(work)
-            tasks.start_soon(self._watch, child)
+            tasks.start_soon(self._watch_child_exit, child)
             try:
-                await self._pump(child, pump)
-                over = await self._close(child, pump)
+                await self._read_turn_output(child, pump)
+                over = await self._close_turn(child, pump)
             except Exception as error:  # out of the group as it is, not as a group of one
                 failure = error
             tasks.cancel_scope.cancel()
@@ -100,34 +100,34 @@ class ChildPerTurn(ChildDriver):
         self._child = None
         return over
 
-    def _reach(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: Stage) -> None:
         """A vendor that said that it is done has a moment to go; one that only may be done is not
         believed.
         """
         if stage is Stage.SETTLED:
-            self._deadlines.rest(self.launcher.end_grace)
+            self._deadlines.start_grace(self.launcher.end_grace_s)
         else:
-            self._deadlines.go_on()
+            self._deadlines.cancel_grace()
 
     async def interrupt(self) -> None:
         """The vendor is signalled; the pump comes to the end of its output."""
-        if self.pump is None or self._child is None or self._interrupted:
+        if self.stream is None or self._child is None or self._interrupted:
             return
         self._interrupted = True
-        self.pump.interrupt()
-        await self._child.stop(self.launcher.vendor.exit.interrupt)
+        self.stream.interrupt()
+        await self._child.stop(self.launcher.adapter.exit.interrupt)
 
-    async def decide(self, permission: Permission, decision: Decision) -> None:
+    async def send_decision(self, request: Permission, decision: Decision) -> None:
         """Such a child cannot ask."""
 
-    async def change(self, chosen: "Chosen") -> None:
+    async def apply_setting(self, change: "Chosen") -> None:
         """The next child is started with it. A mode binds the next call where a hook of ours judges
         it.
         """
-        if chosen.what == "mode":
-            self.launcher.tell_mode()
+        if change.what == "mode":
+            self.launcher.write_mode_file()
 
     async def stop(self) -> None:
         if self._child is not None:
-            await self._child.stop(self.launcher.vendor.exit.interrupt)
-            self._let_go(self._child)
+            await self._child.stop(self.launcher.adapter.exit.interrupt)
+            self._close_child(self._child)

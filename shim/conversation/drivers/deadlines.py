@@ -17,49 +17,51 @@ class Deadlines:
 
     def __init__(self, timeouts: Mapping[str, float]) -> None:
         self._timeouts = timeouts
-        self._reading = anyio.CancelScope()
-        self.begin()
+        self._read_scope = anyio.CancelScope()
+        self.reset()
 
-    def begin(self) -> None:
-        self.end = NEVER
-        self.again()
+    def reset(self) -> None:
+        self.exit_deadline = NEVER
+        self.restart_answer()
 
-    def again(self) -> None:
+    def restart_answer(self) -> None:
         """The same child begins to answer once more."""
-        self.grace = NEVER
-        self.listen("first_byte_timeout")
+        self.grace_deadline = NEVER
+        self.limit_silence("first_byte_timeout")
 
-    def listen(self, name: str) -> None:
+    def limit_silence(self, name: str) -> None:
         """From now on the child may be silent for as long as the timeout called `name` allows."""
-        self.name, self.seconds = name, self._timeouts[name]
+        self.timeout_name, self.timeout_s = name, self._timeouts[name]
 
-    def rest(self, seconds: float) -> None:
+    def start_grace(self, seconds: float) -> None:
         """The child may be done: it is given so long, from the first time that this was said."""
-        self.grace = min(self.grace, anyio.current_time() + seconds)
+        self.grace_deadline = min(self.grace_deadline, anyio.current_time() + seconds)
 
-    def go_on(self) -> None:
+    def cancel_grace(self) -> None:
         """The child is not done."""
-        self.grace = NEVER
+        self.grace_deadline = NEVER
 
-    def hurry(self, seconds: float) -> None:
+    def shorten_deadline(self, seconds: float) -> None:
         """The child has so long and no more, also if it is waited for at this moment."""
-        self.end = min(self.end, anyio.current_time() + seconds)
-        self._reading.deadline = min(self._reading.deadline, self.end)
+        self.exit_deadline = min(self.exit_deadline, anyio.current_time() + seconds)
+        self._read_scope.deadline = min(self._read_scope.deadline, self.exit_deadline)
 
     @property
-    def passed(self) -> bool:
-        return anyio.current_time() >= min(self.end, self.grace)
+    def has_passed(self) -> bool:
+        return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
-    def until(self, *, patient: bool) -> float:
+    def compute_deadline(self, *, patient: bool) -> float:
         """When the child has been silent for too long; `patient`: silence alone is no reason."""
-        last = min(self.end, self.grace)
-        return last if patient else min(last, anyio.current_time() + self.seconds)
+        last = min(self.exit_deadline, self.grace_deadline)
+        return last if patient else min(last, anyio.current_time() + self.timeout_s)
 
-    def reading(self, *, patient: bool) -> anyio.CancelScope:
+    def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
         """The scope of the next read: it ends at `until`, which may move while it is waited in."""
-        self._reading = anyio.CancelScope(deadline=self.until(patient=patient))
-        return self._reading
+        self._read_scope = anyio.CancelScope(
+            deadline=self.compute_deadline(patient=silence_allowed)
+        )
+        return self._read_scope
 
-    def look_again(self, *, patient: bool) -> None:
+    def update_read_scope(self, *, silence_allowed: bool) -> None:
         """What silence is allowed has changed while the child is waited for."""
-        self._reading.deadline = self.until(patient=patient)
+        self._read_scope.deadline = self.compute_deadline(patient=silence_allowed)

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.deadlines import Deadlines
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import Command, Commands, Expect, Observe, Remember, Stage
 from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from shim.core.claude.control import Control
     from shim.core.claude.control.wishes import Chosen
 
-SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
+SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that ended before it printed anything
 # the most that a pipe holds: all that a child wrote before its end is read
-LATE_BYTES = 1024 * 1024
-STDERR_CHARACTERS = 2000  # of the end of stderr, in the log
-STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
+MAX_LATE_BYTES = 1024 * 1024
+MAX_LOGGED_STDERR_CHARS = 2000  # of the end of stderr, in the log
+STDERR_TIMEOUT_S = 0.2  # for the rest of stderr when stdout is at its end
 
 
 class Driver(Protocol):
     """What the session knows of a driver."""
 
     @property
-    def pump(self) -> Pump | None:
+    def stream(self) -> Pump | None:
         """Of the turn that runs, or of the last one; None before the first."""
 
-    async def turn(self, message: Message) -> None:
+    async def run_turn(self, message: Message) -> None:
         """Answer a message; all lines of the turn are written when this returns."""
 
-    async def never_begin(self, message: Message) -> None:
+    async def cancel_turn(self, message: Message) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
 
-    async def settle_unsent(
+    async def finish_unsent_turn(
         self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         """End the turn of a message that is not sent to the vendor, with a successful result and
@@ -60,16 +60,16 @@ class Driver(Protocol):
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
 
-    async def decide(self, permission: Permission, decision: Decision) -> None:
+    async def send_decision(self, request: Permission, decision: Decision) -> None:
         """Give the vendor the answer to its question."""
 
-    async def forbid(self, call: str, reason: str) -> None:
+    async def forbid_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that runs already: the turn is stopped."""
 
-    async def change(self, chosen: "Chosen") -> None:
+    async def apply_setting(self, change: "Chosen") -> None:
         """Another model, permission mode or effort; for a child that stays, at once."""
 
-    async def steer(self) -> None:
+    async def send_steering_messages(self) -> None:
         """Say the messages that wait into the turn that runs, as far as the vendor takes them
         there.
         """
@@ -77,7 +77,7 @@ class Driver(Protocol):
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
 
-    def reap(self) -> None:
+    def clean_up(self) -> None:
         """Let go of what the child's tools left behind and has ended."""
 
     async def stop(self) -> None:
@@ -88,98 +88,98 @@ class ChildDriver:
     """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
 
     def __init__(
-        self, launcher: Launcher, output: Output, control: "Control | None" = None
+        self, launcher: ChildLauncher, output: Output, control: "Control | None" = None
     ) -> None:
-        self.pump: Pump | None = None
+        self.stream: Pump | None = None
         self.launcher = launcher
         self._output = output
         self._control = control
         self._child: Child | None = None
         self._deadlines = Deadlines(launcher.timeouts)
         self._tasks: TaskGroup | None = None
-        self._heard = False  # the child has said something
-        self._begin_turn()
+        self._child_has_output = False  # the child has said something
+        self._reset_turn()
 
-    def _begin_turn(self) -> None:
+    def _reset_turn(self) -> None:
         """Forget the last turn."""
         self._interrupted = self._stalled = False
-        self._again = False  # the message is said to the vendor for the second time
-        self._answering = False  # the child has said something in this turn
+        self._is_retry = False  # the message is said to the vendor for the second time
+        self._turn_has_output = False  # the child has said something in this turn
         self._stage = Stage.RUNNING
 
-    async def turn(self, message: Message) -> None:
+    async def run_turn(self, message: Message) -> None:
         raise NotImplementedError
 
     async def interrupt(self) -> None:
         raise NotImplementedError
 
-    async def decide(self, permission: Permission, decision: Decision) -> None:
+    async def send_decision(self, request: Permission, decision: Decision) -> None:
         raise NotImplementedError
 
-    async def change(self, chosen: "Chosen") -> None:
+    async def apply_setting(self, change: "Chosen") -> None:
         raise NotImplementedError
 
     async def stop(self) -> None:
         raise NotImplementedError
 
-    async def steer(self) -> None:
+    async def send_steering_messages(self) -> None:
         """Nothing: a child of one message reads no other."""
 
     def terminate(self) -> None:
         if self._child is not None:
             self._child.signal("SIGTERM")
 
-    def reap(self) -> None:
-        self._drop_files()
+    def clean_up(self) -> None:
+        self._remove_attachments()
         strays.reap(self._child.pids if self._child is not None else set())
 
-    def _drop_files(self) -> None:
+    def _remove_attachments(self) -> None:
         """Remove the files of the message that was answered, if there are any."""
         if "attachments" in self.launcher.__dict__:
             self.launcher.attachments.clear()
 
-    def _let_go(self, child: Child) -> None:
+    def _close_child(self, child: Child) -> None:
         """Close our ends of the pipes of a child that has ended, or has been told to."""
         child.close()
-        log_end(self.launcher.setup.log, child)
+        log_child_exit(self.launcher.context.log, child)
 
-    def complaint(self) -> str:
+    def peek_stderr(self) -> str:
         """What the child has printed on stderr so far."""
         return "" if self._child is None else self._child.tail.text()
 
     # -- what the pump gives -----------------------------------------------------------------------
 
-    async def give(self, said: bytes, commands: Commands) -> None:
+    async def deliver(self, lines: bytes, commands: Commands) -> None:
         """Give the frontend its lines, and carry out the commands that came with them."""
         for command in commands:
-            self._note(command)
+            self._execute_before_write(command)
         if Stage.FINISHED in commands:
-            said = self._withdrawn() + said
-        if said:
-            await self._output.lines(said)
+            lines = self._withdraw_prompts() + lines
+        if lines:
+            await self._output.lines(lines)
         else:
             # output without lines for the frontend must not block the loop
             await anyio.lowlevel.checkpoint()
         for command in commands:
-            await self._carry_out(command)
+            await self._execute_after_write(command)
 
-    def _note(self, command: Command) -> None:
+    def _execute_before_write(self, command: Command) -> None:
         """A command that is carried out before the frontend has the lines."""
         match command:
-            case Remember() if self.pump is not None:
-                self.launcher.turns.remember(self.pump)
-                if tool := self.pump.turn.denied_tool_that_ran:
+            case Remember() if self.stream is not None:
+                self.launcher.turn_lifecycle.remember(self.stream)
+                if tool := self.stream.turn.denied_tool_that_ran:
                     self.launcher.report_broken_promise(tool)
             case Expect(timeout):
-                self._deadlines.listen(timeout)
+                self._deadlines.limit_silence(timeout)
             case Stage():
                 self._stage = command
-                self._reach(command)
+                self._apply_stage(command)
 
-    def _reach(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: Stage) -> None:
         raise NotImplementedError
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _execute_after_write(self, command: Command) -> None:
         """A command that is carried out once the frontend has the lines."""
         match command:
             case Observe(seen) if self._control is not None:
@@ -190,9 +190,9 @@ class ChildDriver:
                         forbidden = forbidden or self._control.ran(one.call)
                 await self._output.lines(self._control.take())
                 if forbidden is not None:
-                    await self.forbid(forbidden.call, forbidden.reason)
+                    await self.forbid_call(forbidden.call, forbidden.reason)
 
-    async def _say_end(self, said: bytes, commands: Commands) -> None:
+    async def _write_turn_end(self, said: bytes, commands: Commands) -> None:
         """The last lines of a turn. A frontend that has them may resume the session at once,
         elsewhere.
         """
@@ -201,10 +201,10 @@ class ChildDriver:
                 for one in command.seen:
                     self._control.observe(one, last=command.last)
                 said = self._control.take() + said
-            self._note(command)
-        await self._output.lines(self._withdrawn() + said)
+            self._execute_before_write(command)
+        await self._output.lines(self._withdraw_prompts() + said)
 
-    def _withdrawn(self) -> bytes:
+    def _withdraw_prompts(self) -> bytes:
         """What takes open questions back from the frontend, in front of the result: nothing may
         stand behind it.
         """
@@ -213,151 +213,170 @@ class ChildDriver:
         self._control.withdraw()
         return self._control.take()
 
-    async def _pump(self, child: Child, pump: Pump) -> bool:
+    async def _read_turn_output(self, child: Child, stream: Pump) -> bool:
         """Pump until the turn is over (True), or until stdout is at its end or a deadline has
         passed (False).
         """
         late = 0
-        while not self._over:
-            with self._deadlines.reading(patient=self._patient) as reading:
+        while not self._is_turn_done:
+            with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
                 chunk = await child.read()
             if reading.cancelled_caught:
-                if self._deadlines.passed:
-                    return await self._rested(pump)
+                if self._deadlines.has_passed:
+                    return await self._finish_on_deadline(stream)
                 # the loop may have been stopped itself, while the child was not
                 chunk = child.read_ready()
                 if not chunk:
-                    self._stall(child, pump)
+                    self._end_stalled_turn(child, stream)
                     continue
             if not chunk:
                 return False
-            late = late + len(chunk) if self._deadlines.passed else 0
-            if late > LATE_BYTES:
+            late = late + len(chunk) if self._deadlines.has_passed else 0
+            if late > MAX_LATE_BYTES:
                 return False
-            self._heard = self._answering = True
-            await self.give(*pump.feed(chunk))
+            self._child_has_output = self._turn_has_output = True
+            await self.deliver(*stream.feed(chunk))
         return True
 
     @property
-    def _over(self) -> bool:
+    def _is_turn_done(self) -> bool:
         """Whether the turn needs nothing more of its child."""
         return self._stage is Stage.FINISHED
 
     @property
-    def _patient(self) -> bool:
+    def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
         asking = self._control is not None and self._control.asking
         return self._stage in (Stage.SETTLED, Stage.FINISHED) or self._stalled or asking
 
-    def _stall(self, child: Child, pump: Pump) -> None:
+    def _end_stalled_turn(self, child: Child, pump: Pump) -> None:
         """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
         is still read.
         """
-        name, seconds = self._deadlines.name, self._deadlines.seconds
+        name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
             self.launcher.recorder.note("timeout", name=name, seconds=seconds)
-        pump.stall(f"{self.launcher.vendor.name} said nothing for {seconds:g} s ({name})")
+        pump.stall(f"{self.launcher.adapter.name} said nothing for {seconds:g} s ({name})")
         self._stalled = True
         assert self._tasks is not None
-        self._tasks.start_soon(self._break_off, child)
+        self._tasks.start_soon(self._interrupt_child, child)
 
-    async def _break_off(self, child: Child) -> None:
+    async def _interrupt_child(self, child: Child) -> None:
         """The vendor's own way of interrupting its turn, and then the end of its group."""
-        await child.stop(self.launcher.vendor.exit.interrupt)
+        await child.stop(self.launcher.adapter.exit.interrupt)
 
-    async def _rested(self, pump: Pump) -> bool:
+    async def _finish_on_deadline(self, stream: Pump) -> bool:
         """A deadline has passed; whether the turn is over with that."""
         return False
 
     # -- a turn begins, or does not ----------------------------------------------------------------
 
-    def _listen(self, pump: Pump, message: Message) -> None:
+    def _start_turn(self, pump: Pump, message: Message) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
-        pump.answer(message, echo=self.launcher.turns.echo, hooks=hooks, takes=self._takes)
+        pump.answer(
+            message,
+            echo=self.launcher.turn_lifecycle.echo,
+            hooks=hooks,
+            takes=self._list_accepted_kinds,
+        )
 
-    def _takes(self) -> Kinds:
+    def _list_accepted_kinds(self) -> Kinds:
         """What the child is given of a message beside its text."""
         return TEXT_ONLY
 
-    def _unbegun(self, message: Message) -> Pump:
+    def _create_unstarted_stream(self, message: Message) -> Pump:
         """The turn of a message that no child answers."""
-        self.pump = pump = self.launcher.turns.pump(self.pump)
-        pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)
+        self.stream = pump = self.launcher.turn_lifecycle.pump(self.stream)
+        pump.answer(
+            message,
+            echo=self.launcher.turn_lifecycle.echo,
+            hooks=False,
+            takes=self._list_accepted_kinds,
+        )
         return pump
 
-    async def _refuse(self, message: Message, error: Exception) -> None:
+    async def _refuse_turn(self, message: Message, error: Exception) -> None:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
         any other.
         """
-        await self._output.lines(self._unbegun(message).refuse(error))
+        await self._output.lines(self._create_unstarted_stream(message).refuse(error))
 
-    async def never_begin(self, message: Message) -> None:
-        pump = self._unbegun(message)
+    async def cancel_turn(self, message: Message) -> None:
+        pump = self._create_unstarted_stream(message)
         pump.interrupt()
         said, _ = pump.close(None)
         await self._output.lines(said)
 
-    async def settle_unsent(
+    async def finish_unsent_turn(
         self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         # the child is kept for the next message
-        if self._child is not None and self.pump is not None:
-            pump = self.pump
-            pump.begin(self.launcher.turns.terms())
-            pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)
+        if self._child is not None and self.stream is not None:
+            pump = self.stream
+            pump.begin(self.launcher.turn_lifecycle.terms())
+            pump.answer(
+                message,
+                echo=self.launcher.turn_lifecycle.echo,
+                hooks=False,
+                takes=self._list_accepted_kinds,
+            )
         else:
-            pump = self._unbegun(message)
+            pump = self._create_unstarted_stream(message)
         await self._output.lines(pump.settle_unsent(text, notice=notice))
 
-    async def _end_interrupted(self, pump: Pump) -> bool:
+    async def _finish_if_interrupted(self, pump: Pump) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
         if self._interrupted:
             pump.interrupt()
-            await self._say_end(*pump.close(None))
+            await self._write_turn_end(*pump.close(None))
         return self._interrupted
 
     # -- the end -----------------------------------------------------------------------------------
 
-    async def forbid(self, call: str, reason: str) -> None:
+    async def forbid_call(self, call_id: str, reason: str) -> None:
         """Say the result at once, then end the child; `_pump` returns when the child has gone."""
-        if self.pump is not None and self._child is not None:
-            await self.give(*self.pump.forbid(call, reason))
-            await self._child.stop(self.launcher.vendor.exit.interrupt)
+        if self.stream is not None and self._child is not None:
+            await self.deliver(*self.stream.forbid(call_id, reason))
+            await self._child.stop(self.launcher.adapter.exit.interrupt)
 
-    def give_up(self, reason: str, cause: Cause) -> None:
+    def abandon_turn(self, reason: str, cause: Cause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
-        if self.pump is not None:
-            self.pump.stop(reason, cause)
-            self._deadlines.hurry(0)
+        if self.stream is not None:
+            self.stream.stop(reason, cause)
+            self._deadlines.shorten_deadline(0)
 
-    async def _watch(self, child: Child) -> None:
+    async def _watch_child_exit(self, child: Child) -> None:
         """Give a child that has ended a moment for its last bytes: another process may still hold
         its stdout.
         """
         await child.ended()
         if self._child is child:
-            self._deadlines.hurry(self.launcher.end_grace if self._answering else SILENT_SECONDS)
+            self._deadlines.shorten_deadline(
+                self.launcher.end_grace_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
+            )
 
-    async def _ended(self, child: Child) -> Exit | None:
+    async def _ensure_child_exit(self, child: Child) -> Exit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""
         if self._stage is Stage.FINISHED:
-            await child.stop(self.launcher.vendor.exit.interrupt)
+            await child.stop(self.launcher.adapter.exit.interrupt)
             return None
         deadlines = self._deadlines
         deadline = min(
-            deadlines.end, deadlines.grace, anyio.current_time() + self.launcher.end_grace
+            deadlines.exit_deadline,
+            deadlines.grace_deadline,
+            anyio.current_time() + self.launcher.end_grace_s,
         )
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:
             await child.stop(
-                "SIGTERM" if self._interrupted else self.launcher.vendor.exit.interrupt
+                "SIGTERM" if self._interrupted else self.launcher.adapter.exit.interrupt
             )
             return None
         return None if self._interrupted or self._stalled else child.exit
 
-    def _cut_short(
+    def _retry_if_cut(
         self, pump: Pump, child_exit: Exit | None = None, stderr: str | None = None
     ) -> bool:
         """Whether the message is said to the vendor once more: the dialect wants that, and only a
@@ -366,42 +385,42 @@ class ChildDriver:
         `stderr` is None where the child said how its turn ended and stays.
         """
         done = self._interrupted or self._stalled or self._stage is Stage.FINISHED
-        if not self.launcher.turns.retries or self._again or done:
+        if not self.launcher.turn_lifecycle.retries or self._is_retry or done:
             return False
-        self._again = pump.retry(child_exit, stderr)
-        if self._again:
+        self._is_retry = pump.retry(child_exit, stderr)
+        if self._is_retry:
             self._stage = Stage.RUNNING
             if self.launcher.recorder is not None:
                 self.launcher.recorder.note("retry")
             tell(
-                f"{self.launcher.vendor.name}: the stream was cut; the message is sent once more\n"
+                f"{self.launcher.adapter.name}: the stream was cut; the message is sent once more\n"
             )
-        return self._again
+        return self._is_retry
 
-    async def _close(self, child: Child, pump: Pump) -> bool:
+    async def _close_turn(self, child: Child, pump: Pump) -> bool:
         """End the child, whose stdout is at its end, and its turn; False where the message has to
         be said once more.
         """
-        child_exit = await self._ended(child)
-        with anyio.move_on_after(STDERR_SECONDS):
+        child_exit = await self._ensure_child_exit(child)
+        with anyio.move_on_after(STDERR_TIMEOUT_S):
             await child.drained.wait()
         stderr = child.tail.text()
-        file = self.launcher.report
+        file = self.launcher.report_file
         if file is not None and (report := file.take()) is not None:
             pump.reported(report)
         if self._stage is Stage.FINISHED:
             return True
-        if self._cut_short(pump, child_exit, stderr):
+        if self._retry_if_cut(pump, child_exit, stderr):
             return False
-        await self._say_end(*pump.close(child_exit, stderr))
+        await self._write_turn_end(*pump.close(child_exit, stderr))
         return True
 
-    async def _fail(self, pump: Pump, error: ShimError) -> None:
+    async def _fail_turn(self, pump: Pump, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
-        await self._say_end(*pump.fail(error))
+        await self._write_turn_end(*pump.fail(error))
 
 
-def log_end(log: Log, child: Child) -> None:
+def log_child_exit(log: Log, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
     if log is not SILENT:
         first = None if child.first_output is None else round(child.first_output, 3)
@@ -409,8 +428,8 @@ def log_end(log: Log, child: Child) -> None:
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
         stderr = child.tail.text()
         # whole lines: in half of one a secret is not recognised
-        if len(stderr) > STDERR_CHARACTERS:
-            stderr = stderr[-STDERR_CHARACTERS:].partition("\n")[2]
+        if len(stderr) > MAX_LOGGED_STDERR_CHARS:
+            stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]
         log(
             "child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr
         )

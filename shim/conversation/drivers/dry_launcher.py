@@ -5,7 +5,7 @@ made.
 import os
 from collections.abc import Callable
 
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.setup import Setup
 from shim.core.claude.facts import Facts
 from shim.core.reading.typed import TYPE_CHECKING
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from shim.state.store import Session
 
 
-class DryLauncher(Launcher):
+class DryLauncher(ChildLauncher):
     """Plans a child. `files` are the texts that the child would be given, by the paths of their
     files.
     """
 
-    dry = True
-    remembers_only = True
+    is_dry = True
+    uses_remembered_help = True
 
     def __init__(
         self,
@@ -32,25 +32,25 @@ class DryLauncher(Launcher):
         pen: "Callable[[], Pen]",
         known: "Session | None" = None,
     ) -> None:
-        super().__init__(setup, facts=facts, pen=pen, known=known)
-        self.files: dict[str, str] = {}
-        self.keep = self._noted
-        self.program.remembered = self.remembers_only
+        super().__init__(setup, state=facts, open_writer=pen, stored_session=known)
+        self.planned_files: dict[str, str] = {}
+        self.store_text = self._note_file
+        self.program.uses_remembered_help = self.uses_remembered_help
 
-    def _noted(self, text: str, suffix: str = ".txt") -> str:
-        path = os.path.join(self._folder, f"{len(self.files) + 1}{suffix}")
-        self.files[path] = text
+    def _note_file(self, text: str, suffix: str = ".txt") -> str:
+        path = os.path.join(self._spill_folder, f"{len(self.planned_files) + 1}{suffix}")
+        self.planned_files[path] = text
         return path
 
-    def report_folder(self) -> str | None:
+    def prepare_report_folder(self) -> str | None:
         """The name that the folder of the child's report could have."""
-        wanted = self.vendor.surroundings.report is not None and not self.program.launcher
-        return os.path.join(self._folder, "report") if wanted else None
+        wanted = self.adapter.surroundings.report is not None and not self.program.command_prefix
+        return os.path.join(self._spill_folder, "report") if wanted else None
 
     @property
-    def _folder(self) -> str:
+    def _spill_folder(self) -> str:
         return os.path.join(
-            state_directory(self.setup.environment), "spill", self.facts.rules.session_id
+            state_directory(self.context.environment), "spill", self.state.rules.session_id
         )
 
 
@@ -59,4 +59,4 @@ class CheckingLauncher(DryLauncher):
     help.
     """
 
-    remembers_only = False
+    uses_remembered_help = False

@@ -19,14 +19,18 @@ from shim.process.child import Child
 from shim.process.spawn import Started, abandon, spawn
 
 # of a hook's stdout; one that says more blocks, because nobody knows what it means
-OUTPUT_BYTES = 1024 * 1024
-STDERR_SECONDS = 0.2  # for the rest of a hook's stderr, which another process may hold
-LONGEST_SECONDS = 660.0  # vendors wait no longer for our hook: one that is not done by then blocks
-LATE = "timed out"
-TOO_LATE = f"a hook took more than {LONGEST_SECONDS:g} s, which is as long as one may take here"
+MAX_OUTPUT_BYTES = 1024 * 1024
+STDERR_TIMEOUT_S = 0.2  # for the rest of a hook's stderr, which another process may hold
+MAX_HOOK_TIMEOUT_S = (
+    660.0  # vendors wait no longer for our hook: one that is not done by then blocks
+)
+TIMED_OUT = "timed out"
+TIMEOUT_REASON = (
+    f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, which is as long as one may take here"
+)
 
 
-async def judged_by_hooks(
+async def run_hooks(
     policy: Policy,
     call: str,
     tool: str,
@@ -43,10 +47,10 @@ async def judged_by_hooks(
     verdicts: list[Verdict] = []  # as they come: what the last one changes counts
 
     async def run(hook: SettingsHook) -> None:
-        ended = await _run(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
-        late = ended.fault == LATE and hook.seconds > LONGEST_SECONDS
+        ended = await _run_hook_command(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
+        late = ended.fault == TIMED_OUT and hook.seconds > MAX_HOOK_TIMEOUT_S
         said = (
-            Verdict(False, TOO_LATE)
+            Verdict(False, TIMEOUT_REASON)
             if late
             else verdict_of(hook, ended, tool, arguments, policy.place)
         )
@@ -61,7 +65,9 @@ async def judged_by_hooks(
     return found
 
 
-async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], cwd: str) -> Ended:
+async def _run_hook_command(
+    hook: SettingsHook, data: bytes, environment: Mapping[str, str], cwd: str
+) -> Ended:
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
     words = ["/bin/sh", "-c", hook.command]
     if hook.words is not None:
@@ -78,22 +84,22 @@ async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], 
 
     async def listen() -> None:
         while chunk := await child.read():
-            said.extend(chunk[: OUTPUT_BYTES + 1 - len(said)])
+            said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
 
     try:
         async with anyio.create_task_group() as tasks:
             for work in (child.feed, child.drain, listen):
                 tasks.start_soon(work)
-            with anyio.move_on_after(min(hook.seconds, LONGEST_SECONDS)) as waiting:
+            with anyio.move_on_after(min(hook.seconds, MAX_HOOK_TIMEOUT_S)) as waiting:
                 await child.gone()
             await anyio.sleep(0)  # what it wrote before its end is in the pipes
             while chunk := child.read_ready():
-                said.extend(chunk[: OUTPUT_BYTES + 1 - len(said)])
+                said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
             if waiting.cancelled_caught:
                 child.signal("SIGKILL")
             with anyio.CancelScope(shield=True):
                 ended = await child.ended()
-            with anyio.move_on_after(STDERR_SECONDS):
+            with anyio.move_on_after(STDERR_TIMEOUT_S):
                 await child.drained.wait()
             tasks.cancel_scope.cancel()
     except BaseException:
@@ -102,7 +108,7 @@ async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], 
     finally:
         child.close()
     if waiting.cancelled_caught:
-        return Ended(None, fault=LATE)
-    if len(said) > OUTPUT_BYTES:
-        return Ended(DENIES, stderr=f"it printed more than {OUTPUT_BYTES} bytes")
+        return Ended(None, fault=TIMED_OUT)
+    if len(said) > MAX_OUTPUT_BYTES:
+        return Ended(DENIES, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
     return Ended(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")

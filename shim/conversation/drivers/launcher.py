@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shim.state.attachments import Attachments
     from shim.state.store import Session
 
-HOOK = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
+HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
 
 class Program:
@@ -55,56 +55,58 @@ class Program:
     """
 
     def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
-        self._setup = setup
+        self._context = setup
         self._environment = environment
         # the words in front of the program, which may run it on another machine
-        self.launcher: list[str] = []
-        self._found: list[str] = []
+        self.command_prefix: list[str] = []
+        self._program_argv: list[str] = []
         self._variant: str | None = None
-        self.remembered = False  # it is not started to be asked for its help
-        self.probed_with: Probe | None = None
+        self.uses_remembered_help = False  # it is not started to be asked for its help
+        self.last_probe: Probe | None = None
 
     def find(self) -> None:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
         settings.
         """
-        setup = self._setup
-        if not self._found:
-            self.launcher = find_launcher(setup.own.launcher, setup.environment, setup.cwd)
+        setup = self._context
+        if not self._program_argv:
+            self.command_prefix = find_launcher(setup.own.launcher, setup.environment, setup.cwd)
             if setup.vendor.program.bundled and (
                 setup.vendor.program.plays or not setup.environment.get("SHIM_BIN")
             ):
-                self._found = [sys.executable, "-I", "-m", setup.vendor.program.bundled]
+                self._program_argv = [sys.executable, "-I", "-m", setup.vendor.program.bundled]
             else:
-                self._found = [find_program(setup.vendor, setup.own, setup.environment, setup.cwd)]
+                self._program_argv = [
+                    find_program(setup.vendor, setup.own, setup.environment, setup.cwd)
+                ]
 
     @property
-    def command(self) -> list[str]:
+    def argv(self) -> list[str]:
         """The words that start it, without its arguments."""
-        return [*self.launcher, *self._found]
+        return [*self.command_prefix, *self._program_argv]
 
-    def probed(self, request: Request) -> Request:
+    def resolve_request(self, request: Request) -> Request:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
-        vendor, probe = self._setup.vendor, cache(self.probe)
+        vendor, probe = self._context.vendor, cache(self.create_probe)
         if self._variant is None:
-            self._variant = self._setup.own.variant
+            self._variant = self._context.own.variant
             if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
                 keys, allowed = (
                     ("vendors", vendor.name, "variant"),
                     ("auto", *vendor.program.variants),
                 )
-                raise self._setup.settings.mistake(keys, allowed, self._variant)
+                raise self._context.settings.mistake(keys, allowed, self._variant)
             if vendor.program.probe is not None and self._variant == "auto":
                 self._variant = vendor.program.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
 
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
-        setup = self._setup
+        setup = self._context
         own, vendor = setup.own, setup.vendor
-        command = [*self.launcher, self._found[0]]
+        command = [*self.command_prefix, self._program_argv[0]]
         return check_installed_version(
             vendor,
             command,
@@ -112,32 +114,35 @@ class Program:
             self._environment,
             trusted=own.trust_version
             or (bool(vendor.program.bundled) and not setup.environment.get("SHIM_BIN")),
-            remembered=self.remembered,
+            remembered=self.uses_remembered_help,
         )
 
-    def probe(self) -> "Probe":
+    def create_probe(self) -> "Probe":
         """What asks the program for its help."""
         from shim.process.probe import Probe
 
-        command = [*self.launcher, self._found[0]]
-        self.probed_with = Probe(
-            command, self._setup.environment, self._environment, remembered=self.remembered
+        command = [*self.command_prefix, self._program_argv[0]]
+        self.last_probe = Probe(
+            command,
+            self._context.environment,
+            self._environment,
+            remembered=self.uses_remembered_help,
         )
-        return self.probed_with
+        return self.last_probe
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """A child that can be started: its command, its environment, and what else its vendor wants of
     the start.
     """
 
-    command: list[str]
+    argv: list[str]
     environment: dict[str, str]
     launch: Launch
     request: Request
 
 
-class Launcher:
+class ChildLauncher:
     """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
 
     `known` is the stored session that goes on. `refusal` is why no turn can begin: the first
@@ -145,191 +150,200 @@ class Launcher:
     played. `dry`: it starts nothing, so neither a log nor a recording is begun for it.
     """
 
-    dry = False
+    is_dry = False
     # no program is asked for its version or its help: what it answered before counts
-    remembers_only = False
+    uses_remembered_help = False
 
     def __init__(
         self,
         setup: Setup,
         *,
-        facts: "Facts",
-        pen: "Callable[[], Pen]",
-        known: "Session | None" = None,
+        state: "Facts",
+        open_writer: "Callable[[], Pen]",
+        stored_session: "Session | None" = None,
     ) -> None:
         vendor, settings = setup.vendor, setup.settings
-        self.setup = setup
-        self.facts = facts
+        self.context = setup
+        self.state = state
         self.timeouts = {
             name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS
         }
-        self.standing = Standing(setup, known)
-        self.refusal: ShimError | None = None
+        self.resume_state = Standing(setup, stored_session)
+        self.refusal_error: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
-        self.played: Callable[[], tuple[Tried, ...]] | None = None
+        self.list_replayed_attempts: Callable[[], tuple[Tried, ...]] | None = None
         # a child that was started before the loop, for its first message
-        self.ahead: Started | None = None
-        self.request = Request(setup.invocation, "")  # that the last child was started for
-        self.report: ReportFile | None = None  # of the child that was started last
+        self.early_child: Started | None = None
+        self.last_request = Request(setup.invocation, "")  # that the last child was started for
+        self.report_file: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
-        self._open_pen = pen
-        facts.unkept.append(self.unkept)
+        self._open_writer = open_writer
+        state.unkept.append(self.explain_unenforceable_rules)
         self.child_environment = child_environment(vendor, setup.own, setup.environment)
         self.program = Program(setup, self.child_environment)
-        self._schema = AnswerSchema(setup)
-        self.keep: Callable[..., str | None] = Keeper(setup, facts.rules.session_id)
+        self._answer_schema = AnswerSchema(setup)
+        self.store_text: Callable[..., str | None] = Keeper(setup, state.rules.session_id)
 
-    def another(
-        self, vendor: Vendor, environment: Mapping[str, str], known: "Session | None" = None
-    ) -> "Launcher":
+    def create_for_adapter(
+        self,
+        vendor: Vendor,
+        environment: Mapping[str, str],
+        stored_session: "Session | None" = None,
+    ) -> "ChildLauncher":
         """What starts another vendor in the same conversation; no session of this one's goes on in
         it but `known`.
         """
-        setup = self.setup._replace(vendor=vendor, environment=environment, flat=True)
-        made = Launcher(setup, facts=self.facts, pen=lambda: self.pen, known=known)
+        setup = self.context._replace(vendor=vendor, environment=environment, flat=True)
+        made = ChildLauncher(
+            setup, state=self.state, open_writer=lambda: self.writer, stored_session=stored_session
+        )
         made.relays = self.relays
         return made
 
     # -- what holds for the whole conversation -----------------------------------------------------
 
     @property
-    def vendor(self) -> Vendor:
+    def adapter(self) -> Vendor:
         """Whose children are started."""
-        return self.setup.vendor
+        return self.context.vendor
 
     @property
     def recorder(self) -> "Recorder | None":
-        return self.setup.recorder
+        return self.context.recorder
 
     @property
-    def end_grace(self) -> float:
+    def end_grace_s(self) -> float:
         """The seconds that a child gets to go once its turn is done."""
-        return self.setup.settings.end_grace
+        return self.context.settings.end_grace
 
     @cached_property
-    def pen(self) -> "Pen":
+    def writer(self) -> "Pen":
         """The pen of the conversation, opened when it is first asked for: a child is started
         without it.
         """
-        return self._open_pen()
+        return self._open_writer()
 
     @cached_property
-    def turns(self) -> "Turns":
+    def turn_lifecycle(self) -> "Turns":
         """The turns of the vendor; a child is started without them."""
         from shim.conversation.drivers.turns import Turns
 
-        parts = self.setup, self.facts, self.standing, self._schema, self.pen
-        return Turns(*parts, keep=self.keep, environment=self.child_environment)
+        parts = self.context, self.state, self.resume_state, self._answer_schema, self.writer
+        return Turns(*parts, keep=self.store_text, environment=self.child_environment)
 
     # -- a child -----------------------------------------------------------------------------------
 
-    def find(self) -> None:
+    def find_program(self) -> None:
         """Look for the program, once. VendorError when it is not there, FrontendError for a mistake
         in the settings.
         """
         self.program.find()
 
     @property
-    def session(self) -> str:
+    def vendor_session_id(self) -> str:
         """The vendor's own id of the session that goes on, "" while it has none."""
-        return self.standing.resume or ""
+        return self.resume_state.resume or ""
 
-    def asked(self, prompt: str) -> str:
+    def build_prompt(self, prompt: str) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here.
 
         Under a rule about reading, the prompt itself makes the vendor read nothing.
         System prompts stand before the first one for a child that has no other place for them; a
         command stays one.
         """
-        standing = self.standing
+        standing = self.resume_state
         if (
-            self.vendor.sessions.prefixes
+            self.adapter.sessions.prefixes
             and standing.listens
             and not standing.prefixed
             and not prompt.startswith("/")
         ):
             standing.prefixed = True
-            prompt = self._request(prompt).with_system_prompt()
+            prompt = self._build_request(prompt).with_system_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
-            prompt = self.vendor.enforcement.plain(prompt)
-        return self._schema.asked(prompt, listens=standing.listens)
+            prompt = self.adapter.enforcement.plain(prompt)
+        return self._answer_schema.asked(prompt, listens=standing.listens)
 
-    def start(self, prompt: str, *, listens: bool = False) -> Started:
+    def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
         cannot be.
         """
-        if self.ahead is not None:
-            ahead, self.ahead = self.ahead, None
+        if self.early_child is not None:
+            ahead, self.early_child = self.early_child, None
             return ahead
         try:
-            return self._start(self.plan(prompt, listens=listens))
+            return self._spawn_child(self.plan_child(prompt, persistent=persistent))
         except BaseException:
-            if self.report is not None:
-                self.report.remove()
-            if self.standing.mode_file:
+            if self.report_file is not None:
+                self.report_file.remove()
+            if self.resume_state.mode_file:
                 from shim.state.files import remove
 
-                remove(self.standing.mode_file)
+                remove(self.resume_state.mode_file)
                 with contextlib.suppress(OSError):  # other files of the session stay
-                    os.rmdir(os.path.dirname(self.standing.mode_file))
-                self.standing.mode_file = ""
+                    os.rmdir(os.path.dirname(self.resume_state.mode_file))
+                self.resume_state.mode_file = ""
             raise
 
-    def plan(self, prompt: str, *, listens: bool = False) -> Plan:
+    def plan_child(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
         """The child that answers a prompt. VendorError or FrontendError where none can."""
-        standing = self.standing
-        standing.listens = listens
-        if self.refusal is not None:
-            raise self.refusal
-        if self.setup.dialect.asks_by_line and self.facts.prompts:
-            self.vendor.wait_for_answers()
-        self.find()
-        if standing.answered and not (standing.resume and self.vendor.abilities.resumes):
+        standing = self.resume_state
+        standing.listens = persistent
+        if self.refusal_error is not None:
+            raise self.refusal_error
+        if self.context.dialect.asks_by_line and self.state.prompts:
+            self.adapter.wait_for_answers()
+        self.find_program()
+        if standing.answered and not (standing.resume and self.adapter.abilities.resumes):
             raise FrontendError(
-                f"{self.vendor.name} keeps no session, so it can answer only one message",
+                f"{self.adapter.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        self.vendor.mode_arguments(self.facts.mode)  # before a program is started for its version
+        self.adapter.mode_arguments(self.state.mode)  # before a program is started for its version
         self.check_version()
-        request = self._request(prompt)
-        self._check(request)
+        request = self._build_request(prompt)
+        self._check_request(request)
         standing.asked, standing.mode = (
-            self.vendor.enforcement.asks(request),
+            self.adapter.enforcement.asks(request),
             request.permission_mode,
         )
         standing.narrowing = self.policy.narrowing
-        request = self.program.probed(request)
-        launch, setup = self.vendor.launch(request), self.setup
+        request = self.program.resolve_request(request)
+        launch, setup = self.adapter.launch(request), self.context
         added = (*setup.own.args, *extra_arguments(setup.environment))
         environment = launch_environment(self.child_environment, launch, setup.own)
-        check_programs(self.vendor, request, environment, setup.cwd)
-        return Plan(
-            [*self.program.command, *launch.arguments, *added], environment, launch, request
+        check_programs(self.adapter, request, environment, setup.cwd)
+        return LaunchPlan(
+            [*self.program.argv, *launch.arguments, *added], environment, launch, request
         )
 
-    def _start(self, plan: Plan) -> Started:
-        setup, vendor = self.setup, self.vendor
+    def _spawn_child(self, plan: LaunchPlan) -> Started:
+        setup, vendor = self.context, self.adapter
         command, environment, launch, request = plan
-        self.request = request
-        if self.played is not None:
-            self.standing.tried = self.played()
-            self.facts.serving = self.facts.serving._replace(vendor=vendor.shown)
-        feed = self.standing.listens or launch.pipe or bool(launch.stdin)
+        self.last_request = request
+        if self.list_replayed_attempts is not None:
+            self.resume_state.tried = self.list_replayed_attempts()
+            self.state.serving = self.state.serving._replace(vendor=vendor.shown)
+        feed = self.resume_state.listens or launch.pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
-        self.standing.started = True
-        self.standing.told = request.invocation.model or self.standing.told
+        self.resume_state.started = True
+        self.resume_state.told = request.invocation.model or self.resume_state.told
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
         if setup.log is not SILENT:
             from shim.core.secrets.redactor import redact_argv
 
-            settings = {"cwd": setup.cwd, "mode": self.facts.mode, "stays": self.standing.listens}
+            settings = {
+                "cwd": setup.cwd,
+                "mode": self.state.mode,
+                "stays": self.resume_state.listens,
+            }
             setup.log(
                 "command",
                 level="debug",
                 argv=redact_argv(command),
                 **settings,
-                session=self.standing.resume,
+                session=self.resume_state.resume,
             )
         track = (
             None
@@ -343,43 +357,45 @@ class Launcher:
             tail = RedactedTail()
         return Started(process, launch.stdin, tail, track, launch.files, vendor.exit.grace)
 
-    def _request(self, prompt: str) -> Request:
-        facts, standing, invocation = self.facts, self.standing, self.setup.invocation
+    def _build_request(self, prompt: str) -> Request:
+        facts, standing, invocation = self.state, self.resume_state, self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
         back = facts.known_model if standing.told and standing.resume else None
         invocation = invocation.with_flags(
             model=facts.model or back,
             effort=facts.effort,
-            fallback_model=told_all(invocation.fallback_model, self.setup.told),
+            fallback_model=told_all(invocation.fallback_model, self.context.told),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
             append_system_prompt=facts.append_system_prompt
             or invocation.system.append_system_prompt,
         )
         return Request(
-            servers=self._servers(),
-            invocation=standing.name(invocation, self.vendor, facts.rules.session_id),
-            prompt=prompt if standing.listens else self.asked(prompt),
-            mode=self.vendor.mode_arguments(facts.mode),
+            servers=self._build_servers(),
+            invocation=standing.name(invocation, self.adapter, facts.rules.session_id),
+            prompt=prompt if standing.listens else self.build_prompt(prompt),
+            mode=self.adapter.mode_arguments(facts.mode),
             permission_mode=facts.mode,
             resume=standing.resume,
-            trust=self.setup.own.trust,
-            removed=self.setup.removed(policy),
+            trust=self.context.own.trust,
+            removed=self.context.removed(policy),
             listens=standing.listens,
             policy=policy,
-            judge=HOOK,
+            judge=HOOK_ARGV,
             session=facts.rules.session_id
             if invocation.session.session_id or standing.resume
             else "",
             transcript=facts.transcript,
-            mode_file=self._mode_file(),
-            environment={**self.child_environment, **self.setup.own.env},
-            keep=self.keep,
-            files=Files(self.report_folder(), self._attach if self._attaches else None),
+            mode_file=self._ensure_mode_file(),
+            environment={**self.child_environment, **self.context.own.env},
+            keep=self.store_text,
+            files=Files(
+                self.prepare_report_folder(), self._store_attachment if self._can_attach else None
+            ),
             unheard=unheard(
-                self.vendor,
-                self.program.launcher,
-                (self.setup.cwd, self.child_environment.get("HOME", "")),
+                self.adapter,
+                self.program.command_prefix,
+                (self.context.cwd, self.child_environment.get("HOME", "")),
             ),
         )
 
@@ -388,41 +404,41 @@ class Launcher:
         """The files of the message that is answered."""
         from shim.state.attachments import Attachments
 
-        environment = {**self.child_environment, **self.setup.own.env}
-        return Attachments(self.vendor.surroundings.attachments, environment)
+        environment = {**self.child_environment, **self.context.own.env}
+        return Attachments(self.adapter.surroundings.attachments, environment)
 
     @property
-    def _attaches(self) -> bool:
+    def _can_attach(self) -> bool:
         """Whether the vendor reads files of ours: not where it may be on another machine."""
-        return bool(self.vendor.surroundings.attachments) and not self.program.launcher
+        return bool(self.adapter.surroundings.attachments) and not self.program.command_prefix
 
-    def _attach(self, data: str, suffix: str) -> str | None:
+    def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.keep(data, suffix)
 
-    def _servers(self) -> Servers:
+    def _build_servers(self) -> Servers:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
         their secrets.
         """
-        known, later = self.facts.given_servers, self.facts.later_servers
+        known, later = self.state.given_servers, self.state.later_servers
         private = {name: server for name, server in known.items() if name in later}
         return Servers(
             {name: known[name] for name in known if name not in later},
-            {**private, **self._relays()},
+            {**private, **self._build_relay_entries()},
         )
 
-    def _relays(self) -> "Mapping[str, Mapping[str, Any]]":
+    def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":
         """What the vendor starts to reach the MCP servers of the frontend's process, where it can
         reach them.
         """
-        facts, names = self.facts, self.facts.servers.names
-        if not names or self.relays is None or not self.vendor.abilities.servers:
+        facts, names = self.state, self.state.servers.names
+        if not names or self.relays is None or not self.adapter.abilities.servers:
             return {}
         try:
-            if not self.vendor.abilities.commands:
-                raise OSError(f"{self.vendor.name} takes no MCP server that is a command")
-            if self.program.launcher:
+            if not self.adapter.abilities.commands:
+                raise OSError(f"{self.adapter.name} takes no MCP server that is a command")
+            if self.program.command_prefix:
                 raise OSError(
-                    f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine"
+                    f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
             relays, facts.unreachable = self.relays.entries(names), ""
         except OSError as error:
@@ -430,73 +446,73 @@ class Launcher:
             tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
         return relays
 
-    def _mode_file(self) -> str:
+    def _ensure_mode_file(self) -> str:
         """The file that tells our hook the permission mode, if a hook of ours may need it."""
-        standing = self.standing
+        standing = self.resume_state
         if standing.mode_file:
-            self.tell_mode()
-        elif standing.changes and self.vendor.enforcement.hooked:
-            standing.mode_file = self.keep(self.facts.mode, ".mode") or ""
+            self.write_mode_file()
+        elif standing.changes and self.adapter.enforcement.hooked:
+            standing.mode_file = self.store_text(self.state.mode, ".mode") or ""
         return standing.mode_file
 
-    def tell_mode(self) -> None:
+    def write_mode_file(self) -> None:
         """Tell our hook the permission mode of now. A hook that finds no mode refuses every call."""
-        path = self.standing.mode_file
+        path = self.resume_state.mode_file
         if not path:
             return
         from shim.state.files import remove, replace, write_all
 
         try:
-            replace(path, lambda file: write_all(file, self.facts.mode.encode()))
+            replace(path, lambda file: write_all(file, self.state.mode.encode()))
         except OSError:
             remove(path)
 
     @property
     def policy(self) -> "Policy":
         """The rules, with those that a person gave in this conversation."""
-        return self.setup.policy() if self.facts.policy is None else self.facts.policy
+        return self.context.policy() if self.state.policy is None else self.state.policy
 
     def check_version(self) -> None:
         """Check the version of the installed program, which may have been updated since the last
         child.
         """
-        standing, facts = self.standing, self.facts
+        standing, facts = self.resume_state, self.state
         known, standing.version = standing.version, self.program.check_version()
         distrust = standing.version.distrust
         if distrust:
-            modes = list_unpromised_modes(tuple(self.vendor.modes), prompts=facts.prompts)
+            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.prompts)
             facts.serving = facts.serving._replace(unattended=True, modes=modes)
-        if distrust and distrust != known.distrust and not self.dry:
+        if distrust and distrust != known.distrust and not self.is_dry:
             tell(f"{printable(distrust)}; it may run tools without asking (unattended)\n")
 
-    def _check(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
-        if self.standing.version.distrust:
+        if self.resume_state.version.distrust:
             self.check_promises()
         if self.policy.narrows:
             from shim.core.adapter.binding import check
 
-            check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
+            check(self.adapter, self.policy, request, late=self.context.own.late_denials)
 
     def check_promises(self, policy: "Policy | None" = None) -> None:
         """Raise ModeError if a turn needs a promise that does not hold for the installed version.
 
         `policy` replaces the current rules.
         """
-        facts, check = self.facts, self.standing.version
+        facts, check = self.state, self.resume_state.version
         if not check.distrust:
             return
         hooks = facts.hooks is not None and facts.hooks.can_deny_calls
         promise = find_promise(
-            self.vendor,
+            self.adapter,
             self.policy if policy is None else policy,
             facts.mode,
             prompts=facts.prompts,
             hooks=hooks,
-            late=self.setup.own.late_denials,
+            late=self.context.own.late_denials,
         )
         if promise:
-            raise refuse_promise(self.vendor, promise, check)
+            raise refuse_promise(self.adapter, promise, check)
 
     def report_broken_promise(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
@@ -504,18 +520,18 @@ class Launcher:
         """
         from shim.state.broken_promises import BrokenPromise, record_broken_promise
 
-        standing = self.standing
+        standing = self.resume_state
         version = standing.version.version
-        reason = describe_broken_promise(self.vendor, version, tool)
+        reason = describe_broken_promise(self.adapter, version, tool)
         if standing.version.distrust == reason:
             return
         record_broken_promise(
-            BrokenPromise(self.vendor.name, version or "", tool), self.setup.environment
+            BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
         standing.version = withdraw_promises(standing.version, reason)
         tell(f"{printable(reason)}\n")
 
-    def unkept(self, policy: "Policy") -> str:
+    def explain_unenforceable_rules(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
         try:
             self.check_promises(policy)
@@ -523,36 +539,36 @@ class Launcher:
             return str(error)
         from shim.core.adapter.binding import unkept
 
-        listens = self.standing.listens or self.facts.serving.asks
+        listens = self.resume_state.listens or self.state.serving.asks
         return unkept(
-            self.vendor,
+            self.adapter,
             policy,
-            self.request._replace(permission_mode=self.facts.mode, listens=listens),
+            self.last_request._replace(permission_mode=self.state.mode, listens=listens),
         )
 
-    def report_folder(self) -> str | None:
+    def prepare_report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
-        if self.vendor.surroundings.report is None or self.program.launcher:
+        if self.adapter.surroundings.report is None or self.program.command_prefix:
             return None
         from shim.process.usage_file import ReportFile
 
-        self.report = ReportFile(
-            self.vendor.surroundings.report,
-            self.setup.environment,
-            self.facts.rules.session_id,
+        self.report_file = ReportFile(
+            self.adapter.surroundings.report,
+            self.context.environment,
+            self.state.rules.session_id,
             self.recorder,
         )
-        return self.report.folder
+        return self.report_file.folder
 
 
-def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
+def build_serving_vendor(vendor: Vendor, *, name: str = "", persistent: bool) -> Serving:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
-    widest = Request(Invocation(), "", permission_mode=BYPASS, listens=listens)
+    widest = Request(Invocation(), "", permission_mode=BYPASS, listens=persistent)
     return Serving(
         name or vendor.shown,
         tuple(vendor.modes),
-        asks=listens,
-        always=listens and bool(vendor.enforcement.asks(widest)),
+        asks=persistent,
+        always=persistent and bool(vendor.enforcement.asks(widest)),
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.program.plays) or vendor.enforcement.own,

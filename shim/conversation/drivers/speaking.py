@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import Commands
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.request import Speech
@@ -25,11 +25,11 @@ class SpeakingDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
     def __init__(
-        self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup
+        self, launcher: ChildLauncher, output: Output, control: Control, tasks: TaskGroup
     ) -> None:
         super().__init__(launcher, output, control)
-        assert launcher.vendor.speaks
-        self._speech: Speech = launcher.vendor.speech()
+        assert launcher.adapter.speaks
+        self._speech: Speech = launcher.adapter.speech()
         self._tasks: TaskGroup = tasks
         self._told = True  # the child has taken its message whole
         self._turning = False
@@ -42,26 +42,26 @@ class SpeakingDriver(ChildDriver):
 
     def _worded(self, message: Message) -> Message:
         """The message in the words that the child is told."""
-        return message.worded(self.launcher.asked(message.text))
+        return message.worded(self.launcher.build_prompt(message.text))
 
-    def _takes(self) -> Kinds:
+    def _list_accepted_kinds(self) -> Kinds:
         return self._speech.takes
 
-    async def give(self, said: bytes, commands: Commands) -> None:
-        for message in () if self.pump is None else self.pump.taken():
+    async def deliver(self, lines: bytes, commands: Commands) -> None:
+        for message in () if self.stream is None else self.stream.taken():
             self._output.asked(message)
             self._questions.observe(Seen("UserPromptSubmit"), prompt=message.text)
             await self._output.lines(self._questions.take())
-        await super().give(said, commands)
-        await self.steer()
+        await super().deliver(lines, commands)
+        await self.send_steering_messages()
 
-    async def steer(self) -> None:
+    async def send_steering_messages(self) -> None:
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
         messages = self._questions.messages
         while (
             message := next((one for one in messages if one.priority not in (NOW, LATER)), None)
         ) is not None:
-            child, pump, stopped = self._child, self.pump, self._interrupted or self._stalled
+            child, pump, stopped = self._child, self.stream, self._interrupted or self._stalled
             if not message.query:  # this message and all later messages wait for the next turn
                 return
             if (
@@ -100,26 +100,29 @@ class SpeakingDriver(ChildDriver):
         if waiting.cancelled_caught:
             await child.stop("SIGTERM")
 
-    async def _break_off(self, child: Child) -> None:
-        self._deadlines.hurry(OBEY_SECONDS)
-        self._speech.follow(self.launcher.session)
+    async def _interrupt_child(self, child: Child) -> None:
+        self._deadlines.shorten_deadline(OBEY_SECONDS)
+        self._speech.follow(self.launcher.vendor_session_id)
         await self._tell(child, self._speech.interrupt())
 
     def _outdated_rules(self) -> bool:
         from shim.core.adapter.binding import outdated
 
-        standing = self.launcher.standing
+        standing = self.launcher.resume_state
         return outdated(
-            self.launcher.vendor, standing.narrowing, self.launcher.policy.narrowing, standing.asked
+            self.launcher.adapter,
+            standing.narrowing,
+            self.launcher.policy.narrowing,
+            standing.asked,
         )
 
-    async def change(self, chosen: Chosen) -> None:
+    async def apply_setting(self, change: Chosen) -> None:
         """Tell the child that runs; the next one is started with it."""
-        vendor, (what, value), relaunch = self.launcher.vendor, chosen, False
+        vendor, (what, value), relaunch = self.launcher.adapter, change, False
         # one that is judged in only one of the two modes is launched in another way
         if what == "mode":
             mode = str(value)
-            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
+            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.resume_state.mode)
             # With rules, how a vendor is launched depends on the mode.
             said = (
                 None

@@ -4,7 +4,7 @@ ones behind it.
 
 from collections.abc import Callable, Sequence
 
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.errors import Tried
 from shim.core.reading.typed import NamedTuple
 
@@ -14,7 +14,7 @@ class Candidate(NamedTuple):
     (`listens`).
     """
 
-    launcher: Launcher
+    launcher: ChildLauncher
     listens: bool
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.held_pump import HeldPump, Hold
 from shim.core.adapter.pump import Pump
@@ -49,26 +49,26 @@ class Fallback:
         self._hold_back(driver.launcher)
 
     @property
-    def pump(self) -> Pump | None:
-        return self._driver.pump
+    def stream(self) -> Pump | None:
+        return self._driver.stream
 
-    async def turn(self, message: Message) -> None:
+    async def run_turn(self, message: Message) -> None:
         """Ask one vendor after the other, until one answers."""
         self._interrupted = False
         if self._answered:
-            await self._driver.turn(message)
+            await self._driver.run_turn(message)
             return
         before = list(self._candidates.skipped)
         while (why := await self._ask(self._driver, message, tuple(before))) is not None:
             before.append(why)
             await self._driver.stop()
             if self._interrupted:
-                await self.never_begin(message)
+                await self.cancel_turn(message)
                 break
             self._driver = self._next(why)
         driver = self._driver
-        driver.launcher.standing.tried = ()
-        self._said = driver.pump
+        driver.launcher.resume_state.tried = ()
+        self._said = driver.stream
         assert self._said is not None
         self._answered = self._said.spoken or not self._said.failed
         if self._candidates.moved and not self._answered:
@@ -81,17 +81,17 @@ class Fallback:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
-        driver.launcher.standing.tried = before
+        driver.launcher.resume_state.tried = before
         if not self._candidates.left:
-            await driver.turn(message)
+            await driver.run_turn(message)
             return None
-        last, hold = driver.pump, self._hold
+        last, hold = driver.stream, self._hold
         hold.begin()
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._expire, driver)
             try:
-                await driver.turn(message)
+                await driver.run_turn(message)
             except Exception as error:  # out of the group as it is, not as a group of one
                 failure = error
             tasks.cancel_scope.cancel()
@@ -100,7 +100,7 @@ class Fallback:
         if hold.why is not None:
             self._note(driver, hold.why)
             # a signal that comes now finds a turn that has not begun
-            driver.pump = driver.launcher.turns.pump(last)
+            driver.stream = driver.launcher.turn_lifecycle.pump(last)
         return hold.why
 
     async def _expire(self, driver: ChildDriver) -> None:
@@ -109,29 +109,29 @@ class Fallback:
         """
         seconds = WAY_SECONDS if self._candidates.same_vendor else HOLD_SECONDS
         await anyio.sleep(seconds)
-        pump = driver.pump
+        pump = driver.stream
         if not (self._hold.holds and isinstance(pump, HeldPump)):
             return
-        if cause := pump.expire(driver.complaint()):
-            name = driver.launcher.vendor.shown
+        if cause := pump.expire(driver.peek_stderr()):
+            name = driver.launcher.adapter.shown
             rest = "" if self._candidates.same_vendor else " but that it waits"
-            driver.give_up(f"{name} said nothing in {seconds:g} s{rest}", cause)
+            driver.abandon_turn(f"{name} said nothing in {seconds:g} s{rest}", cause)
             return
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-            await driver.give(*pump.release())
+            await driver.deliver(*pump.release())
 
     def _note(self, driver: ChildDriver, why: Tried) -> None:
         """Record that a vendor was passed over."""
         launcher, started = driver.launcher, self._hold.started
-        if started and driver.pump is not None:
-            launcher.turns.note_account(driver.pump)
+        if started and driver.stream is not None:
+            launcher.turn_lifecycle.note_account(driver.stream)
         if launcher.recorder is not None:
             launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
 
     def _next(self, why: Tried) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
         candidate = self._candidates.next()
-        vendor = candidate.launcher.vendor
+        vendor = candidate.launcher.adapter
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
         if self._candidates.same_vendor:
             tell(
@@ -147,48 +147,48 @@ class Fallback:
         """
         self._hold_back(candidate.launcher)
         driver = self._drive(candidate)
-        driver.pump = self._said
+        driver.stream = self._said
         if self._said is not None:
             self._said.turn.conversation.vendor_session = None
         return driver
 
-    def _hold_back(self, launcher: Launcher) -> None:
+    def _hold_back(self, launcher: ChildLauncher) -> None:
         """The lines of this vendor go through the hold."""
-        launcher.turns.make_pump = partial(HeldPump, self._hold)
+        launcher.turn_lifecycle.make_pump = partial(HeldPump, self._hold)
 
-    async def never_begin(self, message: Message) -> None:
+    async def cancel_turn(self, message: Message) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two
         vendors.
         """
-        await self._driver.never_begin(message)
+        await self._driver.cancel_turn(message)
 
-    async def settle_unsent(
+    async def finish_unsent_turn(
         self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
-        await self._driver.settle_unsent(message, text, notice)
+        await self._driver.finish_unsent_turn(message, text, notice)
 
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""
         self._interrupted = True
         await self._driver.interrupt()
 
-    async def decide(self, permission: Permission, decision: Decision) -> None:
-        await self._driver.decide(permission, decision)
+    async def send_decision(self, request: Permission, decision: Decision) -> None:
+        await self._driver.send_decision(request, decision)
 
-    async def forbid(self, call: str, reason: str) -> None:
-        await self._driver.forbid(call, reason)
+    async def forbid_call(self, call_id: str, reason: str) -> None:
+        await self._driver.forbid_call(call_id, reason)
 
-    async def change(self, chosen: Chosen) -> None:
-        await self._driver.change(chosen)
+    async def apply_setting(self, change: Chosen) -> None:
+        await self._driver.apply_setting(change)
 
-    async def steer(self) -> None:
-        await self._driver.steer()
+    async def send_steering_messages(self) -> None:
+        await self._driver.send_steering_messages()
 
     def terminate(self) -> None:
         self._driver.terminate()
 
-    def reap(self) -> None:
-        self._driver.reap()
+    def clean_up(self) -> None:
+        self._driver.clean_up()
 
     async def stop(self) -> None:
         await self._driver.stop()

@@ -2,14 +2,14 @@
 start.
 """
 
-from shim.conversation.drivers.launcher import Launcher, serving
+from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
-def ways(first: Candidate, other: Launcher, *, listens: bool) -> Candidates:
+def ways(first: Candidate, other: ChildLauncher, *, listens: bool) -> Candidates:
     """The candidates of a vendor. `listens`: one child of the `other` launcher serves the
     conversation too.
     """
@@ -17,17 +17,17 @@ def ways(first: Candidate, other: Launcher, *, listens: bool) -> Candidates:
 
     def prepare(name: str) -> Candidate:
         candidate = made[name]
-        facts, vendor = candidate.launcher.facts, candidate.launcher.vendor
+        facts, vendor = candidate.launcher.state, candidate.launcher.adapter
         # the mode may have changed since the start
         wider = vendor.unattended and facts.mode != BYPASS
         if name == ONE_WAY and (wider or facts.hooks or facts.mode not in vendor.modes):
-            candidate.launcher.refusal = FrontendError(
+            candidate.launcher.refusal_error = FrontendError(
                 f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",
                 hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
             )
             return Candidate(candidate.launcher, listens=False)
-        candidate.launcher.facts.serve(
-            serving(candidate.launcher.vendor, listens=candidate.listens)
+        candidate.launcher.state.serve(
+            build_serving_vendor(candidate.launcher.adapter, persistent=candidate.listens)
         )
         return candidate
 

@@ -7,8 +7,8 @@ import pytest
 from box import PATIENCE
 from support import facts_of
 
-from shim.conversation.drivers.child_per_conversation import ChildPerConversation
-from shim.conversation.drivers.child_per_turn import ChildPerTurn
+from shim.conversation.drivers.child_per_conversation import PersistentDriver
+from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import Ask, Stage
 from shim.core.adapter.vendor import ExitRules
@@ -36,7 +36,7 @@ class Flood:
 def driver(dialect="claude"):
     launcher = Launched(open_translation("demo", dialect=dialect, stable=True), 5.0)
     launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules())
-    return ChildPerTurn(launcher, Paper()), launcher.turns.pump(None)
+    return PerTurnDriver(launcher, Paper()), launcher.turns.pump(None)
 
 
 @pytest.mark.anyio
@@ -50,28 +50,28 @@ async def test_a_flood_that_says_nothing_holds_nobody_up():
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hear)
-        await pumping._pump(child, pump)
+        await pumping._read_turn_output(child, pump)
     assert child.reads < MANY
 
 
 @pytest.mark.anyio
 async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch):
-    monkeypatch.setattr("shim.conversation.drivers.driver.LATE_BYTES", LATE_BYTES)
+    monkeypatch.setattr("shim.conversation.drivers.driver.MAX_LATE_BYTES", LATE_BYTES)
     pumping, pump = driver()
-    pumping._deadlines.hurry(0)
+    pumping._deadlines.shorten_deadline(0)
     child = Flood(lambda: False)
-    assert await pumping._pump(child, pump) is False
+    assert await pumping._read_turn_output(child, pump) is False
     assert child.reads == 5
 
 
 @pytest.mark.anyio
 async def test_a_message_is_sent_once_more_and_not_twice():
     pumping, pump = driver("yume")
-    pumping.launcher.recorder, pumping.launcher.turns.retries = None, True
+    pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries = None, True
     cut = []
     for _ in range(2):
         pump.turn.text("half")
-        cut.append(pumping._cut_short(pump, Exit(code=0), ""))
+        cut.append(pumping._retry_if_cut(pump, Exit(code=0), ""))
     assert cut == [True, False]
 
 
@@ -102,8 +102,8 @@ def talking(tasks, paper):
     control = Control(
         facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"
     )
-    made = ChildPerConversation(launcher, paper, control, tasks)
-    made.pump, made._child = launcher.turns.pump(None), Listener()
+    made = PersistentDriver(launcher, paper, control, tasks)
+    made.stream, made._child = launcher.turns.pump(None), Listener()
     return made, control
 
 
@@ -115,7 +115,7 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
         async with anyio.create_task_group() as tasks:
             driver, control = talking(tasks, paper)
             permission = Permission("r", "c", "Bash", {}, "bash", {})
-            await driver.give(b"", (Stage.FINISHED, Ask(permission)))
+            await driver.deliver(b"", (Stage.FINISHED, Ask(permission)))
     assert driver._child.told == [f"False {TURN_OVER}".encode()]
     assert not control.asking and b"control_request" not in paper.said
 
@@ -126,6 +126,6 @@ async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone(
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             driver, _ = talking(tasks, Paper(gone=True))
-            decision = await driver.judge("mcp__calc__add", {"a": 1})
+            decision = await driver.decide_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, CLOSED_STREAM)
-    assert not driver._calls.waits("inside-1")
+    assert not driver._decided_calls.waits("inside-1")

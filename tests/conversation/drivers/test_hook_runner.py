@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from shim.conversation.drivers import hook_runner
-from shim.conversation.drivers.hook_runner import judged_by_hooks
+from shim.conversation.drivers.hook_runner import run_hooks
 from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Told
 from shim.core.policy.place import Place
@@ -22,7 +22,7 @@ async def judged(folder, *hooks, arguments=None):
     policy = Policy(place=Place(str(folder)), hooks=hooks)
     told = Told("S", "/t", "default")
     with anyio.fail_after(SECONDS):
-        return await judged_by_hooks(
+        return await run_hooks(
             policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ)
         )
 
@@ -65,7 +65,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
 
 
 async def test_one_that_would_take_longer_than_a_vendor_waits_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(hook_runner, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(hook_runner, "MAX_HOOK_TIMEOUT_S", 0.2)
     assert (await judged(tmp_path, *shell("sleep 600", seconds=900.0))).allow is False
 
 

@@ -11,7 +11,7 @@ import pytest
 from box import PATIENCE, ndjson
 from support import facts_of
 
-from shim.conversation.drivers.child_per_conversation import ChildPerConversation
+from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.control import Control
@@ -78,9 +78,9 @@ class Steered:
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
         facts.hooks = Hooks({"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]})
         self.control = Control(facts, lambda: "id", lambda: "now")
-        self.driver = ChildPerConversation(self.launcher, self.paper, self.control, tasks)
-        self.driver.pump, self.driver._child = self.launcher.turns.pump(None), Listener()
-        self.driver.pump.answer(
+        self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
+        self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
+        self.driver.stream.answer(
             Message("first", message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turning = True
@@ -89,13 +89,13 @@ class Steered:
 
     async def begin(self):
         for line in self.said:
-            await self.driver.give(*self.driver.pump.feed(line))
+            await self.driver.deliver(*self.driver.stream.feed(line))
         return self
 
     async def hears(self, text, **more):
         event = {"type": "user", "message": {"role": "user", "content": text}, **more}
         wishes = self.control.receive(json.dumps(event).encode())
-        await self.driver.steer()
+        await self.driver.send_steering_messages()
         return wishes
 
     @property
@@ -127,7 +127,7 @@ async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(st
     assert steered.told == ["steer second!"] and steered.waiting == []
     assert steered.replayed[1:] == [] and steered.paper.prompts == []
     for line in (REPLY, RESULT, TEXT):
-        await steered.driver.give(*steered.driver.pump.feed(line))
+        await steered.driver.deliver(*steered.driver.stream.feed(line))
     assert steered.replayed[1:] == [("u2", "second")]
     assert [message.text for message in steered.paper.prompts] == ["second"], (
         "it stands in the history too"
@@ -147,7 +147,7 @@ async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too
     await steered.hears("second")
     assert steered.told == [] and steered.waiting == ["second"]
     steered.speech.able = True
-    await steered.driver.give(*steered.driver.pump.feed(TEXT))
+    await steered.driver.deliver(*steered.driver.stream.feed(TEXT))
     await steered.hears("third")
     assert steered.told == ["steer second!", "steer third!"] and steered.waiting == []
 
@@ -211,15 +211,15 @@ async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_tu
 ):
     await steered.hears("second")
     for line in (REPLY, RESULT, TEXT):
-        await steered.driver.give(*steered.driver.pump.feed(line))
-    await steered.driver.give(*steered.driver.pump.feed(CALL.replace(b"c1", b"c2")))
+        await steered.driver.deliver(*steered.driver.stream.feed(line))
+    await steered.driver.deliver(*steered.driver.stream.feed(CALL.replace(b"c1", b"c2")))
     await steered.hears("third")
     untaken = steered.driver._untaken
-    assert untaken(steered.driver.pump) == []
+    assert untaken(steered.driver.stream) == []
     steered.driver._interrupted = True
-    assert [message.text for message in untaken(steered.driver.pump)] == ["third"]
+    assert [message.text for message in untaken(steered.driver.stream)] == ["third"]
     steered.speech.refused = 2
-    assert [message.text for message in untaken(steered.driver.pump)] == ["second", "third"]
+    assert [message.text for message in untaken(steered.driver.stream)] == ["second", "third"]
 
 
 @pytest.mark.anyio
@@ -227,5 +227,5 @@ async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steer
     for text in ("second", "third", "fourth"):
         await steered.hears(text)
     await steered.hears("fifth", priority="later")
-    steered.driver._put_back(steered.driver.pump.steered[-2:])
+    steered.driver._put_back(steered.driver.stream.steered[-2:])
     assert steered.waiting == ["third", "fourth", "fifth"]

@@ -56,20 +56,20 @@ class Vendor(ChildDriver):
         self.leaving = anyio.Event()
         self.left = anyio.Event()
 
-    async def turn(self, message):
+    async def run_turn(self, message):
         self.turns += 1
-        self.pump = self.launcher.turns.pump(self.pump)
+        self.stream = self.launcher.turn_lifecycle.pump(self.stream)
         if self._words:
-            self.pump.turn.say(self._words)
+            self.stream.turn.say(self._words)
             if self.fails:
-                self.pump.turn.failed("the disk is full")
+                self.stream.turn.failed("the disk is full")
             else:
-                self.pump.turn.ended()
+                self.stream.turn.ended()
         else:
-            self.pump.stop("nobody is logged in", "auth")
-        await self._say_end(*self.pump.finish())
+            self.stream.stop("nobody is logged in", "auth")
+        await self._write_turn_end(*self.stream.finish())
 
-    def _reach(self, stage):
+    def _apply_stage(self, stage):
         pass
 
     async def interrupt(self):
@@ -91,7 +91,7 @@ def listed():
     candidates = Candidates(
         tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False)
     )
-    driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.vendor.name])
+    driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.adapter.name])
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 
 
@@ -100,7 +100,7 @@ async def test_an_interrupt_between_two_vendors_asks_no_other_one():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, Message("hi"))
             await two.ant.leaving.wait()
             await two.driver.interrupt()
             two.ant.left.set()
@@ -113,7 +113,7 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, Message("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
     assert two.driver.pump is not None and two.bee.turns == 0
@@ -130,7 +130,7 @@ async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_f
     two.ant.left.set()
     with anyio.fail_after(PATIENCE):
         for words in ("hi", "go on"):
-            await two.driver.turn(Message(words))
+            await two.driver.run_turn(Message(words))
     assert (two.ant.turns, two.bee.turns) == (1, 2)
 
 
@@ -139,10 +139,10 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
     two = listed()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(two.driver.turn, Message("hi"))
+            tasks.start_soon(two.driver.run_turn, Message("hi"))
             await two.ant.leaving.wait()
             assert two.bee.turns == 0
             two.ant.left.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
     # given to its turn, and then it was over
-    assert [it.vendor for it in two.bee.launcher.standing.tried] == []
+    assert [it.vendor for it in two.bee.launcher.resume_state.tried] == []
