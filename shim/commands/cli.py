@@ -27,7 +27,11 @@ from shim.commands.sessions.command import app as bridge_app
 from shim.commands.turn.explain import explain_turn
 from shim.commands.turn.run import run_demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
-from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
+from shim.conversation.drivers.open_translation import (
+    MAX_STDERR_BYTES,
+    open_translation,
+    translate_stream,
+)
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
 from shim.process.environment import working_directory
@@ -170,7 +174,7 @@ def translate_file(
         raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
     try:
         with ReaderMayLeave():
-            translate(translation, source, 1, ended, said)
+            translate_stream(translation, source, 1, ended, said)
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:
@@ -179,7 +183,7 @@ def translate_file(
 
 def _read_stderr_file(path: str) -> str:
     with open(path, "rb") as file:
-        return file.read(STDERR_BYTES).decode("utf-8", "replace")
+        return file.read(MAX_STDERR_BYTES).decode("utf-8", "replace")
 
 
 # `shim --help` lists them in this order, and then the groups.

@@ -507,9 +507,9 @@ class ConversationStartup:
         )
 
     def _open_writer(self, identity: str) -> "Pen":
-        from shim.conversation.drivers.open_translation import open_pen
+        from shim.conversation.drivers.open_translation import open_writer
 
-        return open_pen(
+        return open_writer(
             self.settings.dialect,
             identity,
             partial=self.invocation.streams.partial,

@@ -74,7 +74,7 @@ class PassthroughLoop(ConversationLoop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._stream: Pump = launcher.turn_lifecycle.pump(None)
+        self._stream: Pump = launcher.turn_lifecycle.open_stream(None)
         self._stream.translation.asked(False)
         self._source = source
         self._stderr_copier = StderrCopier(stream)
@@ -192,7 +192,7 @@ class PassthroughLoop(ConversationLoop):
 
     def _finish_turn(self) -> None:
         """A turn has its result."""
-        self._launcher.turn_lifecycle.note_account(self._stream)
+        self._launcher.turn_lifecycle.record_diagnostics(self._stream)
         self._exchange.end_turn()
         strays.reap(self._child.pids)
 

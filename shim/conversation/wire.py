@@ -169,7 +169,7 @@ class ConversationRunner:
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
                         return PersistentDriver(candidate.launcher, output, control, tasks)
-                    candidate.launcher.resume_state.changes = source is not None
+                    candidate.launcher.resume_state.mode_can_change = source is not None
                     return PerTurnDriver(candidate.launcher, output, control)
 
                 driver = self._wrap_in_fallback(drive(self._first_candidate), drive)

@@ -6,7 +6,7 @@ from typing import Any
 
 from support import Line, brief, parse, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_writer
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Vendor
 from shim.core.turn.outcome import Exit
@@ -35,7 +35,11 @@ def translation_of(
     vendor: Vendor, *, partial: bool = False, previous: Translation | None = None
 ) -> Translation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
-    pen = open_pen("claude", STABLE_IDENTITY, partial=partial) if previous is None else previous.pen
+    pen = (
+        open_writer("claude", STABLE_IDENTITY, partial=partial)
+        if previous is None
+        else previous.pen
+    )
     terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
     return Translation(vendor.translator, terms, pen, previous and previous.turn)
 

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.drivers.open_translation import open_pen
+from shim.conversation.drivers.open_translation import open_writer
 from shim.conversation.invocation import choose_terminator
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
@@ -173,7 +173,7 @@ def refuse_turn(
     )
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
-    pen = open_pen(dialect.name, identity, terminator=ending, shown=shown)
+    pen = open_writer(dialect.name, identity, terminator=ending, shown=shown)
     if isinstance(error, UnknownSessionError) and not dialect.flat:
         if invocation.streams.output_format == "json":
             return 1

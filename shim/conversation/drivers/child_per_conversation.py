@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.speaking import SpeakingDriver
+from shim.conversation.drivers.speaking import StdinDriver
 from shim.core.adapter.commands import Ask, Command, Stage, TakeBack, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.claude.control import Control
@@ -30,7 +30,7 @@ WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what is waited for about 
 MAX_LATE_CHUNKS = 256
 
 
-class PersistentDriver(SpeakingDriver):
+class PersistentDriver(StdinDriver):
     """A driver of one child for the whole conversation. A child that died is replaced, and its
     session goes on.
     """
@@ -50,7 +50,7 @@ class PersistentDriver(SpeakingDriver):
         self._reset_turn()
         self._deadlines.reset()
         self._decided_calls.end()
-        if self._child is not None and (self._outdated or not self._speech.usable):
+        if self._child is not None and (self._needs_restart or not self._child_input.usable):
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.stream is None:
             if self._child is not None:
@@ -68,7 +68,7 @@ class PersistentDriver(SpeakingDriver):
                 return
             child, pump = self._child, self.stream
             await self._skip_late_output(child, pump)
-            pump.begin(self.launcher.turn_lifecycle.terms())
+            pump.begin(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(pump, message)
         # while the last child was being ended, or this one started
         if await self._finish_if_interrupted(pump):
@@ -80,12 +80,12 @@ class PersistentDriver(SpeakingDriver):
         # the model may not have received the message and the system prompt in it
         if pump.turn.is_error:
             self.launcher.resume_state.prefixed = had_system_prompt
-        self._put_back(self._untaken(pump))
+        self._requeue_messages(self._list_unread_messages(pump))
 
     async def _answer_message(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
-        self._speech.follow(self.launcher.vendor_session_id)
-        prompt, fresh = self._worded(message), not self._child_has_output
+        self._child_input.follow(self.launcher.vendor_session_id)
+        prompt, fresh = self._encode_prompt(message), not self._child_has_output
         over = await self._send_message(child, pump, prompt)
         silent = not (self._turn_has_output or self._interrupted or self._stalled or pump.decided)
         if silent and not (over or fresh):  # it was about to end when the message came
@@ -110,7 +110,7 @@ class PersistentDriver(SpeakingDriver):
         ) or await self._finish_if_interrupted(pump):
             return
         try:  # the stream was cut
-            self.launcher.turn_lifecycle.again(pump)
+            self.launcher.turn_lifecycle.prepare_retry(pump)
             child, _ = await self._start_child(message, pump)
         except ShimError as error:
             await self._fail_turn(pump, error)
@@ -127,9 +127,9 @@ class PersistentDriver(SpeakingDriver):
             return ended
         if self._stage is Stage.SETTLED:
             # the vendor waits for no answer behind its turn
-            for permission in self._questions.open_questions:
-                await self._tell(
-                    child, self._speech.decide(permission, Decision(False, interrupt=True))
+            for permission in self._pending_prompts.open_questions:
+                await self._write_to_child(
+                    child, self._child_input.decide(permission, Decision(False, interrupt=True))
                 )
             await self._write_turn_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
@@ -147,28 +147,30 @@ class PersistentDriver(SpeakingDriver):
             for command in pump.skip(chunk):
                 match command:
                     case TellChild(line):
-                        await self._tell(child, line)
+                        await self._write_to_child(child, line)
                     case Ask(permission):
                         denied = Decision(False, message=permission.refusal)
-                        await self._tell(child, self._speech.decide(permission, denied))
+                        await self._write_to_child(
+                            child, self._child_input.decide(permission, denied)
+                        )
 
     async def _start_child(self, message: Message, pump: Pump | None = None) -> tuple[Child, Pump]:
         """A new child for a message; `pump` when the turn that it answers has begun already."""
         started = self.launcher.start_child(message.text, persistent=True)
-        self._child_has_output = self._outdated = False
+        self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
             self.launcher.relays.judge = self.decide_call
         self._deadlines.reset()
         if pump is not None:
-            self._put_back(pump.steered)  # the next child knows nothing of them
+            self._requeue_messages(pump.steered)  # the next child knows nothing of them
         self._child = child = Child(started._replace(stdin=b""))
-        self.stream = pump = pump or self.launcher.turn_lifecycle.pump(
-            self.stream, self._speech.reader
+        self.stream = pump = pump or self.launcher.turn_lifecycle.open_stream(
+            self.stream, self._child_input.reader
         )
         self._service_scope = anyio.CancelScope()
         self._tasks.start_soon(self._service_child, child, self._service_scope)
         self._tasks.start_soon(self._watch_child_exit, child)
-        await self._tell(child, self._speech.hello(self.launcher.last_request))
+        await self._write_to_child(child, self._child_input.hello(self.launcher.last_request))
         return child, pump
 
     async def _service_child(self, child: Child, serving: anyio.CancelScope) -> None:
@@ -180,12 +182,12 @@ class PersistentDriver(SpeakingDriver):
 
     async def _send_heartbeats(self, child: Child) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
-        beat = self._speech.heartbeat
+        beat = self._child_input.heartbeat
         while self._child is child and beat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
-            if self._turning and self._told:
-                self._speech.follow(self.launcher.vendor_session_id)
-                await self._tell(child, beat())
+            if self._turn_running and self._message_sent:
+                self._child_input.follow(self.launcher.vendor_session_id)
+                await self._write_to_child(child, beat())
 
     async def _release_child(self, child: Child) -> None:
         """Let go of a child that has ended.
@@ -202,11 +204,11 @@ class PersistentDriver(SpeakingDriver):
     # -- what the child says -----------------------------------------------------------------------
 
     async def _read_turn_output(self, child: Child, stream: Pump) -> bool:
-        self._turning = True
+        self._turn_running = True
         try:
             return await super()._read_turn_output(child, stream)
         finally:
-            self._turning = False
+            self._turn_running = False
 
     @property
     def _is_turn_done(self) -> bool:
@@ -229,7 +231,7 @@ class PersistentDriver(SpeakingDriver):
         child = self._child
         match command:
             case TellChild(line) if child is not None:
-                await self._tell(child, line)
+                await self._write_to_child(child, line)
             case Ask(permission):
                 await self._ask_permission(permission)
             case TakeBack(request) if child is not None:
@@ -248,10 +250,10 @@ class PersistentDriver(SpeakingDriver):
             return
         decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
-            self._questions.hold(permission)
+            self._pending_prompts.hold(permission)
             self._tasks.start_soon(self._run_hooks, permission)
             return
-        await self._deliver_prompt(permission, decision or self._questions.ask(permission))
+        await self._deliver_prompt(permission, decision or self._pending_prompts.ask(permission))
 
     async def _run_hooks(self, permission: Permission) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
@@ -269,20 +271,20 @@ class PersistentDriver(SpeakingDriver):
         if running.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request), None)
-        stands, decision = self._questions.judged(permission, verdict)
+        stands, decision = self._pending_prompts.judged(permission, verdict)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             if stands:
                 await self._deliver_prompt(permission, decision)
 
     async def _deliver_prompt(self, permission: Permission, decision: Decision | None) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
-        await self._output.lines(self._questions.take())
+        await self._output.lines(self._pending_prompts.take())
         self.launcher.context.log(
             "asked", level="debug", tool=permission.tool, frontend=decision is None
         )
         if decision is not None:
             await self.send_decision(permission, decision)
-        elif self._questions.holds(permission):
+        elif self._pending_prompts.holds(permission):
             self._tasks.start_soon(self._skip_slow_hooks, permission)
         else:
             self._tasks.start_soon(self._expire_prompt, permission)
@@ -290,33 +292,36 @@ class PersistentDriver(SpeakingDriver):
     async def _skip_slow_hooks(self, permission: Permission) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._questions.holds(permission):
-            decision = self._questions.overdue(permission)
+        if self._pending_prompts.holds(permission):
+            decision = self._pending_prompts.overdue(permission)
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
                 await self._deliver_prompt(permission, decision)
 
     async def _expire_prompt(self, permission: Permission) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
-        patience = min(self._questions.patience, self.launcher.timeouts["permission_timeout"])
+        patience = min(self._pending_prompts.patience, self.launcher.timeouts["permission_timeout"])
         with anyio.CancelScope() as waiting:
             self._wait_scopes[WAIT_FOR_ANSWER, permission.request] = waiting
             await anyio.sleep(patience)
         if waiting.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request), None)
-        decision = self._questions.expired(permission)
+        decision = self._pending_prompts.expired(permission)
         if decision is not None:
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-                await self._output.lines(self._questions.take())
+                await self._output.lines(self._pending_prompts.take())
                 await self.send_decision(permission, decision)
 
     async def _withdraw_prompt(self, child: Child, request: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for permission in self._questions.open_questions:
-            if permission.request == request and self._questions.expired(permission) is not None:
-                await self._output.lines(self._questions.take())
-                await self._tell(
-                    child, self._speech.decide(permission, Decision(False, interrupt=True))
+        for permission in self._pending_prompts.open_questions:
+            if (
+                permission.request == request
+                and self._pending_prompts.expired(permission) is not None
+            ):
+                await self._output.lines(self._pending_prompts.take())
+                await self._write_to_child(
+                    child, self._child_input.decide(permission, Decision(False, interrupt=True))
                 )
 
     def _cancel_waits(self) -> None:
@@ -333,7 +338,7 @@ class PersistentDriver(SpeakingDriver):
         The vendor may have asked by itself; then it has its answer. An agent that asks without a
         word about the input is told yes, and the question is put here.
         """
-        if self.stream is not None and self._turning:
+        if self.stream is not None and self._turn_running:
             try:
                 await self.deliver(*self.stream.write_arrived_call(tool, arguments))
             except FrontendGoneError:  # the turn notices it, too
@@ -367,7 +372,7 @@ class PersistentDriver(SpeakingDriver):
 
     def _defer_decision(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
-        facts = self._questions.facts
+        facts = self._pending_prompts.facts
         if (
             permission.refusal
             or permission.own_arguments
@@ -402,7 +407,7 @@ class PersistentDriver(SpeakingDriver):
         except ValueError as error:  # the call has to be made again; then it was allowed already
             self._decided_calls.grant(request.tool, decision.changed or {}, Decision(True))
             decision = Decision(False, message=str(error))
-            answer = self._speech.decide(request, decision)
+            answer = self._child_input.decide(request, decision)
             pump.corrected(request, decision.message)
         else:
             if not decision.allow:
@@ -415,7 +420,7 @@ class PersistentDriver(SpeakingDriver):
                 )
         if decision.interrupt:
             pump.interrupt()
-        await self._tell(child, answer)
+        await self._write_to_child(child, answer)
         self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
         if decision.interrupt:
             await self.interrupt()
@@ -429,11 +434,11 @@ class PersistentDriver(SpeakingDriver):
         if (
             decision.allow
             and permission.own_arguments
-            and permission.tool in self._questions.facts.servers.tools
+            and permission.tool in self._pending_prompts.facts.servers.tools
         ):
             self._decided_calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)
-        return self._speech.decide(permission, decision)
+        return self._child_input.decide(permission, decision)
 
     # -- what the child is told --------------------------------------------------------------------
 
@@ -443,9 +448,9 @@ class PersistentDriver(SpeakingDriver):
         `_told` is False while the child has not read all of it: an interrupt would not be read
         either.
         """
-        self._turn_has_output = self._told = False
-        await self._tell(child, self._speech.prompt(prompt))
-        self._told = True
+        self._turn_has_output = self._message_sent = False
+        await self._write_to_child(child, self._child_input.prompt(prompt))
+        self._message_sent = True
         return await self._read_turn_output(child, pump)
 
     async def interrupt(self) -> None:
@@ -458,7 +463,7 @@ class PersistentDriver(SpeakingDriver):
             return
         self.stream.interrupt()
         # it is still starting, or does not read: it hears nothing either
-        if not (self._child_has_output and self._told):
+        if not (self._child_has_output and self._message_sent):
             await self._child.stop("SIGTERM")
             return
         await self._interrupt_child(self._child)

@@ -55,7 +55,7 @@ class PerTurnDriver(ChildDriver):
             return
         child = Child(started)
         try:
-            self.stream = pump = turns.pump(self.stream)
+            self.stream = pump = turns.open_stream(self.stream)
             self._start_turn(pump, message)
             if not (await self._run_child(child, pump) or await self._finish_if_interrupted(pump)):
                 await self._retry_message(pump, message)
@@ -67,7 +67,7 @@ class PerTurnDriver(ChildDriver):
     async def _retry_message(self, pump: Pump, message: Message) -> None:
         """Start another child for the same message: the stream of the first one was cut."""
         try:
-            self.launcher.turn_lifecycle.again(pump)
+            self.launcher.turn_lifecycle.prepare_retry(pump)
             started = self.launcher.start_child(message.text)
         except ShimError as error:
             await self._fail_turn(pump, error)

@@ -167,7 +167,7 @@ class ChildDriver:
         """A command that is carried out before the frontend has the lines."""
         match command:
             case Remember() if self.stream is not None:
-                self.launcher.turn_lifecycle.remember(self.stream)
+                self.launcher.turn_lifecycle.store_session(self.stream)
                 if tool := self.stream.turn.denied_tool_that_ran:
                     self.launcher.report_broken_promise(tool)
             case Expect(timeout):
@@ -276,7 +276,7 @@ class ChildDriver:
         hooks = self._control is not None and bool(self._control.facts.hooks)
         pump.answer(
             message,
-            echo=self.launcher.turn_lifecycle.echo,
+            echo=self.launcher.turn_lifecycle.replays_messages,
             hooks=hooks,
             takes=self._list_accepted_kinds,
         )
@@ -287,10 +287,10 @@ class ChildDriver:
 
     def _create_unstarted_stream(self, message: Message) -> Pump:
         """The turn of a message that no child answers."""
-        self.stream = pump = self.launcher.turn_lifecycle.pump(self.stream)
+        self.stream = pump = self.launcher.turn_lifecycle.open_stream(self.stream)
         pump.answer(
             message,
-            echo=self.launcher.turn_lifecycle.echo,
+            echo=self.launcher.turn_lifecycle.replays_messages,
             hooks=False,
             takes=self._list_accepted_kinds,
         )
@@ -314,10 +314,10 @@ class ChildDriver:
         # the child is kept for the next message
         if self._child is not None and self.stream is not None:
             pump = self.stream
-            pump.begin(self.launcher.turn_lifecycle.terms())
+            pump.begin(self.launcher.turn_lifecycle.build_turn_config())
             pump.answer(
                 message,
-                echo=self.launcher.turn_lifecycle.echo,
+                echo=self.launcher.turn_lifecycle.replays_messages,
                 hooks=False,
                 takes=self._list_accepted_kinds,
             )
@@ -385,7 +385,7 @@ class ChildDriver:
         `stderr` is None where the child said how its turn ended and stays.
         """
         done = self._interrupted or self._stalled or self._stage is Stage.FINISHED
-        if not self.launcher.turn_lifecycle.retries or self._is_retry or done:
+        if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or done:
             return False
         self._is_retry = pump.retry(child_exit, stderr)
         if self._is_retry:

@@ -36,7 +36,7 @@ from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
 
 if TYPE_CHECKING:
-    from shim.conversation.drivers.turns import Turns
+    from shim.conversation.drivers.turns import TurnLifecycle
     from shim.core.claude.facts import Facts
     from shim.core.policy.policy import Policy
     from shim.core.turn.terms import Pen
@@ -224,12 +224,12 @@ class ChildLauncher:
         return self._open_writer()
 
     @cached_property
-    def turn_lifecycle(self) -> "Turns":
+    def turn_lifecycle(self) -> "TurnLifecycle":
         """The turns of the vendor; a child is started without them."""
-        from shim.conversation.drivers.turns import Turns
+        from shim.conversation.drivers.turns import TurnLifecycle
 
         parts = self.context, self.state, self.resume_state, self._answer_schema, self.writer
-        return Turns(*parts, keep=self.store_text, environment=self.child_environment)
+        return TurnLifecycle(*parts, store_text=self.store_text, environment=self.child_environment)
 
     # -- a child -----------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class ChildLauncher:
             prompt = self._build_request(prompt).with_system_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
             prompt = self.adapter.enforcement.plain(prompt)
-        return self._answer_schema.asked(prompt, listens=standing.listens)
+        return self._answer_schema.asked(prompt, persistent=standing.listens)
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
@@ -451,7 +451,7 @@ class ChildLauncher:
         standing = self.resume_state
         if standing.mode_file:
             self.write_mode_file()
-        elif standing.changes and self.adapter.enforcement.hooked:
+        elif standing.mode_can_change and self.adapter.enforcement.hooked:
             standing.mode_file = self.store_text(self.state.mode, ".mode") or ""
         return standing.mode_file
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from shim.state.spill import Spill
 
 CHUNK_BYTES = 256 * 1024
-STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
+MAX_STDERR_BYTES = (
+    1024 * 1024
+)  # of `--stderr FILE`; its head and tail are what an error text quotes
 
 # With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that
 # two runs over the same bytes print the same bytes.
@@ -34,7 +36,7 @@ STABLE_IDENTITY = "00000000-0000-4000-8000-"
 STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
 
 
-def open_pen(
+def open_writer(
     dialect: str,
     identity: str,
     *,
@@ -99,7 +101,7 @@ def open_translation(
         redact=redact,
         clock=clock,
     )
-    pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
+    pen = open_writer(dialect, identity, partial=partial, terminator=terminator, limit=limit)
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
     return Translation(
@@ -121,7 +123,7 @@ def _kept(session: str) -> Keep:
     return keep
 
 
-def translate(
+def translate_stream(
     translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str
 ) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""

@@ -153,16 +153,16 @@ class Standing:
 
     def __init__(self, setup: Setup, known: "Session | None") -> None:
         invocation = setup.invocation
-        self.known = known
+        self.stored_session = known
         self.resume = (known.vendor_session or None) if known else invocation.session.resume
-        self.given: str | None = None
-        self.forks = invocation.session.fork_session
+        self.assigned_id: str | None = None
+        self.forks_next = invocation.session.fork_session
         self.started = self.listens = self.prefixed = self.answered = False
         self.tried: tuple[Tried, ...] = ()
         self.asked: frozenset[str] = frozenset()
         self.narrowing: tuple[Rule, ...] = ()
         self.mode = self.mode_file = ""
-        self.changes = False
+        self.mode_can_change = False
         self.told: str | None = None
         self.version = VersionCheck()
 
@@ -172,26 +172,28 @@ class Standing:
 
         An id is given once: what began under it may be there, though the vendor never said so.
         """
-        invocation = invocation.with_flags(fork_session=self.forks)
+        invocation = invocation.with_flags(fork_session=self.forks_next)
         # the session that it goes on with
         chooses = vendor.passthrough and invocation.session.continue_last
         # its id is ours then: one less to tell apart
         told = (self.listens or vendor.sessions.given_id) and not chooses
         if self.started:
             invocation = invocation.with_flags(session_id=None)
-        elif told and not (self.resume or invocation.session.session_id or self.forks):
+        elif told and not (self.resume or invocation.session.session_id or self.forks_next):
             invocation = invocation.with_flags(session_id=fresh)
         # vendors compare ids case-sensitively
         if not vendor.passthrough and invocation.session.session_id:
             chosen: str | None = (
                 parse_uuid(invocation.session.session_id) or invocation.session.session_id
             )
-            if self.forks and chosen == parse_uuid(invocation.session.resume or ""):
+            if self.forks_next and chosen == parse_uuid(invocation.session.resume or ""):
                 # the vendor already has a session with this id, and creates another id for the copy
                 chosen = None
             invocation = invocation.with_flags(session_id=chosen)
         if vendor.sessions.given_id:
-            self.given = invocation.session.session_id or (self.given if self.resume else None)
+            self.assigned_id = invocation.session.session_id or (
+                self.assigned_id if self.resume else None
+            )
         return invocation
 
 
@@ -202,38 +204,38 @@ class AnswerSchema:
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._schema, self._vendor = setup.invocation.json_schema, setup.vendor
-        self._reader: Callable[[str], Structured] | None = None
+        self._schema, self._adapter = setup.invocation.json_schema, setup.vendor
+        self._parse_answer: Callable[[str], Structured] | None = None
         if self._schema is None:
             return
         from shim.conversation.drivers import structured
 
-        if self._vendor.abilities.structures and not self._vendor.speaks:
-            structured.parsed(self._schema)
+        if self._adapter.abilities.structures and not self._adapter.speaks:
+            structured.parse_schema(self._schema)
         else:
-            self._reader = structured.reader(self._schema)
+            self._parse_answer = structured.build_answer_parser(self._schema)
 
-    def reader(self, *, listens: bool) -> "Callable[[str], Structured] | None":
+    def select_parser(self, *, persistent: bool) -> "Callable[[str], Structured] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
         conversation.
         """
-        return self._reader if listens or not self._vendor.abilities.structures else None
+        return self._parse_answer if persistent or not self._adapter.abilities.structures else None
 
-    def asked(self, prompt: str, *, listens: bool) -> str:
+    def asked(self, prompt: str, *, persistent: bool) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here."""
-        if self.reader(listens=listens) is None:
+        if self.select_parser(persistent=persistent) is None:
             return prompt
         from shim.conversation.drivers import structured
 
-        return structured.instruct(prompt, self._schema or "")
+        return structured.add_instruction(prompt, self._schema or "")
 
 
 class Keeper:
     """Puts a text that is too large for a line, or for an argument, into a file of the session's."""
 
     def __init__(self, setup: Setup, session: str) -> None:
-        self._setup = setup
-        self._session = session
+        self._context = setup
+        self._session_id = session
         self._spill: Spill | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
@@ -241,10 +243,10 @@ class Keeper:
         try:
             from shim.state.spill import Spill
 
-            self._spill = self._spill or Spill(self._setup.environment, self._session)
+            self._spill = self._spill or Spill(self._context.environment, self._session_id)
             path = self._spill.keep(text, suffix)
-            if self._setup.recorder is not None:
-                self._setup.recorder.note("spill", path=path, characters=len(text))
+            if self._context.recorder is not None:
+                self._context.recorder.note("spill", path=path, characters=len(text))
             return path
         except Exception:  # on a full disk not even an import is certain
             return None

@@ -17,11 +17,13 @@ from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.io.stdout import Output
 from shim.process.child import Child
 
-OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
-TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing for so long is ended
+INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; then it is ended
+WRITE_TIMEOUT_S = (
+    60.0  # for a child to read a line; a child that reads nothing for so long is ended
+)
 
 
-class SpeakingDriver(ChildDriver):
+class StdinDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
     def __init__(
@@ -29,35 +31,35 @@ class SpeakingDriver(ChildDriver):
     ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.adapter.speaks
-        self._speech: Speech = launcher.adapter.speech()
+        self._child_input: Speech = launcher.adapter.speech()
         self._tasks: TaskGroup = tasks
-        self._told = True  # the child has taken its message whole
-        self._turning = False
-        self._outdated = False  # the child runs in another mode than is asked for by now
+        self._message_sent = True  # the child has taken its message whole
+        self._turn_running = False
+        self._needs_restart = False  # the child runs in another mode than is asked for by now
 
     @property
-    def _questions(self) -> Control:
+    def _pending_prompts(self) -> Control:
         assert self._control is not None
         return self._control
 
-    def _worded(self, message: Message) -> Message:
+    def _encode_prompt(self, message: Message) -> Message:
         """The message in the words that the child is told."""
         return message.worded(self.launcher.build_prompt(message.text))
 
     def _list_accepted_kinds(self) -> Kinds:
-        return self._speech.takes
+        return self._child_input.takes
 
     async def deliver(self, lines: bytes, commands: Commands) -> None:
         for message in () if self.stream is None else self.stream.taken():
             self._output.asked(message)
-            self._questions.observe(Seen("UserPromptSubmit"), prompt=message.text)
-            await self._output.lines(self._questions.take())
+            self._pending_prompts.observe(Seen("UserPromptSubmit"), prompt=message.text)
+            await self._output.lines(self._pending_prompts.take())
         await super().deliver(lines, commands)
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
-        messages = self._questions.messages
+        messages = self._pending_prompts.messages
         while (
             message := next((one for one in messages if one.priority not in (NOW, LATER)), None)
         ) is not None:
@@ -68,44 +70,44 @@ class SpeakingDriver(ChildDriver):
                 stopped
                 or child is None
                 or pump is None
-                or not (self._turning and self._told and pump.steerable)
+                or not (self._turn_running and self._message_sent and pump.steerable)
             ):
                 return
-            data = self._speech.steer(self._worded(message))
+            data = self._child_input.steer(self._encode_prompt(message))
             if data is None:
                 return
             messages.remove(message)
             pump.steer(message)
-            await self._tell(child, data)
+            await self._write_to_child(child, data)
 
-    def _untaken(self, pump: Pump) -> list[Message]:
+    def _list_unread_messages(self, pump: Pump) -> list[Message]:
         """The messages that were said into the turn, and that it does not answer.
 
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet
         then.
         """
-        count = max(self._speech.untaken(), pump.unread if self._interrupted else 0)
+        count = max(self._child_input.untaken(), pump.unread if self._interrupted else 0)
         return pump.steered[-count:] if count else []
 
-    def _put_back(self, messages: list[Message]) -> None:
+    def _requeue_messages(self, messages: list[Message]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""
-        self._questions.messages.extendleft(reversed(messages))
+        self._pending_prompts.messages.extendleft(reversed(messages))
 
-    async def _tell(self, child: Child, data: bytes) -> None:
+    async def _write_to_child(self, child: Child, data: bytes) -> None:
         """Write to the child's stdin. A child that does not read in time is ended, and the pump
         comes to its end.
         """
-        with anyio.move_on_after(TELL_SECONDS) as waiting:
+        with anyio.move_on_after(WRITE_TIMEOUT_S) as waiting:
             await child.say(data)
         if waiting.cancelled_caught:
             await child.stop("SIGTERM")
 
     async def _interrupt_child(self, child: Child) -> None:
-        self._deadlines.shorten_deadline(OBEY_SECONDS)
-        self._speech.follow(self.launcher.vendor_session_id)
-        await self._tell(child, self._speech.interrupt())
+        self._deadlines.shorten_deadline(INTERRUPT_TIMEOUT_S)
+        self._child_input.follow(self.launcher.vendor_session_id)
+        await self._write_to_child(child, self._child_input.interrupt())
 
-    def _outdated_rules(self) -> bool:
+    def _needs_restart_for_rules(self) -> bool:
         from shim.core.adapter.binding import outdated
 
         standing = self.launcher.resume_state
@@ -127,16 +129,20 @@ class SpeakingDriver(ChildDriver):
             said = (
                 None
                 if self.launcher.policy.ruled and vendor.enforcement.judged
-                else self._speech.mode(mode)
+                else self._child_input.mode(mode)
             )
         elif (
             what == "rules"
         ):  # a child was told those of its start, and asks about what these are about
-            said, relaunch = b"", self._outdated_rules()
+            said, relaunch = b"", self._needs_restart_for_rules()
         elif what == "servers":  # a child is told of them when it starts
             said, relaunch = b"", True
         else:
-            said = self._speech.model(value) if what == "model" else self._speech.effort(value)
+            said = (
+                self._child_input.model(value)
+                if what == "model"
+                else self._child_input.effort(value)
+            )
         if self._child is not None:
-            self._outdated = self._outdated or said is None or relaunch
-            await self._tell(self._child, said or b"")
+            self._needs_restart = self._needs_restart or said is None or relaunch
+            await self._write_to_child(self._child, said or b"")

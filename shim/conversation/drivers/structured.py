@@ -15,17 +15,17 @@ import orjson
 from shim.core.errors import ArgumentError
 from shim.core.turn.terms import Structured
 
-FAULTS = 3  # of an answer that are named: enough to see what went wrong
-FAULT_CHARACTERS = 300  # a fault quotes the value that does not fit, whatever its size
+MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
+MAX_ERROR_CHARS = 300  # a fault quotes the value that does not fit, whatever its size
 NOT_JSON = "Error: --json-schema is not valid JSON: JSON Parse error: "
 INSTRUCTION = (
     "Your last message must be one JSON object and nothing else: no explanation, no Markdown. "
     "It must be valid against this JSON Schema:"
 )
-_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
+_CODE_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
 
 
-def parsed(schema: str) -> dict[str, Any]:
+def parse_schema(schema: str) -> dict[str, Any]:
     """The schema as an object; ArgumentError with Claude's text when it is none (contract 11)."""
     try:
         value = json.loads(schema)
@@ -42,46 +42,46 @@ def parsed(schema: str) -> dict[str, Any]:
     return value
 
 
-def reader(schema: str) -> Callable[[str], Structured]:
+def build_answer_parser(schema: str) -> Callable[[str], Structured]:
     """What reads an answer by this schema. ArgumentError when it is not a JSON Schema."""
     import jsonschema
     from jsonschema_specifications import REGISTRY
 
-    table = parsed(schema)
+    table = parse_schema(schema)
     kind = jsonschema.validators.validator_for(table, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(table)
     except jsonschema.SchemaError as error:
         where = error.json_path
-        reason = f"{where}: {error.message[:FAULT_CHARACTERS]}"
+        reason = f"{where}: {error.message[:MAX_ERROR_CHARS]}"
         raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
     # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing
     # else.
     validator = kind(table, registry=REGISTRY)
 
     def read(text: str) -> Structured:
-        value = answer(text)
+        value = extract_object(text)
         if isinstance(value, str):
             return Structured(fault=value)
         try:
             faults = [
-                f"{fault.json_path}: {fault.message[:FAULT_CHARACTERS]}"
-                for fault in islice(validator.iter_errors(value), FAULTS)
+                f"{fault.json_path}: {fault.message[:MAX_ERROR_CHARS]}"
+                for fault in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
-            return Structured(fault=f"it cannot be checked: {str(error)[:FAULT_CHARACTERS]}")
+            return Structured(fault=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
         return Structured(fault="; ".join(faults)) if faults else Structured(value)
 
     return read
 
 
-def answer(text: str) -> dict[str, Any] | str:
+def extract_object(text: str) -> dict[str, Any] | str:
     """The object that a text is, or that the one code fence in it holds; else what is wrong with
     it.
     """
     if not text.strip():
         return "it is empty"
-    fences = _FENCE.findall(text)
+    fences = _CODE_FENCE.findall(text)
     try:
         value = orjson.loads(fences[0] if len(fences) == 1 else text)
     except orjson.JSONDecodeError as error:
@@ -89,6 +89,6 @@ def answer(text: str) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else "it is JSON, but no object"
 
 
-def instruct(prompt: str, schema: str) -> str:
+def add_instruction(prompt: str, schema: str) -> str:
     """The prompt with the request for JSON behind it."""
-    return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parsed(schema)).decode()}"
+    return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_schema(schema)).decode()}"

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
 
-    Reader = Callable[[type[Translator]], Callable[..., Translator]]
+    TranslatorFactory = Callable[[type[Translator]], Callable[..., Translator]]
 
 FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
 
 
-class Turns:
+class TurnLifecycle:
     """`keep` stores a text that is too large for a line; `environment` is that of the vendor's
     children.
     """
@@ -45,55 +45,60 @@ class Turns:
         schema: AnswerSchema,
         pen: Pen,
         *,
-        keep: Keep,
+        store_text: Keep,
         environment: Mapping[str, str],
     ) -> None:
-        self._setup = setup
-        self._facts = facts
-        self._standing = standing
+        self._context = setup
+        self._state = facts
+        self._resume_state = standing
         self._schema = schema
-        self._pen = pen
-        self._keep = keep
+        self._writer = pen
+        self._store_text = store_text
         self._environment = environment
-        self.make_pump: Callable[..., Pump] = Pump
-        self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
-        self._noted: Turn | None = None  # the last turn whose account was recorded
+        self.create_stream: Callable[..., Pump] = Pump
+        self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
+        self._recorded_turn: Turn | None = None  # the last turn whose account was recorded
 
     @property
-    def echo(self) -> bool:
+    def replays_messages(self) -> bool:
         """Whether a message of the frontend's is said back (contract C15)."""
-        return self._setup.invocation.streams.replay_user_messages
+        return self._context.invocation.streams.replay_user_messages
 
     @property
-    def retries(self) -> bool:
+    def retries_cut_streams(self) -> bool:
         """Whether a stream that broke off is asked for once more (Yume's R11)."""
-        return self._setup.dialect.retries
+        return self._context.dialect.retries
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def pump(self, previous: Pump | None, reader: "Reader | None" = None) -> Pump:
+    def open_stream(self, previous: Pump | None, reader: "TranslatorFactory | None" = None) -> Pump:
         """The pump of a new child; `previous` is that of the child before it.
 
         `reader` makes of the vendor's translator who reads the child's lines.
         """
-        setup, vendor = self._setup, self._setup.vendor
+        setup, vendor = self._context, self._context.vendor
         before = None if previous is None else previous.turn
         # the child begins a session of its own, which was told nothing yet
-        if self._standing.resume is None:
-            self._standing.prefixed = False
+        if self._resume_state.resume is None:
+            self._resume_state.prefixed = False
             if before is not None:
                 before.conversation.vendor_session = None
         inbound = setup.settings.max_inbound_bytes
         translator = vendor.translator if reader is None else reader(vendor.translator)
         translation = Translation(
-            translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
+            translator,
+            self.build_turn_config(),
+            self._writer,
+            before,
+            inbound=inbound,
+            aside=aside_for(inbound),
         )
         known = {} if previous is None else {"known": previous.known}
-        return self.make_pump(translation, saves_late=vendor.sessions.saves_late, **known)
+        return self.create_stream(translation, saves_late=vendor.sessions.saves_late, **known)
 
-    def terms(self) -> Terms:
+    def build_turn_config(self) -> Terms:
         """What is agreed for the turn that begins now."""
-        setup, facts, standing = self._setup, self._facts, self._standing
+        setup, facts, standing = self._context, self._state, self._resume_state
         vendor, invocation, began = setup.vendor, setup.invocation, time.monotonic()
         policy = setup.policy() if facts.policy is None else facts.policy
         removed = setup.removed(policy)
@@ -117,7 +122,7 @@ class Turns:
                 version_note=standing.version.note,
                 unattended=vendor.unattended or bool(standing.version.distrust),
                 unattended_reason=standing.version.distrust,
-                retracts=vendor.abilities.retracts or self.retries,
+                retracts=vendor.abilities.retracts or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.program.plays),
                 gate=vendor.surroundings.gate,
@@ -126,8 +131,10 @@ class Turns:
             ),
             session=SessionTerms(
                 facts.rules.session_id,
-                chosen_id=self._session_id(),
-                thread=NO_THREAD if standing.known is None else standing.known.thread,
+                chosen_id=self._choose_session_id(),
+                thread=NO_THREAD
+                if standing.stored_session is None
+                else standing.stored_session.thread,
                 servers=lambda: (facts.servers_listed(), facts.server_tools()),
                 server_names=lambda: self._list_server_names(policy),
             ),
@@ -144,16 +151,16 @@ class Turns:
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
-            judge=_judge(vendor, request, standing),
-            retries=self.retries,
-            read=self._schema.reader(listens=standing.listens),
+            judge=_build_evaluator(vendor, request, standing),
+            retries=self.retries_cut_streams,
+            read=self._schema.select_parser(persistent=standing.listens),
             home=home_of(vendor, self._environment),
-            keep=self._keep,
+            keep=self._store_text,
             old_reader=old_sdk(setup.environment),
             output_style=setup.settled.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             tried=standing.tried,
-            unhonoured=_unhonoured(vendor, request, setup.settled.unheeded),
+            unhonoured=_list_unsupported_rules(vendor, request, setup.settled.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
 
@@ -162,49 +169,51 @@ class Turns:
         always gets them.
         """
         has_flag = any(
-            name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other
+            name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.leftovers.other
         )
-        return has_flag or self._facts.forwards_subagent_text or self._setup.dialect.asks_by_line
+        return has_flag or self._state.forwards_subagent_text or self._context.dialect.asks_by_line
 
     def _list_server_names(self, policy: "Policy") -> list[str]:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
         vendor's settings.
         """
-        files = self._setup.vendor.surroundings.servers_in
-        names = [*self._facts.given_servers, *self._facts.servers.names, *policy.server_names]
+        files = self._context.vendor.surroundings.servers_in
+        names = [*self._state.given_servers, *self._state.servers.names, *policy.server_names]
         if files:
             from shim.process.vendor_servers import list_server_names
 
-            names += list_server_names(files, (self._setup.cwd, self._environment.get("HOME", "")))
+            names += list_server_names(
+                files, (self._context.cwd, self._environment.get("HOME", ""))
+            )
         return names
 
-    def _session_id(self) -> str | None:
+    def _choose_session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
-        invocation, standing = self._setup.invocation, self._standing
+        invocation, standing = self._context.invocation, self._resume_state
         ours = (
             invocation.streams.input_format == "stream-json"
-            or standing.forks
-            or standing.known is not None
+            or standing.forks_next
+            or standing.stored_session is not None
         )
         # whose first line is said before the vendor's first event
-        ours = ours or bool(self._facts.rules.state_events)
-        if ours and not self._setup.vendor.passthrough:
-            return self._facts.rules.session_id
+        ours = ours or bool(self._state.rules.state_events)
+        if ours and not self._context.vendor.passthrough:
+            return self._state.rules.session_id
         return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
     # -- a turn has ended --------------------------------------------------------------------------
 
-    def again(self, pump: Pump) -> None:
+    def prepare_retry(self, pump: Pump) -> None:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
-        self.remember(pump)
-        if self._standing.resume is None:
+        self.store_session(pump)
+        if self._resume_state.resume is None:
             pump.turn.conversation.vendor_session = None
 
-    def remember(self, pump: Pump) -> None:
+    def store_session(self, pump: Pump) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own
         sessions.
         """
-        setup, standing, turn = self._setup, self._standing, pump.turn
+        setup, standing, turn = self._context, self._resume_state, pump.turn
         vendor, conversation = setup.vendor, turn.conversation
         if pump.finished:
             standing.answered = standing.answered or (turn.replies > 0 and not turn.is_error)
@@ -214,48 +223,48 @@ class Turns:
                 "account": pump.translation.account.report(),
             }
             setup.log("turn ended", **facts, ms=turn.terms.clock())
-            self._tell_redacted(pump)
-            self.note_account(pump)
-        self._facts.cost = conversation.cost
-        self._facts.context_tokens = (
-            sum(turn.reply.last_usage.values()) or self._facts.context_tokens
+            self._warn_about_secrets(pump)
+            self.record_diagnostics(pump)
+        self._state.cost = conversation.cost
+        self._state.context_tokens = (
+            sum(turn.reply.last_usage.values()) or self._state.context_tokens
         )
         if turn.opening.terms.model is None and turn.model != "unknown":
-            self._facts.known_model = turn.model
+            self._state.known_model = turn.model
         place = vendor.program.place() if vendor.program.place is not None else None
-        own = place or conversation.vendor_session or (standing.given if turn.began else None)
+        own = place or conversation.vendor_session or (standing.assigned_id if turn.began else None)
         keeps_itself = vendor.passthrough and not setup.flat
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return
         if not place and vendor.sessions.saves_late and not standing.resume and not turn.usage:
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
             own = ""
-        standing.resume, standing.forks = own or None, False
+        standing.resume, standing.forks_next = own or None, False
         if setup.invocation.session.no_session_persistence:
             return
-        created = standing.known.created if standing.known else 0.0
+        created = standing.stored_session.created if standing.stored_session else 0.0
         session = store.Session(
             vendor.name, own, setup.cwd, turn.model, created, conversation.used(own)
         )
         store.remember(conversation.session_id, session, setup.environment)
 
-    def note_account(self, pump: Pump) -> None:
+    def record_diagnostics(self, pump: Pump) -> None:
         """Record once for a turn what was mended in it, and what was not understood."""
-        if self._setup.recorder is not None and pump.turn is not self._noted:
-            self._noted = pump.turn
-            self._setup.recorder.account(pump.translation.account)
+        if self._context.recorder is not None and pump.turn is not self._recorded_turn:
+            self._recorded_turn = pump.turn
+            self._context.recorder.account(pump.translation.account)
 
-    def _tell_redacted(self, pump: Pump) -> None:
+    def _warn_about_secrets(self, pump: Pump) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
         counts = pump.translation.account.redacted
-        if counts and self._setup.dialect.counts_secrets and pump.turn is not self._told:
+        if counts and self._context.dialect.counts_secrets and pump.turn is not self._warned_turn:
             from shim.core.secrets.redactor import summary
 
-            self._told = pump.turn
-            tell(f"{self._setup.vendor.name}: {summary(counts)}\n")
+            self._warned_turn = pump.turn
+            tell(f"{self._context.vendor.name}: {summary(counts)}\n")
 
 
-def _unhonoured(
+def _list_unsupported_rules(
     vendor: Vendor, request: Request, unheeded: tuple[str, ...]
 ) -> "tuple[Unhonoured, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
@@ -267,7 +276,7 @@ def _unhonoured(
     return not_honoured(vendor, policy, request, unheeded)
 
 
-def _judge(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
+def _build_evaluator(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.
 

@@ -100,7 +100,7 @@ class Fallback:
         if hold.why is not None:
             self._note(driver, hold.why)
             # a signal that comes now finds a turn that has not begun
-            driver.stream = driver.launcher.turn_lifecycle.pump(last)
+            driver.stream = driver.launcher.turn_lifecycle.open_stream(last)
         return hold.why
 
     async def _expire(self, driver: ChildDriver) -> None:
@@ -124,7 +124,7 @@ class Fallback:
         """Record that a vendor was passed over."""
         launcher, started = driver.launcher, self._hold.started
         if started and driver.stream is not None:
-            launcher.turn_lifecycle.note_account(driver.stream)
+            launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
             launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
 
@@ -154,7 +154,7 @@ class Fallback:
 
     def _hold_back(self, launcher: ChildLauncher) -> None:
         """The lines of this vendor go through the hold."""
-        launcher.turn_lifecycle.make_pump = partial(HeldPump, self._hold)
+        launcher.turn_lifecycle.create_stream = partial(HeldPump, self._hold)
 
     async def cancel_turn(self, message: Message) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two

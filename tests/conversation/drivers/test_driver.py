@@ -67,7 +67,7 @@ async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch
 @pytest.mark.anyio
 async def test_a_message_is_sent_once_more_and_not_twice():
     pumping, pump = driver("yume")
-    pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries = None, True
+    pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_cut_streams = None, True
     cut = []
     for _ in range(2):
         pump.turn.text("half")

@@ -10,7 +10,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION,
     fresh_identity,
     open_translation,
-    translate,
+    translate_stream,
 )
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
@@ -75,7 +75,7 @@ def test_bytes_are_pumped_from_one_descriptor_into_another():
     drain, sink = os.pipe()
     os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
     os.close(feed)
-    translate(open_translation("demo", stable=True), source, sink, Exit(code=0), "")
+    translate_stream(open_translation("demo", stable=True), source, sink, Exit(code=0), "")
     os.close(sink)
     said = os.read(drain, 65536)
     assert said.endswith(b'{"type":"message_stop"}\n')

@@ -83,8 +83,8 @@ class Steered:
         self.driver.stream.answer(
             Message("first", message={"content": "first"}), echo=echo, hooks=False
         )
-        self.driver._turning = True
-        self.speech, self.said = self.driver._speech, said
+        self.driver._turn_running = True
+        self.speech, self.said = self.driver._child_input, said
         self.control.running = True
 
     async def begin(self):
@@ -214,7 +214,7 @@ async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_tu
         await steered.driver.deliver(*steered.driver.stream.feed(line))
     await steered.driver.deliver(*steered.driver.stream.feed(CALL.replace(b"c1", b"c2")))
     await steered.hears("third")
-    untaken = steered.driver._untaken
+    untaken = steered.driver._list_unread_messages
     assert untaken(steered.driver.stream) == []
     steered.driver._interrupted = True
     assert [message.text for message in untaken(steered.driver.stream)] == ["third"]
@@ -227,5 +227,5 @@ async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steer
     for text in ("second", "third", "fourth"):
         await steered.hears(text)
     await steered.hears("fifth", priority="later")
-    steered.driver._put_back(steered.driver.stream.steered[-2:])
+    steered.driver._requeue_messages(steered.driver.stream.steered[-2:])
     assert steered.waiting == ["third", "fourth", "fifth"]

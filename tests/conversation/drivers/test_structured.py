@@ -8,7 +8,12 @@ from box import ANSWER, ASK, END, START, ndjson, text
 from ruling import judge
 from support import Stage, check_turns
 
-from shim.conversation.drivers.structured import answer, instruct, parsed, reader
+from shim.conversation.drivers.structured import (
+    add_instruction,
+    build_answer_parser,
+    extract_object,
+    parse_schema,
+)
 from shim.core.errors import ArgumentError
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
@@ -37,7 +42,7 @@ def box(quick_box):
     ],
 )
 def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(said):
-    assert answer(said) == VALUE
+    assert extract_object(said) == VALUE
 
 
 @pytest.mark.parametrize(
@@ -55,21 +60,23 @@ def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(said):
     ],
 )
 def test_an_answer_that_is_no_object_says_why(said, fault):
-    assert str(answer(said)).startswith(fault)
+    assert str(extract_object(said)).startswith(fault)
 
 
 def test_an_answer_that_fits_is_read():
-    assert reader(SCHEMA)(GOOD) == (VALUE, "")
+    assert build_answer_parser(SCHEMA)(GOOD) == (VALUE, "")
 
 
 def test_an_answer_that_does_not_fit_says_where():
-    value, fault = reader(SCHEMA)('{"answer": 42}')
+    value, fault = build_answer_parser(SCHEMA)('{"answer": 42}')
     assert value is None
     assert "$.answer: 42 is not of type 'string'" in fault and "'n' is a required property" in fault
 
 
 def test_a_fault_is_short_whatever_the_answer():
-    _, fault = reader(SCHEMA)(json.dumps({"answer": ["x" * 100_000], "n": "y" * 100_000}))
+    _, fault = build_answer_parser(SCHEMA)(
+        json.dumps({"answer": ["x" * 100_000], "n": "y" * 100_000})
+    )
     assert len(fault) < 1000
 
 
@@ -81,12 +88,12 @@ def test_a_reference_to_elsewhere_is_never_fetched(schema, monkeypatch):
 
     fetched = []
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: fetched.append(args))
-    assert reader(schema)("{}").fault.startswith("it cannot be checked: ")
+    assert build_answer_parser(schema)("{}").fault.startswith("it cannot be checked: ")
     assert not fetched
 
 
 def test_a_schema_that_never_ends_is_no_end_of_ours():
-    assert reader('{"$ref":"#"}')("{}").fault.startswith("it cannot be checked: ")
+    assert build_answer_parser('{"$ref":"#"}')("{}").fault.startswith("it cannot be checked: ")
 
 
 # -- refused at the start --------------------------------------------------------------------------
@@ -94,7 +101,7 @@ def test_a_schema_that_never_ends_is_no_end_of_ours():
 
 def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
     with pytest.raises(ArgumentError) as refused:
-        parsed("{bad")
+        parse_schema("{bad")
     assert (
         str(refused.value)
         == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
@@ -106,22 +113,22 @@ def test_what_is_not_json_is_refused(schema):
     with pytest.raises(
         ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
     ):
-        parsed(schema)
+        parse_schema(schema)
 
 
 @pytest.mark.parametrize("schema", ["[]", "true", "7"])
 def test_a_schema_is_an_object(schema):
     with pytest.raises(ArgumentError, match="must be an object"):
-        parsed(schema)
+        parse_schema(schema)
 
 
 def test_what_is_not_a_schema_is_refused_with_the_place():
     with pytest.raises(ArgumentError, match=r"is not a JSON Schema: \$\.type: "):
-        reader('{"type": "thing"}')
+        build_answer_parser('{"type": "thing"}')
 
 
 def test_the_prompt_asks_for_it_at_its_end():
-    asked = instruct("What is it?", '{"type":\n "object"}')
+    asked = add_instruction("What is it?", '{"type":\n "object"}')
     assert asked.startswith("What is it?\n\n")
     assert asked.endswith('\n{"type":"object"}')
 
@@ -131,7 +138,7 @@ def test_the_prompt_asks_for_it_at_its_end():
 
 def turn(said, *, partial=False, **terms):
     """The lines of a turn whose last text is `said`."""
-    stage = Stage(partial=partial, read=reader(SCHEMA), **terms)
+    stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **terms)
     stage.turn.started(session_id="s")
     for words in said:
         stage.turn.text(words)
@@ -216,7 +223,7 @@ def test_a_failure_never_carries_a_structured_answer():
 
 
 def test_every_turn_of_a_conversation_has_its_own():
-    stage = Stage(read=reader(SCHEMA))
+    stage = Stage(read=build_answer_parser(SCHEMA))
     stage.turn.text(GOOD)
     stage.turn.ended()
     stage.turn.finish()

@@ -58,7 +58,7 @@ class Vendor(ChildDriver):
 
     async def run_turn(self, message):
         self.turns += 1
-        self.stream = self.launcher.turn_lifecycle.pump(self.stream)
+        self.stream = self.launcher.turn_lifecycle.open_stream(self.stream)
         if self._words:
             self.stream.turn.say(self._words)
             if self.fails:

@@ -7,7 +7,11 @@ from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
 from support import STABLE_SESSION, case
 from sweeps import each
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen, open_translation
+from shim.conversation.drivers.open_translation import (
+    STABLE_IDENTITY,
+    open_translation,
+    open_writer,
+)
 from shim.core.claude.permissions import Permission
 from shim.core.turn.outcome import Exit
 from shim.core.yume.pen import YumePen
@@ -178,7 +182,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_the_old_terminator_is_never_said(chosen):
-    pen = open_pen("yume", STABLE_IDENTITY, terminator=chosen)
+    pen = open_writer("yume", STABLE_IDENTITY, terminator=chosen)
     pen.init(U, {})
     pen.result({"is_error": False, "shim": {"cause": "clean"}})
     assert pen.take().endswith(b'}\n{"type":"message_stop"}\n')
