@@ -4,7 +4,7 @@ import json
 
 import pytest
 from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
-from support import STABLE_IDENTITY, check_turns, terms_of
+from support import STABLE_ID_PREFIX, check_turns, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -497,7 +497,7 @@ def test_there_is_no_way_into_a_run_that_is_over():
 def test_a_recording_of_two_turns_is_read_as_two():
 
     translation = Translation(
-        get_adapter("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY)
+        get_adapter("pi").translator, terms_of("pi"), ClaudePen(STABLE_ID_PREFIX)
     )
     state = {
         "id": "x",

@@ -7,7 +7,7 @@ from support import parse, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
 
@@ -319,7 +319,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     translation = Translation(
         vendor("copilot").translator,
         terms_of("copilot", judge=judge(deny=["Read"])),
-        open_writer("claude", STABLE_IDENTITY),
+        open_writer("claude", STABLE_ID_PREFIX),
         None,
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
@@ -525,7 +525,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: servers)
     translation = Translation(
-        vendor(name).translator, terms, open_writer("claude", STABLE_IDENTITY), None
+        vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
         translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
@@ -551,7 +551,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
     translation = Translation(
-        vendor(name).translator, terms, open_writer("claude", STABLE_IDENTITY), None
+        vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
         translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")

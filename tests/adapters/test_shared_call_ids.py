@@ -11,7 +11,7 @@ import pi_agent
 import pytest
 from ruling import judge
 from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
-from support import STABLE_IDENTITY, parse, terms_of
+from support import STABLE_ID_PREFIX, parse, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -25,7 +25,7 @@ IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empt
 
 
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = Translation(get_adapter(vendor).translator, terms_of(vendor, **terms), pen)
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
     return parse(said + translation.close(Exit(code=0), ""))
@@ -226,7 +226,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
     translation = Translation(
         get_adapter("qwen").translator,
         terms_of("qwen"),
-        ClaudePen(STABLE_IDENTITY),
+        ClaudePen(STABLE_ID_PREFIX),
     )
     pump = Pump(translation)
     calls, results = qwen(identity)

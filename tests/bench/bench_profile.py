@@ -21,7 +21,7 @@ from codex_by_hand import CODEX
 from support import fixture_cases, terms_of
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.pen import ClaudePen
@@ -38,7 +38,7 @@ def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> tuple[float,
     """CPU time for all streams, each a turn of its own, and what was said of the last one."""
     began, said = time.process_time(), b""
     for data in streams:
-        pen = ClaudePen(STABLE_IDENTITY, partial=partial)
+        pen = ClaudePen(STABLE_ID_PREFIX, partial=partial)
         terms = terms_of(vendor.name, tools=vendor.listed, retracts=vendor.abilities.retracts)
         translation = Translation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))

@@ -9,7 +9,7 @@ from support import check_turns
 
 from fuzzing.inputs import Run
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.control import Control
 from shim.core.claude.facts import Facts
@@ -31,7 +31,7 @@ class Dialect(NamedTuple):
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
     return module.ClaudePen(
-        STABLE_IDENTITY,
+        STABLE_ID_PREFIX,
         partial=partial,
         terminator=TERMINATORS["message_stop"],
         max_line_bytes=limit,
@@ -43,7 +43,7 @@ def _check_claude(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.YumePen(STABLE_IDENTITY, max_line_bytes=limit)
+    return module.YumePen(STABLE_ID_PREFIX, max_line_bytes=limit)
 
 
 def _check_yume(said: bytes, partial: bool, limit: int) -> object:

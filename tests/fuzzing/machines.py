@@ -34,7 +34,7 @@ if __name__ == "__main__":
         sys.path.insert(1, str(folder))
 
 import orjson
-from support import STABLE_IDENTITY, check_turns, terms_of
+from support import STABLE_ID_PREFIX, check_turns, terms_of
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
@@ -66,7 +66,7 @@ class Talk:
         self.agent, self._chance = agent, chance
         vendor = agent.vendor()
         self.speech = vendor.speech()
-        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+        pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.speech.reader(vendor.translator)
         self.pump = Pump(Translation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""

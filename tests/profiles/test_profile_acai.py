@@ -10,7 +10,7 @@ from support import check_turns, fixture_cases, terms_of
 from sweeps import each, over
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.tools import translate
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -21,7 +21,7 @@ PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "parti
 
 
 def said(vendor, data, end, stderr, partial):
-    pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"])
+    pen = ClaudePen(STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"])
     terms = terms_of("acai", tools=vendor.listed, unattended=True, retracts=False)
     translation = Translation(vendor.translator, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)

@@ -2,7 +2,7 @@
 
 import json
 
-from support import STABLE_IDENTITY, terms_of
+from support import STABLE_ID_PREFIX, terms_of
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import Ask, TellChild
@@ -58,7 +58,7 @@ class Talk:
             Translation(
                 reader,
                 terms_of(vendor),
-                ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]),
+                ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
             )
         )
         self.lines, self.told, self.asked = b"", b"", []

@@ -8,7 +8,7 @@ from typing import Any
 
 from support import FROM_CASE, Case, Line, _FromCase, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_translation
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
 from shim.core.adapter.translation import Translation
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
@@ -61,7 +61,7 @@ class FlatStage:
     """A Turn on Yume's pen with ids that count."""
 
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
-        self.pen = YumePen(STABLE_IDENTITY, limit=limit)
+        self.pen = YumePen(STABLE_ID_PREFIX, limit=limit)
         self.turn = Turn(self.pen, terms_of(**{"retries": True} | terms), Conversation(), Account())
         self.bytes = b""
 

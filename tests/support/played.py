@@ -4,7 +4,7 @@ questions out.
 
 import json
 
-from support import STABLE_IDENTITY, terms_of
+from support import STABLE_ID_PREFIX, terms_of
 
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
@@ -18,7 +18,7 @@ class Played:
     def __init__(self, vendor, **terms):
         self.speech = vendor.speech()
         self.reader = self.speech.reader(vendor.translator)
-        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+        pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.pump = Pump(Translation(self.reader, terms_of(vendor.name, **terms), pen))
         self.lines, self.asked = b"", []
 

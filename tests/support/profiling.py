@@ -6,7 +6,7 @@ from typing import Any
 
 from support import Line, brief, parse, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Vendor
 from shim.core.turn.outcome import Exit
@@ -36,7 +36,7 @@ def translation_of(
 ) -> Translation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = (
-        open_writer("claude", STABLE_IDENTITY, partial=partial)
+        open_writer("claude", STABLE_ID_PREFIX, partial=partial)
         if previous is None
         else previous.pen
     )

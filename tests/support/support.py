@@ -12,7 +12,7 @@ import orjson
 from truth import check_truth
 
 from shim.conversation.drivers.open_translation import (
-    STABLE_IDENTITY,
+    STABLE_ID_PREFIX,
     STABLE_SESSION,
     open_translation,
 )
@@ -188,7 +188,7 @@ class Stage:
         **terms: Any,
     ) -> None:
         self.pen = ClaudePen(
-            STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit
+            STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS[terminator], limit=limit
         )
         self.account = Account()
         self.conversation = Conversation()
@@ -768,7 +768,7 @@ def ours(line: bytes) -> bool:
     """Whether a line of a pass-through stream was written by the shim, not by claude."""
     return (
         line == TERMINATORS["message_stop"].strip()
-        or b'"uuid":"' + STABLE_IDENTITY.encode() in line
+        or b'"uuid":"' + STABLE_ID_PREFIX.encode() in line
     )
 
 

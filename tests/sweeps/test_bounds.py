@@ -20,7 +20,7 @@ from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_o
 from sweeps import each
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION
 from shim.core.adapter import translator
 from shim.core.adapter.translation import Translation
 from shim.core.claude import usage
@@ -326,7 +326,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 def opened(vendor: str, *, partial: bool = False) -> Translation:
     """A translation with the smallest lines, in the middle of a turn."""
     pen = ClaudePen(
-        STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
+        STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
     )
     agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.retracts)
     return Translation(get_adapter(vendor).translator, agreed, pen)
@@ -549,7 +549,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
 )
 def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
-    pen = ClaudePen(STABLE_IDENTITY, limit=LINE_BYTES)
+    pen = ClaudePen(STABLE_ID_PREFIX, limit=LINE_BYTES)
     pen.init("s", {"tools": list(map(str, range(50_000)))})
     pen.system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)

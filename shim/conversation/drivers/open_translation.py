@@ -32,7 +32,7 @@ MAX_STDERR_BYTES = (
 # With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that
 # two runs over the same bytes print the same bytes.
 STABLE_VERSION = "2.1.327"
-STABLE_IDENTITY = "00000000-0000-4000-8000-"
+STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
 STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
 
 
@@ -79,7 +79,7 @@ def open_translation(
     output is `stable`.
     """
     vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].flat)
-    fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
+    fresh, identity = (STABLE_SESSION, STABLE_ID_PREFIX) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (
         (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from shim.conversation.drivers.open_translation import (
-    STABLE_IDENTITY,
+    STABLE_ID_PREFIX,
     STABLE_SESSION,
     fresh_identity,
     open_translation,
@@ -56,7 +56,7 @@ def test_fresh_ids_are_uuids_and_never_the_same():
 
 def test_stable_ids_are_uuids():
     assert parse_uuid(STABLE_SESSION) == STABLE_SESSION
-    assert parse_uuid(STABLE_IDENTITY + "0" * 12)
+    assert parse_uuid(STABLE_ID_PREFIX + "0" * 12)
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])

@@ -5,7 +5,7 @@ case.
 from box import ndjson
 from support import brief, parse, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.commands import NO_COMMANDS, Ask, Expect, Observe, Remember, Stage, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
@@ -61,7 +61,7 @@ class Toy(Translator):
 def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
-    pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_IDENTITY)), **facts)
+    pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
     pump.answer(Message("hi"), echo=False, hooks=hooks)
     return pump
 

@@ -5,7 +5,7 @@ import re
 
 import orjson
 import pytest
-from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
+from support import STABLE_ID_PREFIX, STABLE_SESSION, Stage, brief, parse
 from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, ClaudePen, dump
@@ -25,7 +25,7 @@ def strip(line: dict) -> dict:
     line = dict(line)
     assert line.pop("session_id") == STABLE_SESSION
     uuid = line.pop("uuid")
-    assert uuid.startswith(STABLE_IDENTITY) and len(uuid) == 36
+    assert uuid.startswith(STABLE_ID_PREFIX) and len(uuid) == 36
     return line
 
 
@@ -39,14 +39,14 @@ def said(verbs, partial: bool = False) -> list[dict]:
 
 
 def test_the_last_result_is_its_line_without_the_terminator():
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["dollar"])
+    pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
     pen.adopt_session(STABLE_SESSION)
     pen.result({"subtype": "success"})
     assert pen.take() == pen.last_result + b"$\n"
 
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
-    pen = ClaudePen(STABLE_IDENTITY, limit=20_000)
+    pen = ClaudePen(STABLE_ID_PREFIX, limit=20_000)
     pen.init(STABLE_SESSION, {"cwd": "/" + "x" * 50_000})
     assert len(pen.take()) <= 20_000
 
@@ -86,7 +86,7 @@ def test_init_has_every_key_that_three_versions_of_claude_have():
     (init,) = stage.lines()
     assert list(init)[:4] == ["type", "subtype", "cwd", "session_id"]
     uuid = init.pop("uuid")
-    assert uuid.startswith(STABLE_IDENTITY)
+    assert uuid.startswith(STABLE_ID_PREFIX)
     version = init.pop("claude_code_version")
     assert int(version.split(".")[0]) >= 2, "clients warn about older ones"
     assert init == {
@@ -360,7 +360,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.ended()
     stage.turn.finish()
     uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take().decode())
-    numbers = [int(uuid.removeprefix(STABLE_IDENTITY), 16) for uuid in uuids]
+    numbers = [int(uuid.removeprefix(STABLE_ID_PREFIX), 16) for uuid in uuids]
     assert len(numbers) > 70_000
     assert numbers == sorted(set(numbers)), "each once, counting up"
     assert all(len(uuid) == 36 for uuid in uuids)
@@ -371,7 +371,7 @@ def test_two_conversations_share_no_message_ids():
     either.
     """
     ids = set()
-    for identity in (STABLE_IDENTITY, "11111111-1111-4111-8111-"):
+    for identity in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
         pen = ClaudePen(identity)
         pen.init(STABLE_SESSION, {})
         pen.message_start("m", NONE)

@@ -6,7 +6,7 @@ import pytest
 from support import facts_of
 from sweeps import each
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.messages import LATER
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
@@ -20,7 +20,7 @@ def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
     facts = facts_of(
         vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
     )
-    pen = YumePen(STABLE_IDENTITY)
+    pen = YumePen(STABLE_ID_PREFIX)
     return YumeControl(facts, lambda: "id", lambda: "now", pen, unattended=unattended)
 
 

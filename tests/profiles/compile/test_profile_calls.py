@@ -9,7 +9,7 @@ from support import Stage, case, parse, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import Translation
 from shim.core.turn.outcome import Exit
 from shim.profiles.check.toml_errors import Source
@@ -252,7 +252,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     vendor = named("hide")
     terms = terms_of("own", judge=judge(deny=["own"]))
     translation = Translation(
-        vendor.translator, terms, open_writer("claude", STABLE_IDENTITY, partial=False)
+        vendor.translator, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
     result = result_line(parse(translation.feed(data)))

@@ -15,7 +15,7 @@ from support import FIXTURES, ROOT, check_turns, terms_of
 from sweeps import examples
 
 from shim.adapters import BUNDLED_PROFILES
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
@@ -115,7 +115,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
                 events.append(orjson.loads(line))
             except ValueError:
                 continue
-    pen = ClaudePen(STABLE_IDENTITY, terminator=b'{"type":"message_stop"}\n')
+    pen = ClaudePen(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
     translation = Translation(vendor.translator, terms_of(name), pen)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
