@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
-from shim.conversation.drivers.setup import Setup, model_told
+from shim.conversation.drivers.setup import ConversationContext, resolve_vendor_model
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
@@ -270,7 +270,7 @@ class ConversationStartup:
                 is_replay=replayed,
             )
             check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
-        model = model_told(self.invocation.model or "", self.adapter, self.settings)
+        model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
         for warning in self.adapter.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
         launcher = self._create_launcher(*fresh_identity())
@@ -309,7 +309,7 @@ class ConversationStartup:
         from shim.conversation.wire import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
-        launcher.resume_state.tried = tuple(self.vendor_list.skipped)
+        launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped)
         candidates = self._build_fallback_chain(first)
         run = ConversationRunner(
             first,
@@ -452,7 +452,7 @@ class ConversationStartup:
             "" if self.invocation.session.fork_session else self.resumed_id,
         )
         name = vendor.shown if self.recordings is None else self.recordings.asked
-        setup = Setup(
+        setup = ConversationContext(
             vendor,
             self.invocation,
             self.settings,
@@ -462,10 +462,10 @@ class ConversationStartup:
             self.cwd,
             self.log,
             self.recorder,
-            flat=self.vendor_list.translated,
-            settled=self.claude_settings,
+            is_translated=self.vendor_list.translated,
+            claude_settings=self.claude_settings,
         )
-        self._has_rules = setup.policy().ruled
+        self._has_rules = setup.build_policy().ruled
         facts = build_session_state(
             self.invocation,
             build_serving_vendor(vendor, name=name, persistent=self._can_keep_child(vendor)),
@@ -486,7 +486,7 @@ class ConversationStartup:
         )
         if self.recordings is not None:
             launcher.list_replayed_attempts = self.recordings.tried
-        facts.policy = setup.policy()
+        facts.policy = setup.build_policy()
         if self.invocation.session.fork_session and self._needs_transcript():
             launcher.forked_transcript = self._find_resumed_transcript()
         facts.output_style = self.claude_settings.output_style or facts.output_style
@@ -514,9 +514,9 @@ class ConversationStartup:
             identity,
             partial=self.invocation.streams.partial,
             terminator=choose_terminator(self.invocation, self.settings.terminator),
-            limit=self.settings.max_line_bytes,
-            shown=self._display_name,
-            history=self._needs_transcript(),
+            max_line_bytes=self.settings.max_line_bytes,
+            display_name=self._display_name,
+            has_history=self._needs_transcript(),
         )
 
     def _can_keep_child(self, vendor: "Vendor") -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from shim.adapters import VENDORS
-from shim.conversation.drivers.setup import model_told, models_known
+from shim.conversation.drivers.setup import list_known_models, resolve_vendor_model
 from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.routing import check_model, chosen
 from shim.core.adapter.vendor import Vendor
@@ -46,8 +46,8 @@ def build_session_state(
         replays=invocation.streams.replay_user_messages,
         line_bytes=settings.max_line_bytes,
         checked=lambda model: _resolve_model(model, facts.vendor),
-        told=lambda model: model_told(model, find_adapter(facts.vendor), settings),
-        choosable=lambda: models_known(
+        told=lambda model: resolve_vendor_model(model, find_adapter(facts.vendor), settings),
+        choosable=lambda: list_known_models(
             find_adapter(facts.vendor), settings, build_environment(facts.vendor), cwd
         ),
     )

@@ -300,7 +300,7 @@ class Teller:
         vendor = other if isinstance(other, str) else self._header.vendor
         try:
             opened = open_translation(
-                vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES
+                vendor, partial=True, terminator="none", stable=True, max_line_bytes=RETOLD_BYTES
             )
             if (last := self._translation) is not None:
                 if vendor != last.turn.terms.vendor.name:

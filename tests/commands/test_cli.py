@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, run_shim, text
-from support import FIXTURES, STABLE_SESSION, check_turns, parse
+from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse
 
 from shim import __version__
 from shim.adapters import VENDORS
@@ -147,7 +147,7 @@ def test_ids_that_count_make_two_runs_the_same(shim):
     path = str(FIXTURES / "qwen" / "0.24.4-shell" / "vendor.ndjson")
     one, other = (shim("translate", "qwen", path, "--stable-ids")[1] for _ in range(2))
     assert one == other
-    assert STABLE_SESSION.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
+    assert STABLE_SESSION_ID.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
 
 
 def test_the_session_id_is_a_choice(shim, recorded):

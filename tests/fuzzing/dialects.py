@@ -9,7 +9,7 @@ from support import check_turns
 
 from fuzzing.inputs import Run
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.control import Control
 from shim.core.claude.facts import Facts
@@ -53,7 +53,7 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
 
 def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
     pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.rules.line_bytes)
-    pen.init(STABLE_SESSION, {})
+    pen.init(STABLE_SESSION_ID, {})
     listening: Control = import_module("shim.core.yume.control").YumeControl(
         facts, mint, now, pen, unattended=False
     )

@@ -11,7 +11,7 @@ from support import SEPARATORS, facts_of
 
 from fuzzing.dialects import DIALECTS, dialect
 from fuzzing.inputs import Run
-from shim.conversation.drivers.open_translation import STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_SESSION_ID
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.control import Control
@@ -33,7 +33,7 @@ def run_control(run: Run) -> int:
     numbers = itertools.count(1)
     facts = facts_of(
         vendor="pi",
-        session_id=STABLE_SESSION,
+        session_id=STABLE_SESSION_ID,
         mode="default",
         prompts=True,
         policy=policy(),

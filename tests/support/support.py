@@ -13,7 +13,7 @@ from truth import check_truth
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
-    STABLE_SESSION,
+    STABLE_SESSION_ID,
     open_translation,
 )
 from shim.core.adapter.translation import Translation, guarded
@@ -159,7 +159,7 @@ def terms_of(vendor: str = "demo", **facts: Any) -> Terms:
     """The terms of a turn from facts side by side, each put into the group that has it."""
     groups: dict[str, Any] = {
         "vendor": VendorTerms(vendor),
-        "session": SessionTerms(STABLE_SESSION),
+        "session": SessionTerms(STABLE_SESSION_ID),
     }
     terms = Terms(**groups)
     for name, value in facts.items():

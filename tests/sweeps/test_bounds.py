@@ -20,7 +20,7 @@ from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_o
 from sweeps import each
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter import translator
 from shim.core.adapter.translation import Translation
 from shim.core.claude import usage
@@ -425,7 +425,7 @@ def listening(**facts: Any) -> Control:
     minted = itertools.count()
     settings = {
         "vendor": "demo",
-        "session_id": STABLE_SESSION,
+        "session_id": STABLE_SESSION_ID,
         "mode": "default",
         "prompts": True,
         "asks": True,
@@ -600,7 +600,7 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
 
 def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
     stage = FlatStage()
-    stage.turn.started(session_id=STABLE_SESSION)
+    stage.turn.started(session_id=STABLE_SESSION_ID)
     stage.turn.tool_use("open", "Bash", {})
     for identity in ("a", *(f"b{number}" for number in range(3 * terms.SEEN_IDS)), "a"):
         stage.turn.tool_use(identity, "Bash", {})

@@ -173,7 +173,7 @@ def refuse_turn(
     )
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
-    pen = open_writer(dialect.name, identity, terminator=ending, shown=shown)
+    pen = open_writer(dialect.name, identity, terminator=ending, display_name=shown)
     if isinstance(error, UnknownSessionError) and not dialect.flat:
         if invocation.streams.output_format == "json":
             return 1

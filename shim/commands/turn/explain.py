@@ -158,9 +158,9 @@ def _describe_child(
         "driver_why": _explain_driver(start),
         "asks_frontend": launcher.state.prompts,
         "mode_arguments": list(request.mode),
-        "unattended": vendor.unattended or bool(launcher.resume_state.version.distrust),
-        "distrust": launcher.resume_state.version.distrust,
-        "version_note": launcher.resume_state.version.note,
+        "unattended": vendor.unattended or bool(launcher.resume_state.version_check.distrust),
+        "distrust": launcher.resume_state.version_check.distrust,
+        "version_note": launcher.resume_state.version_check.note,
         "removed_tools": list(request.removed),
         "rules": _describe_rules(start, launcher, plan),
         "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
@@ -171,7 +171,7 @@ def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) ->
     """What names the program."""
     if launcher.context.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
-    if launcher.context.own.bin:
+    if launcher.context.vendor_settings.bin:
         return f"[vendors.{start.adapter.name}] bin"
     return BUNDLED_SOURCE if start.adapter.program.bundled else "PATH"
 

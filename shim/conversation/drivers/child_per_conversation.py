@@ -75,11 +75,11 @@ class PersistentDriver(StdinDriver):
             await child.stop()
             await self._release_child(child)
             return
-        had_system_prompt = self.launcher.resume_state.prefixed
+        had_system_prompt = self.launcher.resume_state.has_system_prompt
         await self._answer_message(child, pump, message)
         # the model may not have received the message and the system prompt in it
         if pump.turn.is_error:
-            self.launcher.resume_state.prefixed = had_system_prompt
+            self.launcher.resume_state.has_system_prompt = had_system_prompt
         self._requeue_messages(self._list_unread_messages(pump))
 
     async def _answer_message(self, child: Child, pump: Pump, message: Message) -> None:
@@ -98,7 +98,7 @@ class PersistentDriver(StdinDriver):
             except ShimError as error:
                 await self._fail_turn(pump, error)
                 return
-            pump.anew(self.launcher.resume_state.tried)  # of what is played
+            pump.anew(self.launcher.resume_state.failed_attempts)  # of what is played
             over = await self._send_message(child, pump, prompt)
         if over and not self._stalled and self._retry_if_cut(pump):
             self._deadlines.restart_answer()
@@ -159,7 +159,7 @@ class PersistentDriver(StdinDriver):
         started = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
-            self.launcher.relays.judge = self.decide_call
+            self.launcher.relays.decide_call = self.decide_call
         self._deadlines.reset()
         if pump is not None:
             self._requeue_messages(pump.steered)  # the next child knows nothing of them

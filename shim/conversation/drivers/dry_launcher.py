@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.setup import Setup
+from shim.conversation.drivers.setup import ConversationContext
 from shim.core.claude.facts import Facts
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import state_directory
@@ -26,7 +26,7 @@ class DryLauncher(ChildLauncher):
 
     def __init__(
         self,
-        setup: Setup,
+        setup: ConversationContext,
         *,
         facts: Facts,
         pen: "Callable[[], Pen]",

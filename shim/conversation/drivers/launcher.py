@@ -8,7 +8,13 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
-from shim.conversation.drivers.setup import AnswerSchema, Keeper, Relays, Setup, Standing
+from shim.conversation.drivers.setup import (
+    AnswerSchema,
+    ConversationContext,
+    Relays,
+    ResumeState,
+    SpillStore,
+)
 from shim.core.adapter.promises import (
     describe_broken_promise,
     find_promise,
@@ -54,7 +60,7 @@ class Program:
     children.
     """
 
-    def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
+    def __init__(self, setup: ConversationContext, environment: Mapping[str, str]) -> None:
         self._context = setup
         self._environment = environment
         # the words in front of the program, which may run it on another machine
@@ -70,14 +76,16 @@ class Program:
         """
         setup = self._context
         if not self._program_argv:
-            self.command_prefix = find_launcher(setup.own.launcher, setup.environment, setup.cwd)
-            if setup.vendor.program.bundled and (
-                setup.vendor.program.plays or not setup.environment.get("SHIM_BIN")
+            self.command_prefix = find_launcher(
+                setup.vendor_settings.launcher, setup.environment, setup.cwd
+            )
+            if setup.adapter.program.bundled and (
+                setup.adapter.program.plays or not setup.environment.get("SHIM_BIN")
             ):
-                self._program_argv = [sys.executable, "-I", "-m", setup.vendor.program.bundled]
+                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.program.bundled]
             else:
                 self._program_argv = [
-                    find_program(setup.vendor, setup.own, setup.environment, setup.cwd)
+                    find_program(setup.adapter, setup.vendor_settings, setup.environment, setup.cwd)
                 ]
 
     @property
@@ -89,9 +97,9 @@ class Program:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
-        vendor, probe = self._context.vendor, cache(self.create_probe)
+        vendor, probe = self._context.adapter, cache(self.create_probe)
         if self._variant is None:
-            self._variant = self._context.own.variant
+            self._variant = self._context.vendor_settings.variant
             if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
                 keys, allowed = (
                     ("vendors", vendor.name, "variant"),
@@ -105,7 +113,7 @@ class Program:
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
         setup = self._context
-        own, vendor = setup.own, setup.vendor
+        own, vendor = setup.vendor_settings, setup.adapter
         command = [*self.command_prefix, self._program_argv[0]]
         return check_installed_version(
             vendor,
@@ -156,19 +164,19 @@ class ChildLauncher:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: ConversationContext,
         *,
         state: "Facts",
         open_writer: "Callable[[], Pen]",
         stored_session: "Session | None" = None,
     ) -> None:
-        vendor, settings = setup.vendor, setup.settings
+        vendor, settings = setup.adapter, setup.settings
         self.context = setup
         self.state = state
         self.timeouts = {
             name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS
         }
-        self.resume_state = Standing(setup, stored_session)
+        self.resume_state = ResumeState(setup, stored_session)
         self.refusal_error: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.list_replayed_attempts: Callable[[], tuple[Tried, ...]] | None = None
@@ -179,10 +187,10 @@ class ChildLauncher:
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
         state.unkept.append(self.explain_unenforceable_rules)
-        self.child_environment = child_environment(vendor, setup.own, setup.environment)
+        self.child_environment = child_environment(vendor, setup.vendor_settings, setup.environment)
         self.program = Program(setup, self.child_environment)
         self._answer_schema = AnswerSchema(setup)
-        self.store_text: Callable[..., str | None] = Keeper(setup, state.rules.session_id)
+        self.store_text: Callable[..., str | None] = SpillStore(setup, state.rules.session_id)
 
     def create_for_adapter(
         self,
@@ -193,7 +201,7 @@ class ChildLauncher:
         """What starts another vendor in the same conversation; no session of this one's goes on in
         it but `known`.
         """
-        setup = self.context._replace(vendor=vendor, environment=environment, flat=True)
+        setup = self.context._replace(adapter=vendor, environment=environment, is_translated=True)
         made = ChildLauncher(
             setup, state=self.state, open_writer=lambda: self.writer, stored_session=stored_session
         )
@@ -205,7 +213,7 @@ class ChildLauncher:
     @property
     def adapter(self) -> Vendor:
         """Whose children are started."""
-        return self.context.vendor
+        return self.context.adapter
 
     @property
     def recorder(self) -> "Recorder | None":
@@ -242,7 +250,7 @@ class ChildLauncher:
     @property
     def vendor_session_id(self) -> str:
         """The vendor's own id of the session that goes on, "" while it has none."""
-        return self.resume_state.resume or ""
+        return self.resume_state.vendor_session_id or ""
 
     def build_prompt(self, prompt: str) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here.
@@ -254,15 +262,15 @@ class ChildLauncher:
         standing = self.resume_state
         if (
             self.adapter.sessions.prefixes
-            and standing.listens
-            and not standing.prefixed
+            and standing.persistent
+            and not standing.has_system_prompt
             and not prompt.startswith("/")
         ):
-            standing.prefixed = True
+            standing.has_system_prompt = True
             prompt = self._build_request(prompt).with_system_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
             prompt = self.adapter.enforcement.plain(prompt)
-        return self._answer_schema.asked(prompt, persistent=standing.listens)
+        return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
@@ -288,13 +296,15 @@ class ChildLauncher:
     def plan_child(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
         """The child that answers a prompt. VendorError or FrontendError where none can."""
         standing = self.resume_state
-        standing.listens = persistent
+        standing.persistent = persistent
         if self.refusal_error is not None:
             raise self.refusal_error
         if self.context.dialect.asks_by_line and self.state.prompts:
             self.adapter.wait_for_answers()
         self.find_program()
-        if standing.answered and not (standing.resume and self.adapter.abilities.resumes):
+        if standing.has_answered and not (
+            standing.vendor_session_id and self.adapter.abilities.resumes
+        ):
             raise FrontendError(
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
@@ -303,15 +313,15 @@ class ChildLauncher:
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
-        standing.asked, standing.mode = (
+        standing.prompted_tools, standing.launch_mode = (
             self.adapter.enforcement.asks(request),
             request.permission_mode,
         )
-        standing.narrowing = self.policy.narrowing
+        standing.restricting_rules = self.policy.narrowing
         request = self.program.resolve_request(request)
         launch, setup = self.adapter.launch(request), self.context
-        added = (*setup.own.args, *extra_arguments(setup.environment))
-        environment = launch_environment(self.child_environment, launch, setup.own)
+        added = (*setup.vendor_settings.args, *extra_arguments(setup.environment))
+        environment = launch_environment(self.child_environment, launch, setup.vendor_settings)
         check_programs(self.adapter, request, environment, setup.cwd)
         return LaunchPlan(
             [*self.program.argv, *launch.arguments, *added], environment, launch, request
@@ -322,13 +332,13 @@ class ChildLauncher:
         command, environment, launch, request = plan
         self.last_request = request
         if self.list_replayed_attempts is not None:
-            self.resume_state.tried = self.list_replayed_attempts()
+            self.resume_state.failed_attempts = self.list_replayed_attempts()
             self.state.serving = self.state.serving._replace(vendor=vendor.shown)
-        feed = self.resume_state.listens or launch.pipe or bool(launch.stdin)
+        feed = self.resume_state.persistent or launch.pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
-        self.resume_state.started = True
-        self.resume_state.told = request.invocation.model or self.resume_state.told
+        self.resume_state.has_started = True
+        self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
         if setup.log is not SILENT:
             from shim.core.secrets.redactor import redact_argv
@@ -336,14 +346,14 @@ class ChildLauncher:
             settings = {
                 "cwd": setup.cwd,
                 "mode": self.state.mode,
-                "stays": self.resume_state.listens,
+                "stays": self.resume_state.persistent,
             }
             setup.log(
                 "command",
                 level="debug",
                 argv=redact_argv(command),
                 **settings,
-                session=self.resume_state.resume,
+                session=self.resume_state.vendor_session_id,
             )
         track = (
             None
@@ -361,33 +371,33 @@ class ChildLauncher:
         facts, standing, invocation = self.state, self.resume_state, self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
-        back = facts.known_model if standing.told and standing.resume else None
+        back = facts.known_model if standing.vendor_model and standing.vendor_session_id else None
         invocation = invocation.with_flags(
             model=facts.model or back,
             effort=facts.effort,
-            fallback_model=told_all(invocation.fallback_model, self.context.told),
+            fallback_model=told_all(invocation.fallback_model, self.context.map_model_name),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
             append_system_prompt=facts.append_system_prompt
             or invocation.system.append_system_prompt,
         )
         return Request(
             servers=self._build_servers(),
-            invocation=standing.name(invocation, self.adapter, facts.rules.session_id),
-            prompt=prompt if standing.listens else self.build_prompt(prompt),
+            invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
+            prompt=prompt if standing.persistent else self.build_prompt(prompt),
             mode=self.adapter.mode_arguments(facts.mode),
             permission_mode=facts.mode,
-            resume=standing.resume,
-            trust=self.context.own.trust,
-            removed=self.context.removed(policy),
-            listens=standing.listens,
+            resume=standing.vendor_session_id,
+            trust=self.context.vendor_settings.trust,
+            removed=self.context.list_removed_tools(policy),
+            listens=standing.persistent,
             policy=policy,
             judge=HOOK_ARGV,
             session=facts.rules.session_id
-            if invocation.session.session_id or standing.resume
+            if invocation.session.session_id or standing.vendor_session_id
             else "",
             transcript=facts.transcript,
             mode_file=self._ensure_mode_file(),
-            environment={**self.child_environment, **self.context.own.env},
+            environment={**self.child_environment, **self.context.vendor_settings.env},
             keep=self.store_text,
             files=Files(
                 self.prepare_report_folder(), self._store_attachment if self._can_attach else None
@@ -404,7 +414,7 @@ class ChildLauncher:
         """The files of the message that is answered."""
         from shim.state.attachments import Attachments
 
-        environment = {**self.child_environment, **self.context.own.env}
+        environment = {**self.child_environment, **self.context.vendor_settings.env}
         return Attachments(self.adapter.surroundings.attachments, environment)
 
     @property
@@ -440,7 +450,7 @@ class ChildLauncher:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
-            relays, facts.unreachable = self.relays.entries(names), ""
+            relays, facts.unreachable = self.relays.build_entries(names), ""
         except OSError as error:
             relays, facts.unreachable = {}, str(error)
             tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
@@ -470,15 +480,15 @@ class ChildLauncher:
     @property
     def policy(self) -> "Policy":
         """The rules, with those that a person gave in this conversation."""
-        return self.context.policy() if self.state.policy is None else self.state.policy
+        return self.context.build_policy() if self.state.policy is None else self.state.policy
 
     def check_version(self) -> None:
         """Check the version of the installed program, which may have been updated since the last
         child.
         """
         standing, facts = self.resume_state, self.state
-        known, standing.version = standing.version, self.program.check_version()
-        distrust = standing.version.distrust
+        known, standing.version_check = standing.version_check, self.program.check_version()
+        distrust = standing.version_check.distrust
         if distrust:
             modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.prompts)
             facts.serving = facts.serving._replace(unattended=True, modes=modes)
@@ -487,19 +497,21 @@ class ChildLauncher:
 
     def _check_request(self, request: Request) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
-        if self.resume_state.version.distrust:
+        if self.resume_state.version_check.distrust:
             self.check_promises()
         if self.policy.narrows:
             from shim.core.adapter.binding import check
 
-            check(self.adapter, self.policy, request, late=self.context.own.late_denials)
+            check(
+                self.adapter, self.policy, request, late=self.context.vendor_settings.late_denials
+            )
 
     def check_promises(self, policy: "Policy | None" = None) -> None:
         """Raise ModeError if a turn needs a promise that does not hold for the installed version.
 
         `policy` replaces the current rules.
         """
-        facts, check = self.state, self.resume_state.version
+        facts, check = self.state, self.resume_state.version_check
         if not check.distrust:
             return
         hooks = facts.hooks is not None and facts.hooks.can_deny_calls
@@ -509,7 +521,7 @@ class ChildLauncher:
             facts.mode,
             prompts=facts.prompts,
             hooks=hooks,
-            late=self.context.own.late_denials,
+            late=self.context.vendor_settings.late_denials,
         )
         if promise:
             raise refuse_promise(self.adapter, promise, check)
@@ -521,14 +533,14 @@ class ChildLauncher:
         from shim.state.broken_promises import BrokenPromise, record_broken_promise
 
         standing = self.resume_state
-        version = standing.version.version
+        version = standing.version_check.version
         reason = describe_broken_promise(self.adapter, version, tool)
-        if standing.version.distrust == reason:
+        if standing.version_check.distrust == reason:
             return
         record_broken_promise(
             BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
-        standing.version = withdraw_promises(standing.version, reason)
+        standing.version_check = withdraw_promises(standing.version_check, reason)
         tell(f"{printable(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
@@ -539,7 +551,7 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.binding import unkept
 
-        listens = self.resume_state.listens or self.state.serving.asks
+        listens = self.resume_state.persistent or self.state.serving.asks
         return unkept(
             self.adapter,
             policy,

@@ -33,7 +33,7 @@ MAX_STDERR_BYTES = (
 # two runs over the same bytes print the same bytes.
 STABLE_VERSION = "2.1.327"
 STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
-STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
+STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
 
 
 def open_writer(
@@ -42,9 +42,9 @@ def open_writer(
     *,
     partial: bool = False,
     terminator: str = "none",
-    limit: int = 0,
-    shown: str = "",
-    history: bool = False,
+    max_line_bytes: int = 0,
+    display_name: str = "",
+    has_history: bool = False,
 ) -> "Pen":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
 
@@ -54,11 +54,19 @@ def open_writer(
     if DIALECTS[dialect].flat:
         from shim.core.yume.pen import YumePen
 
-        kept = ClaudePen(fresh_identity()[1], limit=limit, tally=Tally()) if history else None
-        return YumePen(identity, limit=limit, shown=shown, history=kept)
-    tally = Tally() if history else None
+        kept = (
+            ClaudePen(fresh_identity()[1], limit=max_line_bytes, tally=Tally())
+            if has_history
+            else None
+        )
+        return YumePen(identity, limit=max_line_bytes, shown=display_name, history=kept)
+    tally = Tally() if has_history else None
     return ClaudePen(
-        identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit, tally=tally
+        identity,
+        partial=partial,
+        terminator=TERMINATORS[terminator],
+        limit=max_line_bytes,
+        tally=tally,
     )
 
 
@@ -70,7 +78,7 @@ def open_translation(
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
-    limit: int = LINE_BYTES,
+    max_line_bytes: int = LINE_BYTES,
     redact: bool = False,
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
@@ -79,7 +87,7 @@ def open_translation(
     output is `stable`.
     """
     vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].flat)
-    fresh, identity = (STABLE_SESSION, STABLE_ID_PREFIX) if stable else fresh_identity()
+    fresh, identity = (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (
         (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
@@ -97,11 +105,13 @@ def open_translation(
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
         retries=DIALECTS[dialect].retries,
-        keep=None if stable else _kept(fresh),
+        keep=None if stable else _create_text_store(fresh),
         redact=redact,
         clock=clock,
     )
-    pen = open_writer(dialect, identity, partial=partial, terminator=terminator, limit=limit)
+    pen = open_writer(
+        dialect, identity, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
+    )
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
     return Translation(
@@ -109,7 +119,7 @@ def open_translation(
     )
 
 
-def _kept(session: str) -> Keep:
+def _create_text_store(session: str) -> Keep:
     """Where a text goes that is too large for a line."""
 
     spill: list[Spill] = []

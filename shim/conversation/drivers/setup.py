@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from shim.state.store import Session
 
 
-def model_told(name: str, vendor: Vendor, settings: Settings) -> str | None:
+def resolve_vendor_model(name: str, vendor: Vendor, settings: Settings) -> str | None:
     """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
     own default.
     """
-    return name if vendor.passthrough else told(name, _maps(vendor, settings))
+    return name if vendor.passthrough else told(name, _list_model_maps(vendor, settings))
 
 
-def models_known(
+def list_known_models(
     vendor: Vendor, settings: Settings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
     """The names of models that can be chosen, as far as they are known: of the maps, and of the
@@ -46,7 +46,7 @@ def models_known(
     """
     if vendor.passthrough:
         return ()
-    names = [name for table in _maps(vendor, settings) for name in table]
+    names = [name for table in _list_model_maps(vendor, settings) for name in table]
     if vendor.program.listing.args:
         from shim.process.probe import known_models
 
@@ -54,7 +54,7 @@ def models_known(
     return tuple(names)
 
 
-def _maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
+def _list_model_maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
     return settings.of(vendor.name).models, settings.models, vendor.program.models
 
 
@@ -64,13 +64,13 @@ class Relays(Protocol):
     `judge` decides about a call before it runs; a driver whose child can be asked for sets its own.
     """
 
-    judge: "Callable[[str, Mapping[str, Any]], Awaitable[Decision]]"
+    decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[Decision]]"
 
-    def entries(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+    def build_entries(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
         """What the vendor starts to reach the servers. OSError where nothing can be reached."""
 
 
-class Setup(NamedTuple):
+class ConversationContext(NamedTuple):
     """What holds for one vendor through a whole conversation.
 
     environment   what the drop-in was started with
@@ -79,33 +79,33 @@ class Setup(NamedTuple):
     settled       what Claude's settings files say
     """
 
-    vendor: Vendor
+    adapter: Vendor
     invocation: Invocation
     settings: Settings
     environment: Mapping[str, str]
     cwd: str
     log: Log
     recorder: "Recorder | None" = None
-    flat: bool = False
-    settled: Settled = Settled()
+    is_translated: bool = False
+    claude_settings: Settled = Settled()
 
     @property
-    def own(self) -> VendorSettings:
-        return self.settings.of(self.vendor.name)
+    def vendor_settings(self) -> VendorSettings:
+        return self.settings.of(self.adapter.name)
 
     @property
     def dialect(self) -> Dialect:
         return DIALECTS[self.settings.dialect]
 
-    def told(self, model: str) -> str | None:
-        return model_told(model, self.vendor, self.settings)
+    def map_model_name(self, model: str) -> str | None:
+        return resolve_vendor_model(model, self.adapter, self.settings)
 
-    def policy(self) -> Policy:
+    def build_policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
-        rules, settled = self.invocation.rules, self.settled
+        rules, settled = self.invocation.rules, self.claude_settings
         return Policy(
             place=Place(
-                self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _real
+                self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
             ),
             only=rules.tools,
             deny=(
@@ -119,16 +119,16 @@ class Setup(NamedTuple):
             hooks=settled.hooks,
         )
 
-    def removed(self, policy: Policy) -> tuple[str, ...]:
+    def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:
         """Claude's names of the tools that the vendor is not to have."""
         if not policy.narrows:
             return ()
         from shim.core.adapter.binding import removed
 
-        return removed(self.vendor, policy)
+        return removed(self.adapter, policy)
 
 
-class Standing:
+class ResumeState:
     """What is known by now of a vendor's session and of its child.
 
     known      the stored session that the conversation resumes, if any
@@ -151,22 +151,24 @@ class Standing:
                profile
     """
 
-    def __init__(self, setup: Setup, known: "Session | None") -> None:
+    def __init__(self, setup: ConversationContext, known: "Session | None") -> None:
         invocation = setup.invocation
         self.stored_session = known
-        self.resume = (known.vendor_session or None) if known else invocation.session.resume
+        self.vendor_session_id = (
+            (known.vendor_session or None) if known else invocation.session.resume
+        )
         self.assigned_id: str | None = None
         self.forks_next = invocation.session.fork_session
-        self.started = self.listens = self.prefixed = self.answered = False
-        self.tried: tuple[Tried, ...] = ()
-        self.asked: frozenset[str] = frozenset()
-        self.narrowing: tuple[Rule, ...] = ()
-        self.mode = self.mode_file = ""
+        self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
+        self.failed_attempts: tuple[Tried, ...] = ()
+        self.prompted_tools: frozenset[str] = frozenset()
+        self.restricting_rules: tuple[Rule, ...] = ()
+        self.launch_mode = self.mode_file = ""
         self.mode_can_change = False
-        self.told: str | None = None
-        self.version = VersionCheck()
+        self.vendor_model: str | None = None
+        self.version_check = VersionCheck()
 
-    def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
+    def assign_session_id(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose
         none.
 
@@ -176,10 +178,12 @@ class Standing:
         # the session that it goes on with
         chooses = vendor.passthrough and invocation.session.continue_last
         # its id is ours then: one less to tell apart
-        told = (self.listens or vendor.sessions.given_id) and not chooses
-        if self.started:
+        told = (self.persistent or vendor.sessions.given_id) and not chooses
+        if self.has_started:
             invocation = invocation.with_flags(session_id=None)
-        elif told and not (self.resume or invocation.session.session_id or self.forks_next):
+        elif told and not (
+            self.vendor_session_id or invocation.session.session_id or self.forks_next
+        ):
             invocation = invocation.with_flags(session_id=fresh)
         # vendors compare ids case-sensitively
         if not vendor.passthrough and invocation.session.session_id:
@@ -192,7 +196,7 @@ class Standing:
             invocation = invocation.with_flags(session_id=chosen)
         if vendor.sessions.given_id:
             self.assigned_id = invocation.session.session_id or (
-                self.assigned_id if self.resume else None
+                self.assigned_id if self.vendor_session_id else None
             )
         return invocation
 
@@ -203,8 +207,8 @@ class AnswerSchema:
     A wrong one is refused for every vendor before anything runs: ArgumentError (contract 11).
     """
 
-    def __init__(self, setup: Setup) -> None:
-        self._schema, self._adapter = setup.invocation.json_schema, setup.vendor
+    def __init__(self, setup: ConversationContext) -> None:
+        self._schema, self._adapter = setup.invocation.json_schema, setup.adapter
         self._parse_answer: Callable[[str], Structured] | None = None
         if self._schema is None:
             return
@@ -221,7 +225,7 @@ class AnswerSchema:
         """
         return self._parse_answer if persistent or not self._adapter.abilities.structures else None
 
-    def asked(self, prompt: str, *, persistent: bool) -> str:
+    def add_instruction(self, prompt: str, *, persistent: bool) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here."""
         if self.select_parser(persistent=persistent) is None:
             return prompt
@@ -230,10 +234,10 @@ class AnswerSchema:
         return structured.add_instruction(prompt, self._schema or "")
 
 
-class Keeper:
+class SpillStore:
     """Puts a text that is too large for a line, or for an argument, into a file of the session's."""
 
-    def __init__(self, setup: Setup, session: str) -> None:
+    def __init__(self, setup: ConversationContext, session: str) -> None:
         self._context = setup
         self._session_id = session
         self._spill: Spill | None = None
@@ -252,7 +256,7 @@ class Keeper:
             return None
 
 
-def _real(path: str) -> str:
+def _resolve_path(path: str) -> str:
     """Where a path's links lead; the path itself where nobody can tell."""
     try:
         return os.path.realpath(path)

@@ -113,9 +113,9 @@ class StdinDriver(ChildDriver):
         standing = self.launcher.resume_state
         return outdated(
             self.launcher.adapter,
-            standing.narrowing,
+            standing.restricting_rules,
             self.launcher.policy.narrowing,
-            standing.asked,
+            standing.prompted_tools,
         )
 
     async def apply_setting(self, change: Chosen) -> None:
@@ -124,7 +124,7 @@ class StdinDriver(ChildDriver):
         # one that is judged in only one of the two modes is launched in another way
         if what == "mode":
             mode = str(value)
-            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.resume_state.mode)
+            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.resume_state.launch_mode)
             # With rules, how a vendor is launched depends on the mode.
             said = (
                 None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
+from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, ResumeState
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request, Vendor
@@ -39,9 +39,9 @@ class TurnLifecycle:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: ConversationContext,
         facts: Facts,
-        standing: Standing,
+        standing: ResumeState,
         schema: AnswerSchema,
         pen: Pen,
         *,
@@ -76,11 +76,11 @@ class TurnLifecycle:
 
         `reader` makes of the vendor's translator who reads the child's lines.
         """
-        setup, vendor = self._context, self._context.vendor
+        setup, vendor = self._context, self._context.adapter
         before = None if previous is None else previous.turn
         # the child begins a session of its own, which was told nothing yet
-        if self._resume_state.resume is None:
-            self._resume_state.prefixed = False
+        if self._resume_state.vendor_session_id is None:
+            self._resume_state.has_system_prompt = False
             if before is not None:
                 before.conversation.vendor_session = None
         inbound = setup.settings.max_inbound_bytes
@@ -99,29 +99,29 @@ class TurnLifecycle:
     def build_turn_config(self) -> Terms:
         """What is agreed for the turn that begins now."""
         setup, facts, standing = self._context, self._state, self._resume_state
-        vendor, invocation, began = setup.vendor, setup.invocation, time.monotonic()
-        policy = setup.policy() if facts.policy is None else facts.policy
-        removed = setup.removed(policy)
+        vendor, invocation, began = setup.adapter, setup.invocation, time.monotonic()
+        policy = setup.build_policy() if facts.policy is None else facts.policy
+        removed = setup.list_removed_tools(policy)
         request = Request(
             invocation,
             "",
             vendor.modes.get(facts.mode, ()),
             facts.mode,
             removed=removed,
-            listens=standing.listens,
+            listens=standing.persistent,
             policy=policy,
         )
         model = facts.model if vendor.abilities.takes_model else None
-        counts = vendor.abilities.limits_turns and not standing.listens
+        counts = vendor.abilities.limits_turns and not standing.persistent
         return Terms(
             vendor=VendorTerms(
                 vendor.shown,
-                version=standing.version.version
-                if standing.version.distrust or standing.version.note
+                version=standing.version_check.version
+                if standing.version_check.distrust or standing.version_check.note
                 else None,
-                version_note=standing.version.note,
-                unattended=vendor.unattended or bool(standing.version.distrust),
-                unattended_reason=standing.version.distrust,
+                version_note=standing.version_check.note,
+                unattended=vendor.unattended or bool(standing.version_check.distrust),
+                unattended_reason=standing.version_check.distrust,
                 retracts=vendor.abilities.retracts or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.program.plays),
@@ -153,14 +153,14 @@ class TurnLifecycle:
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
             judge=_build_evaluator(vendor, request, standing),
             retries=self.retries_cut_streams,
-            read=self._schema.select_parser(persistent=standing.listens),
+            read=self._schema.select_parser(persistent=standing.persistent),
             home=home_of(vendor, self._environment),
             keep=self._store_text,
             old_reader=old_sdk(setup.environment),
-            output_style=setup.settled.output_style,
+            output_style=setup.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
-            tried=standing.tried,
-            unhonoured=_list_unsupported_rules(vendor, request, setup.settled.unheeded),
+            tried=standing.failed_attempts,
+            unhonoured=_list_unsupported_rules(vendor, request, setup.claude_settings.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
 
@@ -177,7 +177,7 @@ class TurnLifecycle:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
         vendor's settings.
         """
-        files = self._context.vendor.surroundings.servers_in
+        files = self._context.adapter.surroundings.servers_in
         names = [*self._state.given_servers, *self._state.servers.names, *policy.server_names]
         if files:
             from shim.process.vendor_servers import list_server_names
@@ -197,7 +197,7 @@ class TurnLifecycle:
         )
         # whose first line is said before the vendor's first event
         ours = ours or bool(self._state.rules.state_events)
-        if ours and not self._context.vendor.passthrough:
+        if ours and not self._context.adapter.passthrough:
             return self._state.rules.session_id
         return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
@@ -206,7 +206,7 @@ class TurnLifecycle:
     def prepare_retry(self, pump: Pump) -> None:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
         self.store_session(pump)
-        if self._resume_state.resume is None:
+        if self._resume_state.vendor_session_id is None:
             pump.turn.conversation.vendor_session = None
 
     def store_session(self, pump: Pump) -> None:
@@ -214,10 +214,12 @@ class TurnLifecycle:
         sessions.
         """
         setup, standing, turn = self._context, self._resume_state, pump.turn
-        vendor, conversation = setup.vendor, turn.conversation
+        vendor, conversation = setup.adapter, turn.conversation
         if pump.finished:
-            standing.answered = standing.answered or (turn.replies > 0 and not turn.is_error)
-            standing.tried = ()
+            standing.has_answered = standing.has_answered or (
+                turn.replies > 0 and not turn.is_error
+            )
+            standing.failed_attempts = ()
             facts: dict[str, Any] = {
                 "cause": turn.cause,
                 "account": pump.translation.account.report(),
@@ -233,13 +235,18 @@ class TurnLifecycle:
             self._state.known_model = turn.model
         place = vendor.program.place() if vendor.program.place is not None else None
         own = place or conversation.vendor_session or (standing.assigned_id if turn.began else None)
-        keeps_itself = vendor.passthrough and not setup.flat
+        keeps_itself = vendor.passthrough and not setup.is_translated
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return
-        if not place and vendor.sessions.saves_late and not standing.resume and not turn.usage:
+        if (
+            not place
+            and vendor.sessions.saves_late
+            and not standing.vendor_session_id
+            and not turn.usage
+        ):
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
             own = ""
-        standing.resume, standing.forks_next = own or None, False
+        standing.vendor_session_id, standing.forks_next = own or None, False
         if setup.invocation.session.no_session_persistence:
             return
         created = standing.stored_session.created if standing.stored_session else 0.0
@@ -261,7 +268,7 @@ class TurnLifecycle:
             from shim.core.secrets.redactor import summary
 
             self._warned_turn = pump.turn
-            tell(f"{self._context.vendor.name}: {summary(counts)}\n")
+            tell(f"{self._context.adapter.name}: {summary(counts)}\n")
 
 
 def _list_unsupported_rules(
@@ -276,7 +283,7 @@ def _list_unsupported_rules(
     return not_honoured(vendor, policy, request, unheeded)
 
 
-def _build_evaluator(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
+def _build_evaluator(vendor: Vendor, request: Request, standing: ResumeState) -> "Judge | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.
 
@@ -289,12 +296,12 @@ def _build_evaluator(vendor: Vendor, request: Request, standing: Standing) -> "J
 
     bound = vendor.enforcement
     questions = request.listens or bound.own
-    if standing.version.distrust:
+    if standing.version_check.distrust:
         return Judge(policy, questions=questions)
     return Judge(
         policy,
         questions=questions,
         told=bound.told,
         says_first=bound.says_first,
-        asked=standing.asked,
+        asked=standing.prompted_tools,
     )

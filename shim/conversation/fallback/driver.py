@@ -67,7 +67,7 @@ class Fallback:
                 break
             self._driver = self._next(why)
         driver = self._driver
-        driver.launcher.resume_state.tried = ()
+        driver.launcher.resume_state.failed_attempts = ()
         self._said = driver.stream
         assert self._said is not None
         self._answered = self._said.spoken or not self._said.failed
@@ -81,7 +81,7 @@ class Fallback:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
-        driver.launcher.resume_state.tried = before
+        driver.launcher.resume_state.failed_attempts = before
         if not self._candidates.left:
             await driver.run_turn(message)
             return None

@@ -7,7 +7,7 @@ import pytest
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
-    STABLE_SESSION,
+    STABLE_SESSION_ID,
     fresh_identity,
     open_translation,
     translate_stream,
@@ -55,7 +55,7 @@ def test_fresh_ids_are_uuids_and_never_the_same():
 
 
 def test_stable_ids_are_uuids():
-    assert parse_uuid(STABLE_SESSION) == STABLE_SESSION
+    assert parse_uuid(STABLE_SESSION_ID) == STABLE_SESSION_ID
     assert parse_uuid(STABLE_ID_PREFIX + "0" * 12)
 
 
@@ -66,8 +66,8 @@ def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
 
 
 def test_a_session_id_of_the_caller_is_said():
-    translation = open_translation("demo", session_id=STABLE_SESSION[:-1] + "7")
-    assert (STABLE_SESSION[:-1] + "7").encode() in translation.close(Exit(code=0))
+    translation = open_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
+    assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(Exit(code=0))
 
 
 def test_bytes_are_pumped_from_one_descriptor_into_another():

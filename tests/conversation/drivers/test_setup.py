@@ -3,7 +3,7 @@
 import pytest
 
 from shim import adapters
-from shim.conversation.drivers.setup import Setup, Standing
+from shim.conversation.drivers.setup import ConversationContext, ResumeState
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.judge import Judge
 from shim.state.config import Settings
@@ -15,7 +15,7 @@ def setup(*words, **settings):
 
 
 def of(vendor, *words, **settings):
-    return Setup(
+    return ConversationContext(
         adapters.get_adapter(vendor),
         parse(words),
         Settings(**settings),
@@ -35,11 +35,11 @@ def of(vendor, *words, **settings):
 )
 def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
     one = setup(*words, deny=deny)
-    assert one.removed(one.policy()) == removed
+    assert one.list_removed_tools(one.build_policy()) == removed
 
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
-    judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy())
+    judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
     assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == [
         "deny",
         "allow",
@@ -52,8 +52,9 @@ def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
 def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, words, named):
     """It refuses both flags together; for another vendor nothing goes on where no session is known."""
     one = of(vendor, *words)
-    standing = Standing(one, None)
-    standing.listens = True
+    standing = ResumeState(one, None)
+    standing.persistent = True
     assert (
-        standing.name(one.invocation, one.vendor, "fresh").session.session_id == "fresh"
+        standing.assign_session_id(one.invocation, one.adapter, "fresh").session.session_id
+        == "fresh"
     ) == named

@@ -5,7 +5,7 @@ import re
 
 import orjson
 import pytest
-from support import STABLE_ID_PREFIX, STABLE_SESSION, Stage, brief, parse
+from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse
 from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, ClaudePen, dump
@@ -23,7 +23,7 @@ def strip(line: dict) -> dict:
     """A line without what every line has; their order is checked too."""
     assert next(iter(line)) == "type", "type comes first (S15)"
     line = dict(line)
-    assert line.pop("session_id") == STABLE_SESSION
+    assert line.pop("session_id") == STABLE_SESSION_ID
     uuid = line.pop("uuid")
     assert uuid.startswith(STABLE_ID_PREFIX) and len(uuid) == 36
     return line
@@ -40,14 +40,14 @@ def said(verbs, partial: bool = False) -> list[dict]:
 
 def test_the_last_result_is_its_line_without_the_terminator():
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
-    pen.adopt_session(STABLE_SESSION)
+    pen.adopt_session(STABLE_SESSION_ID)
     pen.result({"subtype": "success"})
     assert pen.take() == pen.last_result + b"$\n"
 
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
     pen = ClaudePen(STABLE_ID_PREFIX, limit=20_000)
-    pen.init(STABLE_SESSION, {"cwd": "/" + "x" * 50_000})
+    pen.init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
     assert len(pen.take()) <= 20_000
 
 
@@ -373,7 +373,7 @@ def test_two_conversations_share_no_message_ids():
     ids = set()
     for identity in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
         pen = ClaudePen(identity)
-        pen.init(STABLE_SESSION, {})
+        pen.init(STABLE_SESSION_ID, {})
         pen.message_start("m", NONE)
         pen.block("text", b'"x"')
         ids.add(parse(pen.take())[-1]["message"]["id"])

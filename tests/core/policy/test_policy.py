@@ -15,7 +15,7 @@ STRICTER = {"allow": 0, "ask": 1, "deny": 2}
 @pytest.mark.parametrize("case", judged.cases(), ids=str)
 def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     case.furnish(tmp_path)
-    policy = case.policy(tmp_path)
+    policy = case.build_policy(tmp_path)
     became = {
         f"{it.tool} {it.argument}": Judge(policy).verdict(*it.call(tmp_path), case.mode).decided
         for it in case.calls

@@ -187,7 +187,9 @@ def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch,
         delta(partial_json=given_input[start : start + 1000])
         for start in range(0, len(given_input), 1000)
     ]
-    translation = open_translation("claude", partial=True, stable=True, redact=True, limit=10_000)
+    translation = open_translation(
+        "claude", partial=True, stable=True, redact=True, max_line_bytes=10_000
+    )
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
     grown = line("user", message={"role": "user", "content": [block]})
     lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]

@@ -4,7 +4,7 @@ it.
 
 import pytest
 from ruling import judge
-from support import STABLE_SESSION, Stage, brief, check_turns
+from support import STABLE_SESSION_ID, Stage, brief, check_turns
 from sweeps import each
 
 from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
@@ -84,7 +84,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
     stage = Stage()
     stage.turn.started(session_id=vendors)
     (init,) = stage.lines()
-    assert init["session_id"] == STABLE_SESSION
+    assert init["session_id"] == STABLE_SESSION_ID
 
 
 @each("vendors", [7, ["x"], {"id": "x"}, 1.5, True])

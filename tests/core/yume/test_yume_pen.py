@@ -4,7 +4,7 @@ import json
 
 import pytest
 from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
-from support import STABLE_SESSION, case
+from support import STABLE_SESSION_ID, case
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import (
@@ -311,7 +311,7 @@ def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
 
 
 def test_r12_an_id_of_the_frontends_choice_stays():
-    stage = FlatStage(chosen_id=STABLE_SESSION)
+    stage = FlatStage(chosen_id=STABLE_SESSION_ID)
     stage.turn.started(session_id=U)
     stage.turn.started(session_id=V)
     assert [line.get("subtype") for line in ended(stage)].count("session_id") == 0
