@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
 from shim.conversation.drivers.setup import ConversationContext, resolve_vendor_model
-from shim.conversation.fallback.choice import REPLAY, Choice, choose
+from shim.conversation.fallback.choice import REPLAY_VENDOR, VendorChoice, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     apply_claude_settings,
@@ -46,7 +46,7 @@ from shim.state.claude_settings import permissions
 from shim.state.own_vendors import check_names, learn
 
 if TYPE_CHECKING:
-    from shim.conversation.fallback.candidates import Candidate, Candidates
+    from shim.conversation.fallback.candidates import Candidate, FallbackChain
     from shim.conversation.wire import ConversationRunner, Transport
     from shim.core.adapter.vendor import Vendor
     from shim.core.turn.terms import Pen
@@ -118,7 +118,7 @@ class ConversationStartup:
             invocation = apply_yume_mode(invocation)
         self.recordings: Recordings | None = None
         self._replay_path = find_replay_path(invocation, self.environment)
-        vendor = invocation.own.shim_vendor if self._replay_path is None else REPLAY
+        vendor = invocation.own.shim_vendor if self._replay_path is None else REPLAY_VENDOR
         self.resumed_id, self.resumed_session = resolve_resumed_session(
             invocation, vendor, self.cwd, self.environment
         )
@@ -128,14 +128,14 @@ class ConversationStartup:
             self.settings,
             self.environment,
             cwd=self.cwd,
-            flat=flat,
-            interactive=flat and invocation.permissions.permission_prompt_tool == "stdio",
+            is_flat=flat,
+            needs_prompts=flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
         self.claude_settings = Settled()
-        if self.vendor_list.several:
+        if self.vendor_list.has_several:
             invocation = self._apply_settings(invocation)
         self.adapter = (
-            self.vendor_list.first(
+            self.vendor_list.select_first(
                 ""
                 if can_change_mode(invocation) and not launcher_class.is_dry
                 else resolve_mode(invocation)
@@ -147,14 +147,14 @@ class ConversationStartup:
         self.adapter = self._find_installed_adapter(self.adapter, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation.with_flags(
-            model=self.vendor_list.model(named, self.vendor_choice.model), partial=partial
+            model=self.vendor_list.select_model(named, self.vendor_choice.model), partial=partial
         )
         self._mcp_servers: Mapping[str, Any] = {}
         # a real claude reads its files itself
-        if self.vendor_list.translated or not self.adapter.passthrough:
+        if self.vendor_list.is_translated or not self.adapter.passthrough:
             invocation = read_file_option(invocation)
             self._mcp_servers = load_mcp_servers(invocation, self.cwd)
-        if not (self.vendor_list.several or self.adapter.passthrough):
+        if not (self.vendor_list.has_several or self.adapter.passthrough):
             invocation = self._apply_settings(invocation)
         self.mode = resolve_mode(invocation)
         self.invocation = validate_invocation(invocation)
@@ -174,10 +174,10 @@ class ConversationStartup:
                 environment=self.environment,
                 cwd=self.cwd,
             )
-        for one in self.vendor_list.skipped:
+        for one in self.vendor_list.skipped_attempts:
             tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
-                self.recorder.note(PASSED_OVER, started=False, **one.fact())
+                self.recorder.note(PASSED_OVER, started=False, **one.to_json())
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
@@ -190,23 +190,23 @@ class ConversationStartup:
         self.recordings = Recordings(path, self.cwd, self.environment)
         place = (
             self.resumed_session.vendor_session
-            if self.resumed_session and self.resumed_session.vendor == REPLAY
+            if self.resumed_session and self.resumed_session.vendor == REPLAY_VENDOR
             else ""
         )
-        return self.recordings.vendor(invocation.prompt, place, flat=self.vendor_list.translated)
+        return self.recordings.vendor(invocation.prompt, place, flat=self.vendor_list.is_translated)
 
-    def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
+    def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
         """The vendors that are meant, and the model for them."""
         if self._replay_path is not None:
             place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
-            return Choice((REPLAY,), routed(invocation.model, VENDORS).model, place)
+            return VendorChoice((REPLAY_VENDOR,), routed(invocation.model, VENDORS).model, place)
         session = self.resumed_session.vendor if self.resumed_session else None
-        return choose(
+        return choose_vendors(
             invocation,
             installed,
             self.environment,
             self.settings.vendor,
-            session=session,
+            session_vendor=session,
             cwd=self.cwd,
         )
 
@@ -221,7 +221,10 @@ class ConversationStartup:
         try:
             return self._run_conversation(signals, ends)
         except ShimError as error:
-            error.vendor, error.tried = self.adapter.name, tuple(self.vendor_list.skipped)
+            error.vendor, error.failed_attempts = (
+                self.adapter.name,
+                tuple(self.vendor_list.skipped_attempts),
+            )
             raise
 
     def plan_first_child(
@@ -242,7 +245,7 @@ class ConversationStartup:
             if streams or self._needs_asking_child(launcher.policy.ruled)
             else False
         )
-        passes = streams and self.adapter.passthrough and not self.vendor_list.translated
+        passes = streams and self.adapter.passthrough and not self.vendor_list.is_translated
         if allow_mode_change and self.mode not in self.adapter.modes:
             launcher.state.mode = "default"
         return launcher, launcher.plan_child(
@@ -258,7 +261,7 @@ class ConversationStartup:
             raise FrontendError(
                 f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
             )
-        if self.vendor_list.several or not self.adapter.passthrough:
+        if self.vendor_list.has_several or not self.adapter.passthrough:
             replayed = self.recordings is not None and self.recordings.knows(
                 self.invocation.session.resume or ""
             )
@@ -296,20 +299,20 @@ class ConversationStartup:
     def _run_conversation(self, signals: "Signals", ends: "Transport | None") -> int:
         launcher, skipped = (
             self._prepare_launcher(),
-            [one.fact() for one in self.vendor_list.skipped],
+            [one.to_json() for one in self.vendor_list.skipped_attempts],
         )
         self.log(
             "vendor chosen",
             level="debug",
             vendor=self.adapter.name,
-            place=self.vendor_choice.place,
+            place=self.vendor_choice.source,
             skipped=skipped,
         )
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
-        launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped)
+        launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped_attempts)
         candidates = self._build_fallback_chain(first)
         run = ConversationRunner(
             first,
@@ -327,7 +330,7 @@ class ConversationStartup:
         name.
         """
         settings = self.settings.of(vendor.name)
-        flat = self.vendor_list.translated
+        flat = self.vendor_list.is_translated
         remembered = self._launcher_class.uses_remembered_help
         return find_installed_vendor(
             vendor, settings, environment, self.cwd, flat=flat, remembered=remembered
@@ -340,25 +343,27 @@ class ConversationStartup:
             vendor, self.invocation, self.settings, environment or self.environment, self.cwd
         ).adapter
 
-    def _build_fallback_chain(self, first: "Candidate") -> "Candidates | None":
+    def _build_fallback_chain(self, first: "Candidate") -> "FallbackChain | None":
         """The vendors that may answer in each other's place, where there are several, or the ways
         of the one.
         """
-        if len(self.vendor_list.left) == 1:
+        if len(self.vendor_list.remaining_names) == 1:
             return self._build_driver_chain(first)
-        from shim.conversation.fallback.candidates import Candidates
+        from shim.conversation.fallback.candidates import FallbackChain
 
-        made, facts = {self.vendor_list.left[0]: first}, first.launcher.state
+        made, facts = {self.vendor_list.remaining_names[0]: first}, first.launcher.state
 
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._create_candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.adapter
-            facts.serve(build_serving_vendor(vendor, persistent=candidate.listens))
+            facts.serve(build_serving_vendor(vendor, persistent=candidate.persistent))
             return candidate
 
-        return Candidates(self.vendor_list.left, self.vendor_list.skipped, prepare)
+        return FallbackChain(
+            self.vendor_list.remaining_names, self.vendor_list.skipped_attempts, prepare
+        )
 
-    def _build_driver_chain(self, first: "Candidate") -> "Candidates | None":
+    def _build_driver_chain(self, first: "Candidate") -> "FallbackChain | None":
         """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
         lets more run.
         """
@@ -370,40 +375,40 @@ class ConversationStartup:
             or self.adapter.program.two_way
         ):
             return None
-        vendor = get_adapter(name, flat=self.vendor_list.translated)
+        vendor = get_adapter(name, flat=self.vendor_list.is_translated)
         wider = vendor.unattended and self.mode != BYPASS
         if vendor.program.two_way is None or self.mode not in vendor.modes or wider:
             return None
-        from shim.conversation.fallback.ways import ways
+        from shim.conversation.fallback.ways import build_driver_chain
 
         launcher = first.launcher.create_for_adapter(
             vendor, self.environment, stored_session=self.resumed_session
         )
-        return ways(first, launcher, listens=self._can_keep_child(vendor))
+        return build_driver_chain(first, launcher, persistent=self._can_keep_child(vendor))
 
     def _create_candidate(self, name: str, first: ChildLauncher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        environment = self.vendor_list.environment(name)
+        environment = self.vendor_list.build_environment(name)
         vendor = self._select_driver_adapter(
             self._find_installed_adapter(get_adapter(name, flat=True), environment),
             environment=environment,
         )
-        launcher = first.create_for_adapter(vendor, self.vendor_list.environment(name))
+        launcher = first.create_for_adapter(vendor, self.vendor_list.build_environment(name))
         try:
-            self.vendor_list.interactive(vendor)
+            self.vendor_list.require_prompts(vendor)
             return Candidate(launcher, self._can_keep_child(vendor))
         except FrontendError as error:
             launcher.refusal_error = error
-            return Candidate(launcher, listens=False)
+            return Candidate(launcher, persistent=False)
 
     def _start_run_mode(self, run: "ConversationRunner") -> int:
         """The way in which the frontend asks: one message or many."""
         if self._stdin_input is not None:
             return self._run_stdin_input(run, self._stdin_input)
         if self.invocation.streams.input_format == "stream-json":
-            if self.adapter.passthrough and not self.vendor_list.translated:
+            if self.adapter.passthrough and not self.vendor_list.is_translated:
                 return run.pass_through()
             return run.run_conversation()
         if self._needs_asking_child(run.has_rules):
@@ -423,7 +428,7 @@ class ConversationStartup:
         """Whether a single message needs a child that asks: to ask the frontend, or to be judged by
         the rules.
         """
-        names = self.vendor_list.left[1:] if self.vendor_list.several else ()
+        names = self.vendor_list.remaining_names[1:] if self.vendor_list.has_several else ()
         vendors = [self.adapter, *(get_adapter(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
@@ -457,12 +462,12 @@ class ConversationStartup:
             self.invocation,
             self.settings,
             self.environment
-            if not self.vendor_list.several
-            else self.vendor_list.environment(vendor.name),
+            if not self.vendor_list.has_several
+            else self.vendor_list.build_environment(vendor.name),
             self.cwd,
             self.log,
             self.recorder,
-            is_translated=self.vendor_list.translated,
+            is_translated=self.vendor_list.is_translated,
             claude_settings=self.claude_settings,
         )
         self._has_rules = setup.build_policy().ruled
@@ -476,7 +481,7 @@ class ConversationStartup:
             mode=self.mode,
             servers=self._mcp_servers,
             find_adapter=self._find_serving_adapter,
-            build_environment=self.vendor_list.environment,
+            build_environment=self.vendor_list.build_environment,
         )
         launcher = self._launcher_class(
             setup,
@@ -537,5 +542,5 @@ class ConversationStartup:
         return (
             kept
             and not self.adapter.passthrough
-            and FLAT_ADAPTERS.keys().isdisjoint(self.vendor_list.left)
+            and FLAT_ADAPTERS.keys().isdisjoint(self.vendor_list.remaining_names)
         )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.launcher import ChildLauncher
-    from shim.conversation.fallback.candidates import Candidate, Candidates
-    from shim.conversation.fallback.driver import Fallback
+    from shim.conversation.fallback.candidates import Candidate, FallbackChain
+    from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
     from shim.core.claude.control.lines import States
@@ -67,7 +67,7 @@ class ConversationRunner:
         signals: "Signals",
         *,
         has_transcript: bool,
-        chain: "Candidates | None" = None,
+        chain: "FallbackChain | None" = None,
         transport: Transport | None = None,
     ) -> None:
         self._first_candidate = first
@@ -125,7 +125,7 @@ class ConversationRunner:
         """
         self._signals.started = True
         # nothing can change how it is started
-        if prompt is not None and self._first_candidate.listens and not can_answer:
+        if prompt is not None and self._first_candidate.persistent and not can_answer:
             self._launcher.early_child = self._start_child(prompt, listens=True)
         try:
             control = self._create_control()
@@ -167,7 +167,7 @@ class ConversationRunner:
                 self._launcher.relays = FrontendRelays(self._launcher, output, control, tasks)
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
-                    if candidate.listens:
+                    if candidate.persistent:
                         return PersistentDriver(candidate.launcher, output, control, tasks)
                     candidate.launcher.resume_state.mode_can_change = source is not None
                     return PerTurnDriver(candidate.launcher, output, control)
@@ -204,13 +204,13 @@ class ConversationRunner:
 
     def _wrap_in_fallback(
         self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]"
-    ) -> "ChildDriver | Fallback":
+    ) -> "ChildDriver | FallbackDriver":
         """The driver of the one vendor, or of a list of vendors."""
         if self._chain is None:
             return driver
-        from shim.conversation.fallback.driver import Fallback
+        from shim.conversation.fallback.driver import FallbackDriver
 
-        return Fallback(driver, self._chain, drive)
+        return FallbackDriver(driver, self._chain, drive)
 
     def _create_control(self) -> "Control":
         facts, pen = self._launcher.state, self._launcher.writer

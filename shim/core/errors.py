@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from shim.core.api_errors import Cause
 
 # Characters of a vendor's reason, which every init and every result repeats for a person.
-REASON_CHARACTERS = 300
-NAME_CHARACTERS = 32  # of a vendor
-SUGGESTED_CHARACTERS = 60  # of an unknown word: no name that it could stand for is longer
+MAX_REASON_CHARS = 300
+MAX_VENDOR_NAME_CHARS = 32  # of a vendor
+MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word: no name that it could stand for is longer
 # the kind of a recording's note that says it; `started`: the child before it was its own
 PASSED_OVER = "passed_over"
 
@@ -30,32 +30,34 @@ class Tried(NamedTuple):
     cause: "Cause"
     reason: str
 
-    def fact(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, for `shim.tried`."""
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def tried(vendor: str, cause: "Cause", words: str) -> Tried:
+def create_failed_attempt(vendor: str, cause: "Cause", words: str) -> Tried:
     """A `Tried` whose words are one short printable line."""
     reason = " ".join(printable(words).split())
-    if len(reason) > REASON_CHARACTERS:
-        reason = reason[: REASON_CHARACTERS - 1] + "…"
+    if len(reason) > MAX_REASON_CHARS:
+        reason = reason[: MAX_REASON_CHARS - 1] + "…"
     return Tried(vendor, cause, reason)
 
 
-def listed(before: Sequence[Tried]) -> str:
+def format_failed_attempts(before: Sequence[Tried]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
     return "".join(
         f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before
     )
 
 
-def read_tried(fact: Mapping[str, Any]) -> Tried:
+def parse_failed_attempt(fact: Mapping[str, Any]) -> Tried:
     """The reverse of `fact`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
     cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
-    return tried(str(fact.get("vendor"))[:NAME_CHARACTERS], cause, str(fact.get("reason")))
+    return create_failed_attempt(
+        str(fact.get("vendor"))[:MAX_VENDOR_NAME_CHARS], cause, str(fact.get("reason"))
+    )
 
 
 def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
@@ -64,7 +66,7 @@ def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
     """
     from difflib import get_close_matches
 
-    found = get_close_matches(word[:SUGGESTED_CHARACTERS], list(known), 1)
+    found = get_close_matches(word[:MAX_SUGGESTION_INPUT_CHARS], list(known), 1)
     return f"{before}did you mean `{found[0]}`?" if found else ""
 
 
@@ -82,7 +84,7 @@ class ShimError(Exception):
         super().__init__(message)
         self.hint = hint
         self.vendor = ""
-        self.tried: tuple[Tried, ...] = ()
+        self.failed_attempts: tuple[Tried, ...] = ()
 
 
 class FrontendError(ShimError):
@@ -96,10 +98,10 @@ class ModeError(FrontendError):
 class PromiseError(ModeError):
     """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
-    def __init__(self, message: str, hint: str, distrust: str) -> None:
+    def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
         """Store the error. `distrust` is the reason why the promises do not hold for this version."""
         super().__init__(message, hint)
-        self.distrust = distrust
+        self.distrust_reason = distrust_reason
 
 
 class VendorError(ShimError):

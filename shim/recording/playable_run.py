@@ -16,7 +16,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
 from shim.core.dialects import dialect_called
-from shim.core.errors import PASSED_OVER, FrontendError, Tried, read_tried
+from shim.core.errors import PASSED_OVER, FrontendError, Tried, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.argv import parse as parse_yume
@@ -94,7 +94,7 @@ def read_run(path: str) -> PlayableRun:
                 if fact.get("started") and children:
                     before = [*children.pop().tried, *before]
                     turns.pop()
-                before.append(read_tried(fact))
+                before.append(parse_failed_attempt(fact))
             elif (
                 fact.get("kind") == SIGNAL and children and children[-1].number == fact.get("child")
             ):

@@ -152,7 +152,7 @@ class JoinedConversation:
             return self._run_joined(signals)
         except ShimError as error:
             if not error.vendor:
-                error.vendor, error.tried = self._find_vendor()
+                error.vendor, error.failed_attempts = self._find_vendor()
             raise
 
     def _find_vendor(self) -> tuple[str, tuple[Tried, ...]]:
@@ -167,7 +167,7 @@ class JoinedConversation:
             )
         except ShimError:  # it is not even known who was meant
             return "", ()
-        return begun.adapter.name, tuple(begun.vendor_list.skipped)
+        return begun.adapter.name, tuple(begun.vendor_list.skipped_attempts)
 
     def _run_joined(self, signals: "Signals") -> int:
         prompt, source = self._read_prompt()

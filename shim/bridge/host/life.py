@@ -299,7 +299,7 @@ class HostRuntime:
 def _load_conversation_settings(start: ConversationStartup) -> Settled:
     """What a conversation has read of Claude's settings files. A real claude reads them itself, and
     again when they change."""
-    if not start.adapter.passthrough or start.vendor_list.several:
+    if not start.adapter.passthrough or start.vendor_list.has_several:
         return start.claude_settings
     try:
         return permissions(start.invocation, start.environment, start.cwd)

@@ -158,7 +158,7 @@ def refuse_turn(
     fresh, identity = fresh_identity()
     asked = invocation.model
     unsaid = asked is not None and claudes(asked) and error.vendor != "claude"
-    distrust = error.distrust if isinstance(error, PromiseError) else ""
+    distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
     terms = Terms(
         vendor=VendorTerms(
             error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust
@@ -169,7 +169,7 @@ def refuse_turn(
         model=None if unsaid else asked,
         model_asked=asked if unsaid else None,
         cwd=working_directory(),
-        tried=error.tried,
+        tried=error.failed_attempts,
     )
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")

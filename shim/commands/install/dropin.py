@@ -13,7 +13,7 @@ from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.doctor.machine import check_settings
 from shim.commands.install.command import install_and_report, uninstall_and_report
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
-from shim.conversation.fallback.vendor_list import MOST_VENDORS
+from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.adapter.routing import listed
 from shim.process.find_program import found_on_path
 from shim.process.install import (
@@ -61,9 +61,9 @@ def install_dropin(
     """
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     names = tuple(dict.fromkeys(listed(vendor or "")))
-    if len(names) > MOST_VENDORS:
+    if len(names) > MAX_VENDORS:
         raise typer.BadParameter(
-            f"{len(names)} vendors; at most {MOST_VENDORS} are allowed", param_hint="--vendor"
+            f"{len(names)} vendors; at most {MAX_VENDORS} are allowed", param_hint="--vendor"
         )
     for one in names:
         get_adapter(one)

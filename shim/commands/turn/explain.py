@@ -92,7 +92,7 @@ def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> d
     except ShimError as error:
         found |= {"refused": str(error), "hint": error.hint or None}
         if isinstance(error, PromiseError):
-            found["distrust"] = error.distrust
+            found["distrust"] = error.distrust_reason
     return found
 
 
@@ -125,9 +125,9 @@ def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
     own = start.settings.of(vendor.name)
     return {
         "vendor": vendor.shown,
-        "named_by": start.vendor_choice.place,
+        "named_by": start.vendor_choice.source,
         "list": list(others) if len(others) > 1 else [],
-        "passed_over": [one.fact() for one in start.vendor_list.skipped],
+        "passed_over": [one.to_json() for one in start.vendor_list.skipped_attempts],
         "version": known_version(vendor, own, start.environment, start.cwd),
         "cwd": start.cwd,
         "model": start.invocation.model,
@@ -186,12 +186,18 @@ def _explain_driver(start: ConversationStartup) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
     name = start.adapter.name
     vendor = (
-        get_adapter(name, flat=start.vendor_list.translated) if name in VENDORS else start.adapter
+        get_adapter(name, flat=start.vendor_list.is_translated)
+        if name in VENDORS
+        else start.adapter
     )
     if vendor.program.two_way is None:
         return ""
     return select_driver(
-        vendor, start.invocation, start.settings, start.vendor_list.environment(name), start.cwd
+        vendor,
+        start.invocation,
+        start.settings,
+        start.vendor_list.build_environment(name),
+        start.cwd,
     ).reason
 
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from shim.conversation.fallback.choice import REPLAY, choose
+from shim.conversation.fallback.choice import REPLAY_VENDOR, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.vendor import Vendor
@@ -89,11 +89,15 @@ def _build_command(
     cwd = working_directory()
     learn(os.environ, invocation.own.shim_config)
     check_names(settings)
-    choice = choose(invocation, installed, os.environ, settings.vendor, session=None, cwd=cwd)
-    listing = VendorList(choice.names, settings, os.environ, cwd=cwd, flat=False, interactive=False)
-    vendor = listing.first(DEFAULT_MODE)
-    own, environment = settings.of(vendor.name), listing.environment(vendor.name)
-    if vendor.program.bundled or vendor.name == REPLAY:
+    choice = choose_vendors(
+        invocation, installed, os.environ, settings.vendor, session_vendor=None, cwd=cwd
+    )
+    listing = VendorList(
+        choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
+    )
+    vendor = listing.select_first(DEFAULT_MODE)
+    own, environment = settings.of(vendor.name), listing.build_environment(vendor.name)
+    if vendor.program.bundled or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
             f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
         )

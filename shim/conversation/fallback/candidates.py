@@ -15,10 +15,10 @@ class Candidate(NamedTuple):
     """
 
     launcher: ChildLauncher
-    listens: bool
+    persistent: bool
 
 
-class Candidates:
+class FallbackChain:
     """The vendors called `names`, in this order; the first one is asked first.
 
     `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of
@@ -34,27 +34,27 @@ class Candidates:
         *,
         same_vendor: bool = False,
     ) -> None:
-        self.skipped = tuple(skipped)
+        self.skipped_attempts = tuple(skipped)
         self.same_vendor = same_vendor
-        self._names = tuple(names)
-        self._prepare = prepare
-        self._at = 0
+        self._vendor_names = tuple(names)
+        self._prepare_candidate = prepare
+        self._index = 0
 
     @property
-    def left(self) -> bool:
+    def has_next(self) -> bool:
         """Whether there is another vendor behind the one that is asked."""
-        return self._at + 1 < len(self._names)
+        return self._index + 1 < len(self._vendor_names)
 
     @property
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether another vendor than the first is asked."""
-        return self._at > 0
+        return self._index > 0
 
-    def first(self) -> Candidate:
-        self._at = 0
-        return self._prepare(self._names[0])
+    def select_first(self) -> Candidate:
+        self._index = 0
+        return self._prepare_candidate(self._vendor_names[0])
 
-    def next(self) -> Candidate:
+    def select_next(self) -> Candidate:
         """Go on to the next vendor. ShimError for a mistake in its settings."""
-        self._at += 1
-        return self._prepare(self._names[self._at])
+        self._index += 1
+        return self._prepare_candidate(self._vendor_names[self._index])

@@ -15,26 +15,26 @@ from shim.process.find_program import found_on_path
 from shim.state.config import settings_path
 from shim.state.own_vendors import readable
 
-REPLAY = "replay"  # the vendor that plays recordings
+REPLAY_VENDOR = "replay"  # the vendor that plays recordings
 
 
-class Choice(NamedTuple):
+class VendorChoice(NamedTuple):
     """The names of the vendors, the model without its prefix, and the place that named the vendors."""
 
     names: tuple[str, ...]
     model: str | None
-    place: str
+    source: str
 
 
-def choose(
+def choose_vendors(
     invocation: Invocation,
     installed: Mapping[str, str],
     environment: Mapping[str, str],
     configured: tuple[str, ...],
     *,
-    session: str | None,
+    session_vendor: str | None,
     cwd: str,
-) -> Choice:
+) -> VendorChoice:
     """The vendors of a conversation. FrontendError where no place names any.
 
     `configured` are those of the settings file, `session` is the vendor of the session that goes
@@ -43,7 +43,7 @@ def choose(
     named, model = routed(invocation.model, VENDORS)
     sayings = (
         ("--shim-vendor", (invocation.own.shim_vendor,)),
-        ("the session that goes on", (session,)),
+        ("the session that goes on", (session_vendor,)),
         ("--model", (named,)),
         ("SHIM_VENDOR", listed(environment.get("SHIM_VENDOR", ""))),
         ("`shim install`", listed(installed.get("vendor", ""))),
@@ -57,7 +57,7 @@ def choose(
         ),
         ("", ()),
     )
-    if any(name == REPLAY or name.startswith(PLAYS) for name in names):
+    if any(name == REPLAY_VENDOR or name.startswith(PLAYS) for name in names):
         shown = printable(",".join(names))[:60]
         raise FrontendError(
             f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
@@ -71,7 +71,7 @@ def choose(
         )
         model = None
     if names:
-        return Choice(names, model, place)
+        return VendorChoice(names, model, place)
     there = found_on_path(readable(), environment, cwd)
     found = (
         ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"

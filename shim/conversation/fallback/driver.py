@@ -15,8 +15,8 @@ import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.fallback.candidates import Candidate, Candidates
-from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.conversation.fallback.candidates import Candidate, FallbackChain
+from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.pump import Pump
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import Message
@@ -28,25 +28,28 @@ from shim.io.stdout import FrontendGoneError
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login
 # shows in a second or two. Vendors often wait for a rate limit to pass; one that still waits then
 # is given up.
-HOLD_SECONDS = 30.0
-WAY_SECONDS = 90.0  # for a vendor to open its session, until it is driven in another way
+VENDOR_TIMEOUT_S = 30.0
+DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session, until it is driven in another way
 
 
-class Fallback:
+class FallbackDriver:
     """The driver of whichever vendor answers. `driver` is the first candidate's, `drive` makes that
     of another one.
     """
 
     def __init__(
-        self, driver: ChildDriver, candidates: Candidates, drive: Callable[[Candidate], ChildDriver]
+        self,
+        driver: ChildDriver,
+        candidates: FallbackChain,
+        drive: Callable[[Candidate], ChildDriver],
     ) -> None:
         self._driver = driver
-        self._candidates = candidates
-        self._drive = drive
-        self._hold = Hold(same_vendor=candidates.same_vendor)
-        self._said: Pump | None = None  # of the last turn that the frontend saw
-        self._answered = self._interrupted = False
-        self._hold_back(driver.launcher)
+        self._chain = candidates
+        self._create_driver = drive
+        self._buffer = FallbackBuffer(same_vendor=candidates.same_vendor)
+        self._last_stream: Pump | None = None  # of the last turn that the frontend saw
+        self._has_answered = self._interrupted = False
+        self._buffer_output(driver.launcher)
 
     @property
     def stream(self) -> Pump | None:
@@ -55,41 +58,41 @@ class Fallback:
     async def run_turn(self, message: Message) -> None:
         """Ask one vendor after the other, until one answers."""
         self._interrupted = False
-        if self._answered:
+        if self._has_answered:
             await self._driver.run_turn(message)
             return
-        before = list(self._candidates.skipped)
-        while (why := await self._ask(self._driver, message, tuple(before))) is not None:
+        before = list(self._chain.skipped_attempts)
+        while (why := await self._ask_vendor(self._driver, message, tuple(before))) is not None:
             before.append(why)
             await self._driver.stop()
             if self._interrupted:
                 await self.cancel_turn(message)
                 break
-            self._driver = self._next(why)
+            self._driver = self._create_next_driver(why)
         driver = self._driver
         driver.launcher.resume_state.failed_attempts = ()
-        self._said = driver.stream
-        assert self._said is not None
-        self._answered = self._said.spoken or not self._said.failed
-        if self._candidates.moved and not self._answered:
+        self._last_stream = driver.stream
+        assert self._last_stream is not None
+        self._has_answered = self._last_stream.spoken or not self._last_stream.failed
+        if self._chain.has_moved and not self._has_answered:
             await driver.stop()
-            self._driver = self._begun(self._candidates.first())
+            self._driver = self._prepare_driver(self._chain.select_first())
 
-    async def _ask(
+    async def _ask_vendor(
         self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]
     ) -> Tried | None:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
         driver.launcher.resume_state.failed_attempts = before
-        if not self._candidates.left:
+        if not self._chain.has_next:
             await driver.run_turn(message)
             return None
-        last, hold = driver.stream, self._hold
-        hold.begin()
+        last, hold = driver.stream, self._buffer
+        hold.start()
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._expire, driver)
+            tasks.start_soon(self._expire_vendor, driver)
             try:
                 await driver.run_turn(message)
             except Exception as error:  # out of the group as it is, not as a group of one
@@ -97,64 +100,64 @@ class Fallback:
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if hold.why is not None:
-            self._note(driver, hold.why)
+        if hold.failed_attempt is not None:
+            self._record_failed_attempt(driver, hold.failed_attempt)
             # a signal that comes now finds a turn that has not begun
             driver.stream = driver.launcher.turn_lifecycle.open_stream(last)
-        return hold.why
+        return hold.failed_attempt
 
-    async def _expire(self, driver: ChildDriver) -> None:
+    async def _expire_vendor(self, driver: ChildDriver) -> None:
         """A vendor that has said nothing for long is the one that answers, unless it only waits for
         its model.
         """
-        seconds = WAY_SECONDS if self._candidates.same_vendor else HOLD_SECONDS
+        seconds = DRIVER_TIMEOUT_S if self._chain.same_vendor else VENDOR_TIMEOUT_S
         await anyio.sleep(seconds)
         pump = driver.stream
-        if not (self._hold.holds and isinstance(pump, HeldPump)):
+        if not (self._buffer.is_active and isinstance(pump, BufferedChildStream)):
             return
-        if cause := pump.expire(driver.peek_stderr()):
+        if cause := pump.find_timeout_cause(driver.peek_stderr()):
             name = driver.launcher.adapter.shown
-            rest = "" if self._candidates.same_vendor else " but that it waits"
+            rest = "" if self._chain.same_vendor else " but that it waits"
             driver.abandon_turn(f"{name} said nothing in {seconds:g} s{rest}", cause)
             return
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             await driver.deliver(*pump.release())
 
-    def _note(self, driver: ChildDriver, why: Tried) -> None:
+    def _record_failed_attempt(self, driver: ChildDriver, why: Tried) -> None:
         """Record that a vendor was passed over."""
-        launcher, started = driver.launcher, self._hold.started
+        launcher, started = driver.launcher, self._buffer.child_started
         if started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
-            launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
+            launcher.recorder.note(PASSED_OVER, started=started, **why.to_json())
 
-    def _next(self, why: Tried) -> ChildDriver:
+    def _create_next_driver(self, why: Tried) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
-        candidate = self._candidates.next()
+        candidate = self._chain.select_next()
         vendor = candidate.launcher.adapter
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
-        if self._candidates.same_vendor:
+        if self._chain.same_vendor:
             tell(
                 f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n"
             )
         else:
             tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
-        return self._begun(candidate)
+        return self._prepare_driver(candidate)
 
-    def _begun(self, candidate: Candidate) -> ChildDriver:
+    def _prepare_driver(self, candidate: Candidate) -> ChildDriver:
         """The driver of another vendor, which goes on where the last turn that the frontend saw has
         ended.
         """
-        self._hold_back(candidate.launcher)
-        driver = self._drive(candidate)
-        driver.stream = self._said
-        if self._said is not None:
-            self._said.turn.conversation.vendor_session = None
+        self._buffer_output(candidate.launcher)
+        driver = self._create_driver(candidate)
+        driver.stream = self._last_stream
+        if self._last_stream is not None:
+            self._last_stream.turn.conversation.vendor_session = None
         return driver
 
-    def _hold_back(self, launcher: ChildLauncher) -> None:
+    def _buffer_output(self, launcher: ChildLauncher) -> None:
         """The lines of this vendor go through the hold."""
-        launcher.turn_lifecycle.create_stream = partial(HeldPump, self._hold)
+        launcher.turn_lifecycle.create_stream = partial(BufferedChildStream, self._buffer)
 
     async def cancel_turn(self, message: Message) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.models import claudes
-from shim.core.errors import FrontendError, ModeError, Tried, VendorError, tried
+from shim.core.errors import FrontendError, ModeError, Tried, VendorError, create_failed_attempt
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import Settings
 
-MOST_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
+MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
 # These variables name one program, for one run. In a list they belong to the first vendor.
-OF_ONE_VENDOR = ("SHIM_BIN", "SHIM_ARGS")
+FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
 class VendorList:
@@ -33,71 +33,79 @@ class VendorList:
         environment: Mapping[str, str],
         *,
         cwd: str,
-        flat: bool,
-        interactive: bool,
+        is_flat: bool,
+        needs_prompts: bool,
     ) -> None:
         """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the
         frontend's (Yume).
         """
-        self._names = tuple(dict.fromkeys(names))
+        self._vendor_names = tuple(dict.fromkeys(names))
         self._settings = settings
         self._environment = environment
         self._cwd = cwd
-        self._interactive = interactive
-        self.several = len(self._names) > 1
-        self.translated = flat or self.several
-        self.skipped: list[Tried] = []
-        self.left = self._names
-        if len(self._names) > MOST_VENDORS:
+        self._needs_prompts = needs_prompts
+        self.has_several = len(self._vendor_names) > 1
+        self.is_translated = is_flat or self.has_several
+        self.skipped_attempts: list[Tried] = []
+        self.remaining_names = self._vendor_names
+        if len(self._vendor_names) > MAX_VENDORS:
             raise FrontendError(
-                f"the list has {len(self._names)} vendors; at most {MOST_VENDORS} are allowed"
+                f"the list has {len(self._vendor_names)} vendors; at most {MAX_VENDORS} are allowed"
             )
-        for name in self._names if self.several else ():
+        for name in self._vendor_names if self.has_several else ():
             if name not in VENDORS:
                 get_adapter(name)
 
-    def first(self, mode: str) -> Vendor:
+    def select_first(self, mode: str) -> Vendor:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
         With mode "" the modes are not compared, because the frontend can still choose one. The turn
         of the last vendor reports why this vendor cannot start either.
         """
-        while len(self.left) > 1:
-            vendor = get_adapter(self.left[0], flat=True)
+        while len(self.remaining_names) > 1:
+            vendor = get_adapter(self.remaining_names[0], flat=True)
             try:
-                self._able(vendor, mode)
+                self._check_adapter(vendor, mode)
                 break
             except (VendorError, ModeError) as error:
-                self.skipped.append(tried(vendor.name, error.cause, str(error)))
-                self.left = self.left[1:]
-        vendor = get_adapter(self.left[0], flat=self.translated)
-        if not self.several:
-            self.interactive(vendor)
+                self.skipped_attempts.append(
+                    create_failed_attempt(vendor.name, error.cause, str(error))
+                )
+                self.remaining_names = self.remaining_names[1:]
+        vendor = get_adapter(self.remaining_names[0], flat=self.is_translated)
+        if not self.has_several:
+            self.require_prompts(vendor)
         return vendor
 
-    def _able(self, vendor: Vendor, mode: str) -> None:
+    def _check_adapter(self, vendor: Vendor, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
         if mode:
             vendor.mode_arguments(mode)
-        self.interactive(vendor)
+        self.require_prompts(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)
         if not vendor.program.bundled:
-            find_program(vendor, own, self.environment(vendor.name), self._cwd)
+            find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
 
-    def interactive(self, vendor: Vendor) -> None:
+    def require_prompts(self, vendor: Vendor) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
-        if self._interactive:
+        if self._needs_prompts:
             vendor.wait_for_answers()
 
-    def environment(self, name: str) -> Mapping[str, str]:
+    def build_environment(self, name: str) -> Mapping[str, str]:
         """The environment in which a vendor of the list is looked for and started."""
-        if name == self._names[0] or not any(key in self._environment for key in OF_ONE_VENDOR):
+        if name == self._vendor_names[0] or not any(
+            key in self._environment for key in FIRST_VENDOR_VARIABLES
+        ):
             return self._environment
-        return {key: value for key, value in self._environment.items() if key not in OF_ONE_VENDOR}
+        return {
+            key: value
+            for key, value in self._environment.items()
+            if key not in FIRST_VENDOR_VARIABLES
+        }
 
-    def model(self, name: str, model: str | None) -> str | None:
+    def select_model(self, name: str, model: str | None) -> str | None:
         """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's
         for each.
         """
-        return model if name == self._names[0] or (model and claudes(model)) else None
+        return model if name == self._vendor_names[0] or (model and claudes(model)) else None

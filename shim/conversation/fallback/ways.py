@@ -3,17 +3,19 @@ start.
 """
 
 from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
-from shim.conversation.fallback.candidates import Candidate, Candidates
+from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
-def ways(first: Candidate, other: ChildLauncher, *, listens: bool) -> Candidates:
+def build_driver_chain(
+    first: Candidate, other: ChildLauncher, *, persistent: bool
+) -> FallbackChain:
     """The candidates of a vendor. `listens`: one child of the `other` launcher serves the
     conversation too.
     """
-    made = {TWO_WAY: first, ONE_WAY: Candidate(other, listens)}
+    made = {TWO_WAY: first, ONE_WAY: Candidate(other, persistent)}
 
     def prepare(name: str) -> Candidate:
         candidate = made[name]
@@ -25,10 +27,10 @@ def ways(first: Candidate, other: ChildLauncher, *, listens: bool) -> Candidates
                 f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",
                 hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
             )
-            return Candidate(candidate.launcher, listens=False)
+            return Candidate(candidate.launcher, persistent=False)
         candidate.launcher.state.serve(
-            build_serving_vendor(candidate.launcher.adapter, persistent=candidate.listens)
+            build_serving_vendor(candidate.launcher.adapter, persistent=candidate.persistent)
         )
         return candidate
 
-    return Candidates((TWO_WAY, ONE_WAY), (), prepare, same_vendor=True)
+    return FallbackChain((TWO_WAY, ONE_WAY), (), prepare, same_vendor=True)

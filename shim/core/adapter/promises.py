@@ -111,7 +111,7 @@ def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> Promise
     return PromiseError(
         f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
         hint=f"{install}{others}; `shim doctor {vendor.name}` shows what was found",
-        distrust=check.distrust,
+        distrust_reason=check.distrust,
     )
 
 

@@ -86,7 +86,7 @@ class Opening:
         if terms.model_asked:
             shim["model_asked"] = terms.model_asked
         if terms.tried:
-            shim["tried"] = [it.fact() for it in terms.tried]
+            shim["tried"] = [it.to_json() for it in terms.tried]
         if terms.unhonoured:
             shim["not_honoured"] = [it.fact() for it in terms.unhonoured]
         facts: dict[str, Any] = {

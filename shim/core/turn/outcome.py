@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.api_errors import Cause, Failure, classify
-from shim.core.errors import Tried, tried
+from shim.core.errors import Tried, create_failed_attempt
 from shim.core.reading.account import uncoloured
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.reading.typed import Any, NamedTuple
@@ -223,7 +223,7 @@ def unanswered(
     passes = whatever or outcome.cause in UNANSWERED_CAUSES
     if not passes and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
         return None
-    return tried(standing.terms.vendor.name, outcome.cause, outcome.message)
+    return create_failed_attempt(standing.terms.vendor.name, outcome.cause, outcome.message)
 
 
 def broke_off(standing: Standing, child_exit: Exit | None, stderr: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shim.core.api_errors import Cause, api_text
 from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, count
-from shim.core.errors import listed
+from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
@@ -134,7 +134,11 @@ def _others(end: EndOfTurn) -> str:
     """Why the vendors that were asked before did not answer either, where this one said nothing
     too.
     """
-    return "" if end.spoken or end.outcome.kind == "interrupted" else listed(end.terms.tried)
+    return (
+        ""
+        if end.spoken or end.outcome.kind == "interrupted"
+        else format_failed_attempts(end.terms.tried)
+    )
 
 
 def _api_text(end: EndOfTurn) -> str:
@@ -236,7 +240,7 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
     if end.terms.vendor.replays:
         shim["replay"] = True
     if end.terms.tried:
-        shim["tried"] = [it.fact() for it in end.terms.tried]
+        shim["tried"] = [it.to_json() for it in end.terms.tried]
     if end.terms.unhonoured and (wanted := _allowed_in_vain(end)):
         shim["not_honoured"] = wanted
     shim["cause"] = end.outcome.cause

@@ -302,7 +302,7 @@ def _start(
         given = by_mode.get(request.permission_mode, environment)
         launch = Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
         if rules is not None:
-            launch = launch._replace(enforced=rules().environment(request))
+            launch = launch._replace(enforced=rules().build_environment(request))
         if told is None:
             return launch
         return launch._replace(

@@ -35,7 +35,7 @@ def real_several(real_box):
 @pytest.fixture
 def impatient_several(memory_box, monkeypatch):
     """The same in memory, with vendors that are given up after 5 s."""
-    monkeypatch.setattr(driver, "HOLD_SECONDS", 5.0)
+    monkeypatch.setattr(driver, "VENDOR_TIMEOUT_S", 5.0)
     return Several(memory_box)
 
 

@@ -11,8 +11,8 @@ from support import check_turns, result_of
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.fallback.candidates import Candidate, Candidates
-from shim.conversation.fallback.driver import Fallback
+from shim.conversation.fallback.candidates import Candidate, FallbackChain
+from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.pump import Pump
 from shim.core.claude.messages import Message
 from shim.state.config import TIMEOUTS
@@ -88,10 +88,12 @@ def listed():
         "ant": Vendor(Launched("ant"), paper),
         "bee": Vendor(Launched("bee"), paper, "I am bee."),
     }
-    candidates = Candidates(
-        tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False)
+    candidates = FallbackChain(
+        tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, persistent=False)
     )
-    driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.adapter.name])
+    driver = FallbackDriver(
+        drivers["ant"], candidates, lambda it: drivers[it.launcher.adapter.name]
+    )
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 
 

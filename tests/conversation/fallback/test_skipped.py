@@ -12,18 +12,18 @@ from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
-from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import Observe, Remember, TellChild
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import (
-    REASON_CHARACTERS,
+    MAX_REASON_CHARS,
     FrontendError,
     VendorError,
-    listed,
-    read_tried,
-    tried,
+    create_failed_attempt,
+    format_failed_attempts,
+    parse_failed_attempt,
 )
 from shim.core.turn.outcome import Exit
 from shim.core.yume.pen import YumePen
@@ -81,26 +81,28 @@ def test_who_dies_before_its_stream_begins_could_not_start(child_exit, said, cau
 
 
 def test_the_words_are_one_line_that_no_terminal_obeys():
-    it = tried("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
+    it = create_failed_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
     assert (
-        len(it.reason) == REASON_CHARACTERS
+        len(it.reason) == MAX_REASON_CHARS
         and it.reason.startswith("one two")
         and it.reason.endswith("…")
     )
     assert "\x1b" not in it.reason
-    assert json.loads(json.dumps(it.fact())) == it._asdict()
+    assert json.loads(json.dumps(it.to_json())) == it._asdict()
 
 
 def test_a_list_names_each_and_why():
-    assert listed([tried("a", "auth", "x"), tried("b", "not_found", "y")]) == (
-        "\na did not answer either (auth): x\nb did not answer either (not_found): y"
-    )
-    assert listed([]) == ""
+    assert format_failed_attempts(
+        [create_failed_attempt("a", "auth", "x"), create_failed_attempt("b", "not_found", "y")]
+    ) == ("\na did not answer either (auth): x\nb did not answer either (not_found): y")
+    assert format_failed_attempts([]) == ""
 
 
 def test_a_recording_may_say_anything_of_it():
-    assert read_tried(tried("qwen", "auth", "x").fact()) == tried("qwen", "auth", "x")
-    assert read_tried({"cause": ["a"], "vendor": "q" * 99}) == tried(
+    assert parse_failed_attempt(
+        create_failed_attempt("qwen", "auth", "x").to_json()
+    ) == create_failed_attempt("qwen", "auth", "x")
+    assert parse_failed_attempt({"cause": ["a"], "vendor": "q" * 99}) == create_failed_attempt(
         "q" * 32, "vendor_error", "None"
     )
 
@@ -130,13 +132,13 @@ def yume():
 
 def held(pen=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
-    hold = Hold()
-    hold.begin()
+    hold = FallbackBuffer()
+    hold.start()
     translation = open_translation("demo", partial=False, stable=True)
     if pen is not None:
         terms = terms_of(fresh_id=f"{IDENTITY}000000000000")
         translation = Translation(Translator, terms, pen)
-    return hold, HeldPump(hold, translation)
+    return hold, BufferedChildStream(hold, translation)
 
 
 def fed(pump, *events):
@@ -168,8 +170,8 @@ def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
     said, commands = fed(pump, BEGUN)
     assert said == b"" and not any(isinstance(it, Remember) for it in commands)
     said, commands = fed(pump, text("Hello."), END)
-    assert said.count(b'"init"') == 1 and commands[0] == Remember("s") and not hold.holds
-    assert hold.why is None
+    assert said.count(b'"init"') == 1 and commands[0] == Remember("s") and not hold.is_active
+    assert hold.failed_attempt is None
 
 
 def test_what_a_child_is_told_is_never_held():
@@ -179,12 +181,12 @@ def test_what_a_child_is_told_is_never_held():
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):
-    monkeypatch.setattr(held_pump, "HOLD_BYTES", 5000)
+    monkeypatch.setattr(held_pump, "MAX_BUFFERED_BYTES", 5000)
     hold, pump = held()
     fed(pump, BEGUN)
-    assert hold.holds
+    assert hold.is_active
     said, _ = pump.feed(b"\n" * 5001)
-    assert b'"init"' in said and not hold.holds
+    assert b'"init"' in said and not hold.is_active
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -193,23 +195,32 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
     fed(pump, BEGUN)
     pump.stop("nobody is logged in", "auth")
     assert (pump.finish() if stays else pump.close(Exit(code=1))) == (b"", ())
-    assert hold.why == tried("demo", "auth", "nobody is logged in") and hold.started
+    assert (
+        hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
+        and hold.child_started
+    )
     assert pump.translation.pen.take() == b""
 
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
     hold, pump = held()
     assert pump.refuse(VendorError("it is not there")) == b""
-    assert hold.why == tried("demo", "not_found", "it is not there") and not hold.started
+    assert (
+        hold.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
+        and not hold.child_started
+    )
     hold, pump = held()
-    assert b"a wrong setting" in pump.refuse(FrontendError("a wrong setting")) and hold.why is None
+    assert (
+        b"a wrong setting" in pump.refuse(FrontendError("a wrong setting"))
+        and hold.failed_attempt is None
+    )
 
 
 def test_the_end_of_a_turn_is_not_held():
     hold, pump = held()
     fed(pump, BEGUN)
     said, commands = pump.close(None)
-    assert b'"init"' in said and b'"result"' in said and hold.why is None
+    assert b'"init"' in said and b'"result"' in said and hold.failed_attempt is None
     assert [type(it) for it in commands] == [Observe, Remember]
 
 
@@ -219,4 +230,4 @@ def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
     said, _ = pump.release()
     assert b'"init"' in said
     pump.stop("nobody is logged in", "auth")
-    assert b"nobody is logged in" in pump.close(None)[0] and hold.why is None
+    assert b"nobody is logged in" in pump.close(None)[0] and hold.failed_attempt is None
