@@ -113,7 +113,7 @@ class ConversationStartup:
             None if launcher_class.is_dry else self.settings.log,
             redact=self.settings.redaction() != "none",
         )
-        flat = DIALECTS[self.settings.dialect].flat
+        flat = DIALECTS[self.settings.dialect].is_flat
         if flat:
             invocation = apply_yume_mode(invocation)
         self.recordings: Recordings | None = None
@@ -145,7 +145,7 @@ class ConversationStartup:
         )
         named = self.adapter.name
         self.adapter = self._find_installed_adapter(self.adapter, self.environment)
-        partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
+        partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams_fragments
         invocation = invocation.with_flags(
             model=self.vendor_list.select_model(named, self.vendor_choice.model), partial=partial
         )

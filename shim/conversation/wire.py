@@ -214,7 +214,7 @@ class ConversationRunner:
 
     def _create_control(self) -> "Control":
         facts, pen = self._launcher.state, self._launcher.writer
-        if self._launcher.context.dialect.flat:
+        if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControl
             from shim.core.yume.pen import YumePen
 
@@ -246,7 +246,7 @@ class ConversationRunner:
         if (
             not facts.rules.state_events
             or self._launcher.adapter.passthrough
-            or self._launcher.context.dialect.flat
+            or self._launcher.context.dialect.is_flat
         ):
             return None
         from shim.core.claude.control.lines import States

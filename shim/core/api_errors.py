@@ -38,26 +38,26 @@ Cause = Literal[
 CAUSES = frozenset(get_args(Cause))
 
 
-class Failure(NamedTuple):
+class ApiFailure(NamedTuple):
     """What failed: a key of KINDS, and the HTTP status if the text or the vendor names one."""
 
     kind: str = ""
     status: int | None = None
 
     @property
-    def api(self) -> bool:
+    def is_api_failure(self) -> bool:
         """Whether the model's API failed."""
         return bool(self.kind)
 
     @property
     def cause(self) -> Cause:
         """The cause for `result.shim`. An unknown error is `vendor_error`."""
-        return KINDS[self.kind].cause
+        return FAILURE_KINDS[self.kind].cause
 
     @property
     def error(self) -> str:
         """The `error` of Claude's assistant line."""
-        return KINDS[self.kind].error
+        return FAILURE_KINDS[self.kind].error
 
     @property
     def retry_error(self) -> str:
@@ -71,49 +71,49 @@ class Failure(NamedTuple):
         """The `api_error_type` that goes with the status; None without one."""
         if self.status is None:
             return None
-        return TYPES.get(
+        return ERROR_TYPE_BY_STATUS.get(
             self.status, "api_error" if self.status >= 500 else "invalid_request_error"
         )
 
     @property
-    def reason(self) -> str:
+    def terminal_reason(self) -> str:
         """The `terminal_reason` of the result."""
-        return KINDS[self.kind].reason
+        return FAILURE_KINDS[self.kind].terminal_reason
 
 
-class Kind(NamedTuple):
+class FailureKind(NamedTuple):
     """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
 
     cause: Cause
     error: str
-    reason: str = "api_error"
+    terminal_reason: str = "api_error"
 
 
 # fmt: off
-KINDS = {
-    "":           Kind("vendor_error", "unknown",               "model_error"),
+FAILURE_KINDS = {
+    "":           FailureKind("vendor_error", "unknown",               "model_error"),
     # 400, and errors without a name
-    "request":    Kind("vendor_error", "unknown"),
-    "login":      Kind("auth",         "authentication_failed"),              # without a login
+    "request":    FailureKind("vendor_error", "unknown"),
+    "login":      FailureKind("auth",         "authentication_failed"),              # without a login
     # with a login that is refused
-    "key":        Kind("auth",         "authentication_failed"),
-    "forbidden":  Kind("auth",         "authentication_failed"),
-    "billing":    Kind("rate_limit",   "billing_error"),
-    "rate":       Kind("rate_limit",   "rate_limit"),
-    "model":      Kind("vendor_error", "model_not_found"),
-    "too_long":   Kind("vendor_error", "invalid_request",       "prompt_too_long"),
-    "too_large":  Kind("vendor_error", "invalid_request",       "image_error"),
-    "invalid":    Kind("vendor_error", "invalid_request"),
-    "filtered":   Kind("refused",      "invalid_request"),
-    "output":     Kind("truncated",    "max_output_tokens"),
-    "overload":   Kind("vendor_error", "server_error"),
-    "server":     Kind("vendor_error", "server_error"),
+    "key":        FailureKind("auth",         "authentication_failed"),
+    "forbidden":  FailureKind("auth",         "authentication_failed"),
+    "billing":    FailureKind("rate_limit",   "billing_error"),
+    "rate":       FailureKind("rate_limit",   "rate_limit"),
+    "model":      FailureKind("vendor_error", "model_not_found"),
+    "too_long":   FailureKind("vendor_error", "invalid_request",       "prompt_too_long"),
+    "too_large":  FailureKind("vendor_error", "invalid_request",       "image_error"),
+    "invalid":    FailureKind("vendor_error", "invalid_request"),
+    "filtered":   FailureKind("refused",      "invalid_request"),
+    "output":     FailureKind("truncated",    "max_output_tokens"),
+    "overload":   FailureKind("vendor_error", "server_error"),
+    "server":     FailureKind("vendor_error", "server_error"),
     # the connection, not the request
-    "refused":    Kind("vendor_error", "server_error"),
-    "connection": Kind("vendor_error", "server_error"),
+    "refused":    FailureKind("vendor_error", "server_error"),
+    "connection": FailureKind("vendor_error", "server_error"),
 }
 
-_TEXTS: tuple[tuple[str, str], ...] = (
+_KIND_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"credit balance|insufficient.{0,12}(quota|credit|funds|balance)|billing|payment required",          "billing"),
     (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted","rate"),
     (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
@@ -137,48 +137,48 @@ _TEXTS: tuple[tuple[str, str], ...] = (
      r"|error sending request|request timed out",                                                         "connection"),
 )
 # A status code counts where an error begins or names itself, never in the middle of prose.
-_STATUS = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)\s*([45]\d\d)\b"
+_STATUS_PATTERN = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)\s*([45]\d\d)\b"
 
-_BY_STATUS = {
+_KIND_BY_STATUS = {
     400: "request", 401: "key", 402: "billing", 403: "forbidden", 404: "model", 413: "too_large", 429: "rate",
     529: "overload",
 }
-TYPES = {
+ERROR_TYPE_BY_STATUS = {
     400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
     404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error",
 }
 # fmt: on
 
-READ_CHARACTERS = 4000  # the beginning of an error names its subject
+MAX_READ_CHARS = 4000  # the beginning of an error names its subject
 
 
-def classify(text: str, status: int | None = None) -> Failure:
+def classify_error(text: str, status: int | None = None) -> ApiFailure:
     """The class of an error text. A `status` from the vendor counts more than one inside the text."""
-    text = text[:READ_CHARACTERS]
-    if status is None and (found := re.search(_STATUS, text, re.I)):
+    text = text[:MAX_READ_CHARS]
+    if status is None and (found := re.search(_STATUS_PATTERN, text, re.I)):
         status = int(found[1])
-    for pattern, kind in _TEXTS:
+    for pattern, kind in _KIND_PATTERNS:
         if re.search(pattern, text, re.I):
-            return Failure(_narrowed(kind, status), status)
-    return Failure() if status is None else Failure(_by_status(status), status)
+            return ApiFailure(_refine_kind(kind, status), status)
+    return ApiFailure() if status is None else ApiFailure(_classify_status(status), status)
 
 
-def _by_status(status: int) -> str:
-    return _BY_STATUS.get(status, "server" if status >= 500 else "invalid")
+def _classify_status(status: int) -> str:
+    return _KIND_BY_STATUS.get(status, "server" if status >= 500 else "invalid")
 
 
-def _narrowed(kind: str, status: int | None) -> str:
+def _refine_kind(kind: str, status: int | None) -> str:
     """The class of a text, narrowed by the status where two classes are alike."""
     if kind == "key" and status == 403:
         return "forbidden"
     if kind == "output" and status is not None:  # the request was too large; the reply was not cut
-        return _by_status(status)
+        return _classify_status(status)
     return "overload" if kind == "server" and status == 529 else kind
 
 
 # Kind → how Claude begins; {status} is "500 " or "", {model} the model that was asked. What ends in
 # a word is continued with the vendor's words behind a dot.
-BEGINNINGS = {
+TEXT_STARTS = {
     "key": "Invalid API key · Fix external API key",
     "forbidden": "Failed to authenticate. API Error: {status}",
     "billing": "Credit balance is too low",
@@ -190,36 +190,38 @@ BEGINNINGS = {
     "refused": "API Error: Connection refused — ",
     "connection": "API Error: Connection error — ",
 }
-NOT_LOGGED_IN = "Not logged in · Please run /login"
-_API = "API Error: "
-_PREFIXES = ("API Error:", "Error:")
-_BRACKETED = "[API Error:"  # qwen and gemini
+NOT_LOGGED_IN_TEXT = "Not logged in · Please run /login"
+_API_ERROR_PREFIX = "API Error: "
+_ERROR_PREFIXES = ("API Error:", "Error:")
+_BRACKETED_PREFIX = "[API Error:"  # qwen and gemini
 
 
-def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: str) -> str:
+def format_api_error(
+    failure: ApiFailure, message: str, *, vendor: str, login_hint: str, model: str
+) -> str:
     """The text that Claude would write. `login` says how a person logs in with this vendor ("":
     unknown).
     """
     if failure.kind == "login":
-        hint = f"\nhint: {login}" if login else ""
-        return f"{NOT_LOGGED_IN}{hint}\n{vendor}: {stripped(message, None)}"
-    words = stripped(message, failure.status)
+        hint = f"\nhint: {login_hint}" if login_hint else ""
+        return f"{NOT_LOGGED_IN_TEXT}{hint}\n{vendor}: {strip_error_prefixes(message, None)}"
+    words = strip_error_prefixes(message, failure.status)
     number = "" if failure.status is None else str(failure.status)
     if failure.kind == "rate":
         begin = f"API Error: Request rejected ({number})" if number else "API Error: Rate limited"
     else:
-        begin = BEGINNINGS.get(failure.kind, "API Error: {status}")
+        begin = TEXT_STARTS.get(failure.kind, "API Error: {status}")
         begin = begin.format(status=number and number + " ", model=model or "unknown")
     if begin.endswith(" — ") and words.lower().startswith(
-        begin.removeprefix(_API).removesuffix(" — ").lower()
+        begin.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
-        begin = _API  # the vendor's text begins as Claude's does
+        begin = _API_ERROR_PREFIX  # the vendor's text begins as Claude's does
     if number not in begin:
         words = f"{number} {words}".rstrip()
-    return _joined(begin, words)
+    return _join_texts(begin, words)
 
 
-def _joined(begin: str, words: str) -> str:
+def _join_texts(begin: str, words: str) -> str:
     if not words or words.lower() == begin.lower():
         return begin.rstrip(" —")
     if words.lower().startswith(begin.lower()):
@@ -229,16 +231,16 @@ def _joined(begin: str, words: str) -> str:
     return f"{begin}\n{words}" if "\n" in words else f"{begin} · {words}"
 
 
-def stripped(message: str, status: int | None) -> str:
+def strip_error_prefixes(message: str, status: int | None) -> str:
     """The words of an error, without what Claude's beginning has already: prefixes, the status, a
     JSON body around.
     """
     words = message.strip()
-    if words.startswith(_BRACKETED):
+    if words.startswith(_BRACKETED_PREFIX):
         words = words[1:].removesuffix("]")
-    while words.startswith(_PREFIXES):
+    while words.startswith(_ERROR_PREFIXES):
         words = words.partition(":")[2].lstrip()
-    words = _body(words) or words
+    words = _find_body_message(words) or words
     if (
         status is not None
         and words.startswith(number := str(status))
@@ -248,10 +250,10 @@ def stripped(message: str, status: int | None) -> str:
     return words
 
 
-def _body(words: str) -> str:
+def _find_body_message(words: str) -> str:
     """The message in the JSON body at the end of an error text; "" without any."""
     begin = words.find("{")
-    if begin < 0 or len(words) > READ_CHARACTERS or not words.rstrip(' "\n').endswith("}"):
+    if begin < 0 or len(words) > MAX_READ_CHARS or not words.rstrip(' "\n').endswith("}"):
         return ""
     try:
         body = orjson.loads(words[begin : words.rindex("}") + 1])

@@ -22,43 +22,47 @@ class Dialect(NamedTuple):
     """
 
     name: str
-    flat: bool = False
-    streams: bool = False
-    retries: bool = False
+    is_flat: bool = False
+    streams_fragments: bool = False
+    retries_broken_answers: bool = False
     asks_by_line: bool = False
-    counts_secrets: bool = False
-    modes: bool = False
-    frames: bool = False
-    answers_all: bool = False
-    redact: str = "casts"
-    line_bytes: int = 0
+    reports_secret_counts: bool = False
+    accepts_mode_names: bool = False
+    accepts_frames: bool = False
+    answers_argument_errors: bool = False
+    default_redaction: str = "casts"
+    max_line_bytes: int = 0
     program: str = "claude"
-    word: str = ""
+    first_arg: str = ""
 
-    def program_of(self, arguments: Sequence[str]) -> str:
+    def resolve_program(self, arguments: Sequence[str]) -> str:
         """The program that a command line of this dialect was given to."""
-        return self.program if self.word and tuple(arguments[:1]) == (self.word,) else "claude"
+        return (
+            self.program
+            if self.first_arg and tuple(arguments[:1]) == (self.first_arg,)
+            else "claude"
+        )
 
 
 CLAUDE = Dialect("claude")
 YUME = Dialect(
     "yume",
-    flat=True,
-    streams=True,
-    retries=True,
+    is_flat=True,
+    streams_fragments=True,
+    retries_broken_answers=True,
     asks_by_line=True,
-    counts_secrets=True,
-    modes=True,
-    frames=True,
-    answers_all=True,
-    redact="all",
-    line_bytes=99_999,  # its parser holds 100 KB of one line, its LF included
+    reports_secret_counts=True,
+    accepts_mode_names=True,
+    accepts_frames=True,
+    answers_argument_errors=True,
+    default_redaction="all",
+    max_line_bytes=99_999,  # its parser holds 100 KB of one line, its LF included
     program="yume-cli",
-    word="start",
+    first_arg="start",
 )
 DIALECTS = {dialect.name: dialect for dialect in (CLAUDE, YUME)}
 
 
-def dialect_called(name: object) -> Dialect:
+def resolve_dialect(name: object) -> Dialect:
     """The dialect of this name; Claude's where there is none."""
     return DIALECTS.get(name, CLAUDE) if isinstance(name, str) else CLAUDE

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
-from shim.core.api_errors import classify
+from shim.core.api_errors import classify_error
 from shim.core.reading.account import uncoloured
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -118,7 +118,7 @@ class ProfileTranslator(Engine):
             return
         reason = uncoloured("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)
-        if classify(reason).api or cause is None:
+        if classify_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.notice:
                 turn.failed(reason)
         elif cause == "interrupted":

@@ -15,7 +15,7 @@ from shim.core.cast.words import RESULT, SIGNAL, read_word
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
-from shim.core.dialects import dialect_called
+from shim.core.dialects import resolve_dialect
 from shim.core.errors import PASSED_OVER, FrontendError, Tried, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.lines import LineSplitter
@@ -129,7 +129,7 @@ def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
     piped in.
     """
     if invocation.streams.input_format == "stream-json" or (
-        dialect_called(header.dialect).frames and not invocation.prompt
+        resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
     ):
         messages = [text for line in told.split(b"\n") if (text := message_of(line)) is not None]
         if messages or invocation.streams.input_format == "stream-json":
@@ -161,7 +161,7 @@ def _asked(path: str, reader: Reader) -> Iterator[Record]:
 
 def program_of(header: Header) -> str:
     """The program of ours that was called."""
-    return dialect_called(header.dialect).program_of(header.argv)
+    return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
 def invocation_of(header: Header) -> Invocation:

@@ -113,7 +113,7 @@ class Settings(NamedTuple):
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
         page).
         """
-        return self.redact or DIALECTS[self.dialect].redact
+        return self.redact or DIALECTS[self.dialect].default_redaction
 
     def of(self, name: str) -> VendorSettings:
         return self.vendors.get(name) or VendorSettings()
@@ -265,7 +265,7 @@ def load(
         bridge=_bridge(path, environment, table),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
-        max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
+        max_line_bytes=min(line_bytes, dialect.max_line_bytes or line_bytes),
         max_inbound_bytes=_bytes_of(
             path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES
         ),

@@ -14,7 +14,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import Translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
 from shim.core.cast.words import RESULT, SIGNAL
-from shim.core.dialects import dialect_called
+from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
@@ -245,7 +245,7 @@ class Teller:
 
     def _plain(self, record: Record) -> list[Change]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
-        if dialect_called(self._header.dialect).flat:
+        if resolve_dialect(self._header.dialect).is_flat:
             return [
                 change
                 for event in objects(self._line(record))

@@ -9,7 +9,13 @@ from support import Stage, fixture_cases, parse, translate_case
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.api_errors import BEGINNINGS, KINDS, api_text, classify, stripped
+from shim.core.api_errors import (
+    FAILURE_KINDS,
+    TEXT_STARTS,
+    classify_error,
+    format_api_error,
+    strip_error_prefixes,
+)
 from shim.core.reading.json_text import dump
 from shim.core.turn.outcome import Exit
 
@@ -165,25 +171,25 @@ def test_contract_s10_a_vendors_words_become_claudes(
 
 @each(("vendor", "words"), [row[:2] for row in TABLE])
 def test_the_vendors_own_words_are_kept(vendor, words):
-    said = api_text(classify(words), words, vendor=vendor, login="", model="m-1")
-    essence = stripped(words, classify(words).status)
+    said = format_api_error(classify_error(words), words, vendor=vendor, login_hint="", model="m-1")
+    essence = strip_error_prefixes(words, classify_error(words).status)
     assert essence.lower().removeprefix("prompt is too long") in said.lower()
 
 
 @each(("vendor", "words"), [row[:2] for row in TABLE])
 def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
-    failure = classify(words)
-    said = api_text(failure, words, vendor=vendor, login="", model="")
+    failure = classify_error(words)
+    said = format_api_error(failure, words, vendor=vendor, login_hint="", model="")
     assert ("Please run /login" in said) is (failure.kind == "login")
 
 
 def test_who_is_not_logged_in_is_told_how():
-    said = api_text(
-        classify("Not logged in"),
+    said = format_api_error(
+        classify_error("Not logged in"),
         "Not logged in",
         vendor="cursor",
-        login="run `agent login`",
+        login_hint="run `agent login`",
         model="",
     )
     assert (
@@ -202,31 +208,38 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
     "words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"]
 )
 def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
-    assert api_text(classify(words), words, vendor="v", login="", model="") == f"API Error: {words}"
+    assert (
+        format_api_error(classify_error(words), words, vendor="v", login_hint="", model="")
+        == f"API Error: {words}"
+    )
 
 
 def test_every_kind_can_be_said():
-    assert set(BEGINNINGS) <= set(KINDS)
-    for kind in set(KINDS) - {""}:
-        said = api_text(
-            classify("")._replace(kind=kind, status=500), "words", vendor="v", login="", model="m"
+    assert set(TEXT_STARTS) <= set(FAILURE_KINDS)
+    for kind in set(FAILURE_KINDS) - {""}:
+        said = format_api_error(
+            classify_error("")._replace(kind=kind, status=500),
+            "words",
+            vendor="v",
+            login_hint="",
+            model="m",
         )
         assert said.endswith("words") and "{" not in said
 
 
 def test_a_status_beside_the_text_counts():
     """opencode says `statusCode` next to its message."""
-    failure = classify("mock error 401", 401)
+    failure = classify_error("mock error 401", 401)
     assert (failure.error, failure.status, failure.cause) == ("authentication_failed", 401, "auth")
 
 
 def test_a_status_of_the_vendor_beats_a_number_in_the_text():
-    assert classify("500 oops", 429).kind == "rate"
+    assert classify_error("500 oops", 429).kind == "rate"
 
 
 @each("words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000])
 def test_a_body_that_is_no_error_is_said_as_it_is(words):
-    assert stripped(words, None) == words
+    assert strip_error_prefixes(words, None) == words
 
 
 def test_a_retry_says_overloaded_where_the_result_says_server_error():

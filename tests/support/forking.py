@@ -508,9 +508,9 @@ def _prepare_shim() -> None:
         _import(module.name)
     for name in EXTRAS:
         _import(name)
-    from shim.core.api_errors import classify
+    from shim.core.api_errors import classify_error
 
-    classify("")  # so that no fork compiles its patterns
+    classify_error("")  # so that no fork compiles its patterns
     _preload_host_modules()
     import typer
 

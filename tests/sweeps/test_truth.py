@@ -17,7 +17,7 @@ from sweeps import each, examples
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.api_errors import CAUSES, KINDS
+from shim.core.api_errors import CAUSES, FAILURE_KINDS
 from shim.core.turn.outcome import Exit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
@@ -26,7 +26,7 @@ RESULT = {"type": "result", "id": "c1", "output": "ok"}
 
 def test_every_cause_has_its_agreement_and_there_is_no_other():
     assert set(AGREEMENTS) == CAUSES
-    assert {kind.cause for kind in KINDS.values()} <= CAUSES
+    assert {kind.cause for kind in FAILURE_KINDS.values()} <= CAUSES
 
 
 # -- a good end that is none -----------------------------------------------------------------------

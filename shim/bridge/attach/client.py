@@ -70,7 +70,7 @@ def plan_joined_conversation(
         session = parse_uuid(named or "") or ""
     living = registry.find_session(session, environment) if session else None
     if living is not None and living.is_running:
-        if dialect.flat:
+        if dialect.is_flat:
             raise _build_join_error(living, dialect.name)
         vendor = invocation.own.shim_vendor
         if vendor and living.metadata["vendor"] not in ("", vendor):
@@ -85,7 +85,7 @@ def plan_joined_conversation(
         return None
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
-    if why := _explain_no_bridge(invocation, dialect.flat):
+    if why := _explain_no_bridge(invocation, dialect.is_flat):
         tell(NO_BRIDGE_WARNING.format(why=why))
         return None
     return JoinedConversation(invocation, settings, installed, arguments, alone, session=session)

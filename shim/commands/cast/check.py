@@ -22,7 +22,7 @@ import orjson
 from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
-from shim.core.dialects import dialect_called
+from shim.core.dialects import resolve_dialect
 from shim.core.errors import PASSED_OVER
 from shim.io.early_signals import NAMES
 from shim.recording.playable_run import invocation_of, program_of
@@ -277,7 +277,7 @@ def _replay_and_compare(
         invocation.streams.input_format == "stream-json"
         or invocation.permissions.permission_prompt_tool == "stdio"
     )
-    talks = talks or dialect_called(header.dialect).frames
+    talks = talks or resolve_dialect(header.dialect).accepts_frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):
         return CheckResult(path, "skipped", reason="this format does not show where a signal came")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.conversation.decide import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import check_resume_flags, parse
-from shim.core.dialects import dialect_called
+from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.refusal import refuse_arguments
 
         return refuse_arguments(
-            error, arguments, installed, dialect=dialect_called(chosen or baked)
+            error, arguments, installed, dialect=resolve_dialect(chosen or baked)
         )
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.forget()

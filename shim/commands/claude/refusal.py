@@ -16,7 +16,7 @@ from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import claudes
 from shim.core.claude.pen import TERMINATORS
-from shim.core.dialects import Dialect, dialect_called
+from shim.core.dialects import Dialect, resolve_dialect
 from shim.core.errors import (
     ArgumentError,
     FrontendError,
@@ -53,7 +53,7 @@ def refuse_arguments(
     """
     warn_error(error)
     invocation = Invocation()
-    if dialect.answers_all:
+    if dialect.answers_argument_errors:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
     recorder = record_refusal(invocation, installed, arguments)
     try:
@@ -152,8 +152,8 @@ def refuse_turn(
         recorder.note("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
-    dialect = dialect_called(find_dialect(invocation))
-    if isinstance(error, ArgumentError) and not dialect.answers_all:
+    dialect = resolve_dialect(find_dialect(invocation))
+    if isinstance(error, ArgumentError) and not dialect.answers_argument_errors:
         return 1
     fresh, identity = fresh_identity()
     asked = invocation.model
@@ -174,7 +174,7 @@ def refuse_turn(
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
     pen = open_writer(dialect.name, identity, terminator=ending, display_name=shown)
-    if isinstance(error, UnknownSessionError) and not dialect.flat:
+    if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.streams.output_format == "json":
             return 1
         pen.adopt_session(terms.session.chosen_id or fresh)

@@ -51,7 +51,7 @@ def open_writer(
     `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it
     too.
     """
-    if DIALECTS[dialect].flat:
+    if DIALECTS[dialect].is_flat:
         from shim.core.yume.pen import YumePen
 
         kept = (
@@ -86,7 +86,7 @@ def open_translation(
     `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
     output is `stable`.
     """
-    vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].flat)
+    vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
     fresh, identity = (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (
@@ -96,7 +96,7 @@ def open_translation(
         vendor=VendorTerms(
             vendor.name,
             unattended=vendor.unattended,
-            retracts=vendor.abilities.retracts or DIALECTS[dialect].retries,
+            retracts=vendor.abilities.retracts or DIALECTS[dialect].retries_broken_answers,
             worded=vendor.passthrough,
             login=vendor.login,
             clean_exits=vendor.exit.clean_exits,
@@ -104,7 +104,7 @@ def open_translation(
         session=SessionTerms(fresh, session_id),
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
-        retries=DIALECTS[dialect].retries,
+        retries=DIALECTS[dialect].retries_broken_answers,
         keep=None if stable else _create_text_store(fresh),
         redact=redact,
         clock=clock,

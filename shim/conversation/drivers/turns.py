@@ -67,7 +67,7 @@ class TurnLifecycle:
     @property
     def retries_cut_streams(self) -> bool:
         """Whether a stream that broke off is asked for once more (Yume's R11)."""
-        return self._context.dialect.retries
+        return self._context.dialect.retries_broken_answers
 
     # -- a turn begins -----------------------------------------------------------------------------
 
@@ -264,7 +264,11 @@ class TurnLifecycle:
     def _warn_about_secrets(self, pump: Pump) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
         counts = pump.translation.account.redacted
-        if counts and self._context.dialect.counts_secrets and pump.turn is not self._warned_turn:
+        if (
+            counts
+            and self._context.dialect.reports_secret_counts
+            and pump.turn is not self._warned_turn
+        ):
             from shim.core.secrets.redactor import summary
 
             self._warned_turn = pump.turn

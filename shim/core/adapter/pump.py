@@ -21,7 +21,7 @@ from shim.core.adapter.commands import (
     TellChild,
 )
 from shim.core.adapter.translation import Translation
-from shim.core.api_errors import Cause, Failure, classify
+from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
@@ -294,11 +294,11 @@ class Pump:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
         return self.translation.unanswered(child_exit, stderr, whatever=whatever)
 
-    def waits(self, stderr: str) -> Failure:
+    def waits(self, stderr: str) -> ApiFailure:
         """What the vendor asks its model again for, by its own words or by what it printed on
         stderr.
         """
-        return self.turn.waits or classify(stderr)
+        return self.turn.waits or classify_error(stderr)
 
     # -- commands ----------------------------------------------------------------------------------
 

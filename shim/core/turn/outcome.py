@@ -7,7 +7,7 @@ Interrupted beats failed, failed beats ended, and no word at all is an error.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.api_errors import Cause, Failure, classify
+from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.errors import Tried, create_failed_attempt
 from shim.core.reading.account import uncoloured
 from shim.core.reading.head_and_tail import head_and_tail
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     kind: str  # ended, failed or interrupted
     message: str = ""
     cause: Cause = "clean"
-    failure: Failure = Failure()
+    failure: ApiFailure = ApiFailure()
     api: bool = False  # a request to the model's API failed
     subtype: str | None = None
     facts: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
@@ -94,9 +94,9 @@ class End:
         if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
-        failure = classify(message, status)
+        failure = classify_error(message, status)
         if api is None:
-            api = failure.api and subtype is None and kind is None
+            api = failure.is_api_failure and subtype is None and kind is None
         cause: Cause = kind or (failure.cause if api else "vendor_error")
         self.outcome = Outcome("failed", message, cause, failure, api, subtype, facts)
 
@@ -178,12 +178,12 @@ def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
     if terms.vendor.gate and terms.vendor.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
-    failure = classify(stderr)
+    failure = classify_error(stderr)
     ended = "was ended" if child_exit is None else str(child_exit)
     cause: Cause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
-    elif failure.api:
+    elif failure.is_api_failure:
         return Outcome(
             "failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True
         )

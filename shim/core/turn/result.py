@@ -4,7 +4,7 @@ about the end.
 
 from collections.abc import Mapping
 
-from shim.core.api_errors import Cause, api_text
+from shim.core.api_errors import Cause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import read_rule
@@ -146,11 +146,11 @@ def _api_text(end: EndOfTurn) -> str:
     if terms.vendor.worded:
         return outcome.message
     model = terms.model or end.model
-    return api_text(
+    return format_api_error(
         outcome.failure,
         outcome.message,
         vendor=terms.vendor.name,
-        login=terms.vendor.login,
+        login_hint=terms.vendor.login,
         model=model,
     )
 
@@ -223,7 +223,7 @@ def _terminal_reason(end: EndOfTurn) -> str:
     if outcome.kind == "ended":
         return "completed"
     if outcome.api:
-        return outcome.failure.reason if outcome.failure.api else "api_error"
+        return outcome.failure.terminal_reason if outcome.failure.is_api_failure else "api_error"
     if outcome.subtype == "error_max_turns":
         return "max_turns"
     if outcome.kind == "interrupted" and end.interrupted_call:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import Cause, Failure, classify
+from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
@@ -83,7 +83,7 @@ class Turn:
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
         )
         # why the vendor asks its model again, the last time it said so
-        self.waits: Failure | None = None
+        self.waits: ApiFailure | None = None
         self.beating = False  # the vendor gives signs of life, so its silence says something
         self.open: dict[str, Call] = calls.open  # the calls without a result
         self.text = speech.text
@@ -370,7 +370,7 @@ class Turn:
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = self.waits = classify(message)
+        failure = self.waits = classify_error(message)
         self.system(
             "api_retry",
             attempt=attempt,

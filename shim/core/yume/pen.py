@@ -62,7 +62,7 @@ class YumePen:
     def __init__(
         self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None
     ) -> None:
-        most = DIALECTS["yume"].line_bytes
+        most = DIALECTS["yume"].max_line_bytes
         self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said

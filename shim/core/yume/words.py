@@ -4,7 +4,7 @@ one text.
 
 import re
 
-from shim.core.api_errors import READ_CHARACTERS, classify
+from shim.core.api_errors import MAX_READ_CHARS, classify_error
 from shim.core.reading.json_text import as_text
 from shim.core.turn.outcome import lost
 
@@ -59,14 +59,16 @@ def yume_mode(name: object) -> tuple[str, bool, bool]:
 
 def error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
-    if error in ("", "server_error") and (lost(message) or classify(message).kind == "connection"):
+    if error in ("", "server_error") and (
+        lost(message) or classify_error(message).kind == "connection"
+    ):
         return CODES["truncated"]
     return CODES.get(error) or CODES.get(cause) or cause.upper()
 
 
 def retry_after(text: str) -> float | None:
     """The seconds to wait that an error text names; None without any."""
-    found = _WAIT.search(text[:READ_CHARACTERS])
+    found = _WAIT.search(text[:MAX_READ_CHARS])
     if found is None:
         return None
     unit = (found[2] or "").lower()

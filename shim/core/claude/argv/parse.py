@@ -6,7 +6,7 @@ Pure: words in, one frozen value out. Nothing is looked up in files or in the en
 from collections.abc import Iterable, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.dialects import DIALECTS, dialect_called
+from shim.core.dialects import DIALECTS, resolve_dialect
 from shim.core.errors import FrontendError, meant
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import Any
@@ -148,7 +148,7 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     ):
         raise FrontendError(PRINTED_BACKGROUND)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        lenient = dialect_called(invocation.own.shim_dialect or dialect).modes
+        lenient = resolve_dialect(invocation.own.shim_dialect or dialect).accepts_mode_names
         for fault in reader.faults:
             if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
