@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.adapter.vendor import Launch, Request, Vendor
-from shim.core.errors import FrontendError, meant
+from shim.core.errors import FrontendError, format_suggestion
 from shim.core.policy.policy import MODES
 from shim.core.reading.ids import vendor_name
 
@@ -59,7 +59,7 @@ def get_adapter(name: str, *, flat: bool = False) -> Vendor:
     """
     if not vendor_name(name) or name not in VENDORS:
         raise FrontendError(
-            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{meant(name, VENDORS, '; ')}",
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_suggestion(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
     place = (flat and FLAT_ADAPTERS.get(name)) or VENDORS[name]

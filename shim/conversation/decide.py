@@ -30,7 +30,7 @@ from shim.conversation.session_facts import build_session_state, load_mcp_server
 from shim.core.adapter.routing import routed
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
-from shim.core.errors import PASSED_OVER, FrontendError, ShimError
+from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import check_uuid
@@ -177,7 +177,7 @@ class ConversationStartup:
         for one in self.vendor_list.skipped_attempts:
             tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
-                self.recorder.note(PASSED_OVER, started=False, **one.to_json())
+                self.recorder.note(NOTE_PASSED_OVER, started=False, **one.to_json())
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""

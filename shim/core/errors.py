@@ -18,10 +18,10 @@ MAX_REASON_CHARS = 300
 MAX_VENDOR_NAME_CHARS = 32  # of a vendor
 MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word: no name that it could stand for is longer
 # the kind of a recording's note that says it; `started`: the child before it was its own
-PASSED_OVER = "passed_over"
+NOTE_PASSED_OVER = "passed_over"
 
 
-class Tried(NamedTuple):
+class FailedAttempt(NamedTuple):
     """One vendor that was asked before: its name, the cause that its result would have, and its
     words.
     """
@@ -35,22 +35,22 @@ class Tried(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def create_failed_attempt(vendor: str, cause: "Cause", words: str) -> Tried:
+def create_failed_attempt(vendor: str, cause: "Cause", words: str) -> FailedAttempt:
     """A `Tried` whose words are one short printable line."""
     reason = " ".join(printable(words).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
-    return Tried(vendor, cause, reason)
+    return FailedAttempt(vendor, cause, reason)
 
 
-def format_failed_attempts(before: Sequence[Tried]) -> str:
+def format_failed_attempts(before: Sequence[FailedAttempt]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
     return "".join(
         f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before
     )
 
 
-def parse_failed_attempt(fact: Mapping[str, Any]) -> Tried:
+def parse_failed_attempt(fact: Mapping[str, Any]) -> FailedAttempt:
     """The reverse of `fact`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
@@ -60,7 +60,7 @@ def parse_failed_attempt(fact: Mapping[str, Any]) -> Tried:
     )
 
 
-def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
+def format_suggestion(word: str, known: Iterable[str], before: str = ", ") -> str:
     """The end of a sentence about an unknown word: the known word that is most like it; "" where
     none is.
     """
@@ -84,7 +84,7 @@ class ShimError(Exception):
         super().__init__(message)
         self.hint = hint
         self.vendor = ""
-        self.failed_attempts: tuple[Tried, ...] = ()
+        self.failed_attempts: tuple[FailedAttempt, ...] = ()
 
 
 class FrontendError(ShimError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from shim.adapters import build_replay_adapter
 from shim.core.adapter.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.cast.records import SUFFIX, CastError
-from shim.core.errors import FrontendError, Tried, VendorError
+from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast
@@ -38,7 +38,7 @@ class Recordings:
         self._pace = _pace(environment)
         self.place = ""
         self.asked = ""  # the vendor that the recording began with
-        self._tried: tuple[Tried, ...] = ()
+        self._tried: tuple[FailedAttempt, ...] = ()
         self._vendor = ""
         self._report = ""  # the name of the file that the vendor writes about its run
         # the vendor's lines pass unchanged, so they must name the frontend's session
@@ -136,7 +136,7 @@ class Recordings:
             firsts.setdefault(child.path, child)
         return min(firsts.values(), key=lambda child: child.stopped)
 
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[FailedAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
         return self._tried
 

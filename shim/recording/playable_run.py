@@ -16,7 +16,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
 from shim.core.dialects import resolve_dialect
-from shim.core.errors import PASSED_OVER, FrontendError, Tried, parse_failed_attempt
+from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.argv import parse as parse_yume
@@ -43,7 +43,7 @@ class PlayableChild(NamedTuple):
     listens: bool = False
     stopped: bool = False
     vendor: str = ""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FailedAttempt, ...] = ()
 
     @property
     def cast(self) -> str:
@@ -70,7 +70,7 @@ def read_run(path: str) -> PlayableRun:
     """
     reader = Reader()
     told = list[bytes]()
-    children, before, count = list[PlayableChild](), list[Tried](), 0
+    children, before, count = list[PlayableChild](), list[FailedAttempt](), 0
     turns = list[object]()
     for record in _asked(path, reader):
         fact = record.fact
@@ -90,7 +90,7 @@ def read_run(path: str) -> PlayableRun:
             turns.append(fact.get("turn"))
             before = []
         elif record.letter == "n":
-            if fact.get("kind") == PASSED_OVER:
+            if fact.get("kind") == NOTE_PASSED_OVER:
                 if fact.get("started") and children:
                     before = [*children.pop().tried, *before]
                     turns.pop()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, meant
+from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.ids import vendor_name
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.reading.typed import NamedTuple
@@ -456,7 +456,7 @@ def _places(
 
 def _unlisted(place: str, value: str, known: Collection[str]) -> FrontendError:
     return FrontendError(
-        f"{place} is {value!r}, it must be one of {', '.join(known)}{meant(value, known, '; ')}"
+        f"{place} is {value!r}, it must be one of {', '.join(known)}{format_suggestion(value, known, '; ')}"
     )
 
 

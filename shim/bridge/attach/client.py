@@ -25,7 +25,7 @@ from shim.conversation.invocation import (
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, MachineError, ShimError, Tried
+from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.io.prompt import read_prompt
@@ -155,7 +155,7 @@ class JoinedConversation:
                 error.vendor, error.failed_attempts = self._find_vendor()
             raise
 
-    def _find_vendor(self) -> tuple[str, tuple[Tried, ...]]:
+    def _find_vendor(self) -> tuple[str, tuple[FailedAttempt, ...]]:
         """The vendor whose turn it would have been, and those of a list that were passed over for
         it.
         """

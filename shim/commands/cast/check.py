@@ -23,7 +23,7 @@ from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
 from shim.core.dialects import resolve_dialect
-from shim.core.errors import PASSED_OVER
+from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import NAMES
 from shim.recording.playable_run import invocation_of, program_of
 from shim.recording.wanted import open_cast
@@ -119,7 +119,7 @@ def _load_events(path: str) -> tuple[Header, list[ReplayEvent], int, str]:
         children += record.letter == "s"
         if record.letter == "n":
             children -= (
-                record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
+                record.fact.get("kind") == NOTE_PASSED_OVER and record.fact.get("started") is True
             )
             stop = stop or STOP_REASONS.get(str(record.fact.get("kind")), "")
         if (

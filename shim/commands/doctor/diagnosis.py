@@ -36,7 +36,7 @@ from shim.commands.doctor.machine import (
 from shim.core.adapter.promises import describe_answer
 from shim.core.adapter.vendor import Vendor
 from shim.core.adapter.versions import VersionCheck, newest
-from shim.core.errors import ShimError, meant
+from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
@@ -138,7 +138,9 @@ def _check_choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> lis
     unknown = [name for name in wanted if name not in VENDORS]
     return [
         DiagnosisFinding(
-            PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix
+            PROBLEM,
+            f"the chosen vendor {name[:40]!r} is unknown{format_suggestion(name, VENDORS)}",
+            fix,
         )
         for name in unknown
     ]

@@ -27,7 +27,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
-from shim.core.errors import FrontendError, ModeError, ShimError, Tried
+from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.account import printable
@@ -179,7 +179,7 @@ class ChildLauncher:
         self.resume_state = ResumeState(setup, stored_session)
         self.refusal_error: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
-        self.list_replayed_attempts: Callable[[], tuple[Tried, ...]] | None = None
+        self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
         self.early_child: Started | None = None
         self.last_request = Request(setup.invocation, "")  # that the last child was started for

@@ -10,7 +10,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told
 from shim.core.dialects import DIALECTS, Dialect
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -160,7 +160,7 @@ class ResumeState:
         self.assigned_id: str | None = None
         self.forks_next = invocation.session.fork_session
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
-        self.failed_attempts: tuple[Tried, ...] = ()
+        self.failed_attempts: tuple[FailedAttempt, ...] = ()
         self.prompted_tools: frozenset[str] = frozenset()
         self.restricting_rules: tuple[Rule, ...] = ()
         self.launch_mode = self.mode_file = ""

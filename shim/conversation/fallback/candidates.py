@@ -5,7 +5,7 @@ ones behind it.
 from collections.abc import Callable, Sequence
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.typed import NamedTuple
 
 
@@ -29,7 +29,7 @@ class FallbackChain:
     def __init__(
         self,
         names: Sequence[str],
-        skipped: Sequence[Tried],
+        skipped: Sequence[FailedAttempt],
         prepare: Callable[[str], Candidate],
         *,
         same_vendor: bool = False,

@@ -21,7 +21,7 @@ from shim.core.adapter.pump import Pump
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.errors import PASSED_OVER, Tried
+from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
 from shim.io.raw_output import tell
 from shim.io.stdout import FrontendGoneError
 
@@ -79,8 +79,8 @@ class FallbackDriver:
             self._driver = self._prepare_driver(self._chain.select_first())
 
     async def _ask_vendor(
-        self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]
-    ) -> Tried | None:
+        self, driver: ChildDriver, message: Message, before: tuple[FailedAttempt, ...]
+    ) -> FailedAttempt | None:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
@@ -123,15 +123,15 @@ class FallbackDriver:
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             await driver.deliver(*pump.release())
 
-    def _record_failed_attempt(self, driver: ChildDriver, why: Tried) -> None:
+    def _record_failed_attempt(self, driver: ChildDriver, why: FailedAttempt) -> None:
         """Record that a vendor was passed over."""
         launcher, started = driver.launcher, self._buffer.child_started
         if started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
-            launcher.recorder.note(PASSED_OVER, started=started, **why.to_json())
+            launcher.recorder.note(NOTE_PASSED_OVER, started=started, **why.to_json())
 
-    def _create_next_driver(self, why: Tried) -> ChildDriver:
+    def _create_next_driver(self, why: FailedAttempt) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
         candidate = self._chain.select_next()
         vendor = candidate.launcher.adapter

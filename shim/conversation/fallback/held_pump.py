@@ -9,7 +9,7 @@ from shim.core.adapter.commands import NO_COMMANDS, Ask, Commands, Remember, Sai
 from shim.core.adapter.pump import Known, Pump
 from shim.core.adapter.translation import Translation
 from shim.core.api_errors import Cause
-from shim.core.errors import ModeError, Tried, VendorError, create_failed_attempt
+from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
 from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
 
 # of a child's output; a vendor that has printed more is not replaced any more
@@ -32,7 +32,7 @@ class FallbackBuffer:
         self._reset()
 
     def _reset(self) -> None:
-        self.failed_attempt: Tried | None = None
+        self.failed_attempt: FailedAttempt | None = None
         self.child_started = False
         self._lines: list[bytes] = []
         self._received_bytes = 0
@@ -72,7 +72,7 @@ class FallbackBuffer:
             remember = NO_COMMANDS
         return b"".join(lines), (*remember, *commands)
 
-    def discard(self, why: Tried, *, started: bool) -> None:
+    def discard(self, why: FailedAttempt, *, started: bool) -> None:
         """The vendor does not answer: its lines are forgotten."""
         self.is_active = False
         self._reset()
@@ -149,7 +149,9 @@ class BufferedChildStream(Pump):
             self.translation.pen.forget()
         return why is not None
 
-    def _find_failed_attempt(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+    def _find_failed_attempt(
+        self, child_exit: Exit | None, stderr: str | None
+    ) -> FailedAttempt | None:
         """Why the turn is another vendor's, or another way's of the same vendor, where this one
         opened no session.
         """

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.models import claudes
-from shim.core.errors import FrontendError, ModeError, Tried, VendorError, create_failed_attempt
+from shim.core.errors import (
+    FailedAttempt,
+    FrontendError,
+    ModeError,
+    VendorError,
+    create_failed_attempt,
+)
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import Settings
 
@@ -46,7 +52,7 @@ class VendorList:
         self._needs_prompts = needs_prompts
         self.has_several = len(self._vendor_names) > 1
         self.is_translated = is_flat or self.has_several
-        self.skipped_attempts: list[Tried] = []
+        self.skipped_attempts: list[FailedAttempt] = []
         self.remaining_names = self._vendor_names
         if len(self._vendor_names) > MAX_VENDORS:
             raise FrontendError(

@@ -25,7 +25,7 @@ from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
-from shim.core.errors import ShimError, Tried
+from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import Exit, open_calls
@@ -151,7 +151,7 @@ class Pump:
         """How many of them no reply has followed."""
         return len(self.steered) - self.turn.opening.taken
 
-    def anew(self, tried: tuple[Tried, ...]) -> None:
+    def anew(self, tried: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._restart()
         self.translation.anew()
@@ -290,7 +290,7 @@ class Pump:
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
-    ) -> Tried | None:
+    ) -> FailedAttempt | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
         return self.translation.unanswered(child_exit, stderr, whatever=whatever)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from shim.core.adapter.translator import Translator
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.account import SAMPLE_CHARACTERS, Account
 from shim.core.reading.decode import PADDING, Decoder
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
@@ -139,7 +139,7 @@ class Translation:
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
-    ) -> Tried | None:
+    ) -> FailedAttempt | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where
         this is None.
 

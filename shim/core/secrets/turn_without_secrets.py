@@ -16,7 +16,7 @@ from shim.core.claude.complete_lines import Passing
 from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.lines import RedactedLines
@@ -270,7 +270,7 @@ class TurnWithoutSecrets:
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
-    ) -> Tried | None:
+    ) -> FailedAttempt | None:
         tried = self.turn.unanswered(child_exit, Redactor().text(stderr), whatever=whatever)
         if tried is not None:
             marks(tried.reason, self._counts)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from shim.core.claude.usage import dollars
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.turn import outcome as ends
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
@@ -81,7 +81,9 @@ class Closing:
         self._questions.refuse_all()
         machine.go(CLOSED)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:
+    def unanswered(
+        self, child_exit: Exit | None, stderr: str, *, whatever: bool
+    ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.api_errors import ApiFailure, Cause, classify_error
-from shim.core.errors import Tried, create_failed_attempt
+from shim.core.errors import FailedAttempt, create_failed_attempt
 from shim.core.reading.account import uncoloured
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.reading.typed import Any, NamedTuple
@@ -208,7 +208,7 @@ def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> Outcome:
 
 def unanswered(
     standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool
-) -> Tried | None:
+) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
 

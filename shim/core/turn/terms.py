@@ -5,7 +5,7 @@ writes.
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import NO_USAGE, ORDER, Usage, dollars, known, place
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -231,7 +231,7 @@ class Terms(NamedTuple):
     old_reader: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FailedAttempt, ...] = ()
     unhonoured: "tuple[Unhonoured, ...]" = ()
     clock: Callable[[], int] = lambda: 0
 

@@ -21,7 +21,7 @@ from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars
-from shim.core.errors import Tried
+from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.closing import Closing
@@ -473,7 +473,7 @@ class Turn:
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str, *, whatever: bool = False
-    ) -> Tried | None:
+    ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """

@@ -7,7 +7,7 @@ its keys.
 
 from collections.abc import Callable, Collection, Mapping
 
-from shim.core.errors import FrontendError, meant
+from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ class Spot:
 
     def unknown(self, known: Collection[str]) -> FrontendError:
         """The error about a key that is none of `known`; the spot is that of its value."""
-        close = meant(str(self.keys[-1]), known)
+        close = format_suggestion(str(self.keys[-1]), known)
         allowed = f"the keys here are: {', '.join(known)}"
         text = f"unknown key `{spelled(self.keys)}` in {self.source.path} line {self._line}"
         return (
@@ -71,7 +71,7 @@ class Spot:
     def unlisted(self, known: Collection[str], found: object = None) -> FrontendError:
         """The error about a word that is none of `known`."""
         word = self.value if found is None else found
-        close = meant(word, known, "; ") if isinstance(word, str) else ""
+        close = format_suggestion(word, known, "; ") if isinstance(word, str) else ""
         return self.refused(f"one of {', '.join(known)}{close}", found)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
-from shim.core.errors import FrontendError, meant
+from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import Any
 
@@ -367,7 +367,7 @@ def _unknown(name: str) -> FrontendError:
     """
     known = [one for one in _BY_NAME if one.startswith(OURS)]
     hint = f"the shim's own options are {', '.join(known)}"
-    return FrontendError(f"error: unknown option '{name}'{meant(name, known)}", hint)
+    return FrontendError(f"error: unknown option '{name}'{format_suggestion(name, known)}", hint)
 
 
 def _has_space(name: str) -> bool:
@@ -384,7 +384,7 @@ def _checked(flag: _Flag, value: str) -> object:
         also = (
             " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
         )
-        hint = (meant(value, CHOICES[field], "") + also).strip()
+        hint = (format_suggestion(value, CHOICES[field], "") + also).strip()
         raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.", hint)
     if field in ("max_turns", "max_thinking_tokens"):
         if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):

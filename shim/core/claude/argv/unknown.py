@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, OURS, list_flag_names
-from shim.core.errors import FrontendError, meant
+from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.account import printable
 
 # Fields of the flags that restrict which tools may run, for how many turns and for how much money.
@@ -65,7 +65,7 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
         flag = find_permission_flag(name, value)
         if flag is not None:
             raise explain_misspelled(name, flag, value)
-        suggestion = meant(
+        suggestion = format_suggestion(
             name, (known for known in list_flag_names() if not known.startswith(OURS))
         )
         warnings.append(
