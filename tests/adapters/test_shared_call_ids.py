@@ -15,7 +15,7 @@ from support import STABLE_ID_PREFIX, parse, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import Ask
+from shim.core.adapter.commands import AskPermission
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -262,7 +262,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
     ):
         lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
         said += lines
-        asked += [command.permission for command in commands if isinstance(command, Ask)]
+        asked += [command.permission for command in commands if isinstance(command, AskPermission)]
     assert [(each.arguments, each.refusal) for each in asked] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),

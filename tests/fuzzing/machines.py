@@ -38,7 +38,7 @@ from support import STABLE_ID_PREFIX, check_turns, terms_of
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
-from shim.core.adapter.commands import Ask, Stage, TakeBack, TellChild
+from shim.core.adapter.commands import AskPermission, Stage, TakeBack, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
@@ -135,11 +135,11 @@ class Talk:
             match command:
                 case TellChild(line):
                     self._told(line)
-                case Ask(permission) if permission.refusal:
+                case AskPermission(permission) if permission.refusal:
                     self._told(
                         self.speech.decide(permission, Decision(False, message=permission.refusal))
                     )
-                case Ask(permission):
+                case AskPermission(permission):
                     self._asked.append(permission)
                 case TakeBack(request):
                     for permission in [one for one in self._asked if one.request == request]:
@@ -208,7 +208,7 @@ class Talk:
             match command:
                 case TellChild(line):
                     self._told(line)
-                case Ask(permission):
+                case AskPermission(permission):
                     self._told(
                         self.speech.decide(permission, Decision(False, message=permission.refusal))
                     )

@@ -5,7 +5,7 @@ import json
 from support import STABLE_ID_PREFIX, terms_of
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import Ask, TellChild
+from shim.core.adapter.commands import AskPermission, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
@@ -76,7 +76,9 @@ class Talk:
         self.told += b"".join(
             command.line for command in commands if isinstance(command, TellChild)
         )
-        self.asked += [command.permission for command in commands if isinstance(command, Ask)]
+        self.asked += [
+            command.permission for command in commands if isinstance(command, AskPermission)
+        ]
         return self
 
     def answer(self, allow):

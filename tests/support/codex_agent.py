@@ -5,7 +5,7 @@ import json
 from played import Played
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import Ask, TellChild
+from shim.core.adapter.commands import AskPermission, TellChild
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -87,7 +87,9 @@ class Talk(Played):
         self.told += b"".join(
             command.line for command in commands if isinstance(command, TellChild)
         )
-        self.asked += [command.permission for command in commands if isinstance(command, Ask)]
+        self.asked += [
+            command.permission for command in commands if isinstance(command, AskPermission)
+        ]
         return self
 
     def answer(self, allow, place=0, **more):

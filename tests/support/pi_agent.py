@@ -5,7 +5,7 @@ import json
 from played import Played
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import Ask, Stage, TellChild
+from shim.core.adapter.commands import AskPermission, Stage, TellChild
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -121,7 +121,7 @@ class Talk(Played):
         for command in commands:
             if isinstance(command, TellChild):
                 self.tell(command.line)
-            elif isinstance(command, Ask):
+            elif isinstance(command, AskPermission):
                 self.asked.append(command.permission)
             elif isinstance(command, Stage):
                 self.stages.append(command)

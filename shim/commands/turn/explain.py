@@ -17,8 +17,8 @@ from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.invocation import select_driver
-from shim.core.adapter.allowances import not_honoured
-from shim.core.adapter.binding import keeps
+from shim.core.adapter.allowances import list_unsupported_rules
+from shim.core.adapter.binding import can_enforce_rule
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import PromiseError, ShimError
@@ -208,7 +208,7 @@ def _describe_rules(
     vendor, policy, request = launcher.adapter, launcher.policy, plan.request
     vain = {
         (one.what, one.source): one.reason
-        for one in not_honoured(vendor, policy, request, start.claude_settings.unheeded)
+        for one in list_unsupported_rules(vendor, policy, request, start.claude_settings.unheeded)
     }
 
     def narrowing(rule: Rule) -> str:
@@ -219,7 +219,7 @@ def _describe_rules(
         )
         if gone or vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
             return f"{vendor.name} is given it before it starts"
-        if keeps(vendor, rule, request):
+        if can_enforce_rule(vendor, rule, request):
             return "its calls are judged here before they run"
         return "a call is stopped when it is seen, and may have begun (late_denials)"
 

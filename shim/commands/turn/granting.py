@@ -8,7 +8,7 @@ from typing import Any
 from shim.adapters import VENDORS, get_adapter
 from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import select_driver
-from shim.core.adapter.allowances import not_honoured
+from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Place
@@ -101,6 +101,6 @@ def _find_effective_rule(
         request = Request(
             Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy
         )
-        if not not_honoured(vendor, policy, request, ()):
+        if not list_unsupported_rules(vendor, policy, request, ()):
             return rule
     return None

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.speaking import StdinDriver
-from shim.core.adapter.commands import Ask, Command, Stage, TakeBack, TellChild
+from shim.core.adapter.commands import AskPermission, Command, Stage, TakeBack, TellChild
 from shim.core.adapter.pump import Pump
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
@@ -148,7 +148,7 @@ class PersistentDriver(StdinDriver):
                 match command:
                     case TellChild(line):
                         await self._write_to_child(child, line)
-                    case Ask(permission):
+                    case AskPermission(permission):
                         denied = Decision(False, message=permission.refusal)
                         await self._write_to_child(
                             child, self._child_input.decide(permission, denied)
@@ -232,7 +232,7 @@ class PersistentDriver(StdinDriver):
         match command:
             case TellChild(line) if child is not None:
                 await self._write_to_child(child, line)
-            case Ask(permission):
+            case AskPermission(permission):
                 await self._ask_permission(permission)
             case TakeBack(request) if child is not None:
                 await self._withdraw_prompt(child, request)

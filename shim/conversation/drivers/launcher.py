@@ -500,10 +500,13 @@ class ChildLauncher:
         if self.resume_state.version_check.distrust:
             self.check_promises()
         if self.policy.narrows:
-            from shim.core.adapter.binding import check
+            from shim.core.adapter.binding import check_enforcement
 
-            check(
-                self.adapter, self.policy, request, late=self.context.vendor_settings.late_denials
+            check_enforcement(
+                self.adapter,
+                self.policy,
+                request,
+                late_denials=self.context.vendor_settings.late_denials,
             )
 
     def check_promises(self, policy: "Policy | None" = None) -> None:
@@ -549,10 +552,10 @@ class ChildLauncher:
             self.check_promises(policy)
         except ModeError as error:
             return str(error)
-        from shim.core.adapter.binding import unkept
+        from shim.core.adapter.binding import explain_unenforceable
 
         listens = self.resume_state.persistent or self.state.serving.asks
-        return unkept(
+        return explain_unenforceable(
             self.adapter,
             policy,
             self.last_request._replace(permission_mode=self.state.mode, listens=listens),

@@ -123,9 +123,9 @@ class ConversationContext(NamedTuple):
         """Claude's names of the tools that the vendor is not to have."""
         if not policy.narrows:
             return ()
-        from shim.core.adapter.binding import removed
+        from shim.core.adapter.binding import list_removed_tools
 
-        return removed(self.adapter, policy)
+        return list_removed_tools(self.adapter, policy)
 
 
 class ResumeState:

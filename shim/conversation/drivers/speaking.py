@@ -108,10 +108,10 @@ class StdinDriver(ChildDriver):
         await self._write_to_child(child, self._child_input.interrupt())
 
     def _needs_restart_for_rules(self) -> bool:
-        from shim.core.adapter.binding import outdated
+        from shim.core.adapter.binding import needs_restart
 
         standing = self.launcher.resume_state
-        return outdated(
+        return needs_restart(
             self.launcher.adapter,
             standing.restricting_rules,
             self.launcher.policy.narrowing,

@@ -282,9 +282,9 @@ def _list_unsupported_rules(
     policy = request.policy
     if policy is None or not (policy.allowed or unheeded):
         return ()
-    from shim.core.adapter.allowances import not_honoured
+    from shim.core.adapter.allowances import list_unsupported_rules
 
-    return not_honoured(vendor, policy, request, unheeded)
+    return list_unsupported_rules(vendor, policy, request, unheeded)
 
 
 def _build_evaluator(vendor: Vendor, request: Request, standing: ResumeState) -> "Judge | None":

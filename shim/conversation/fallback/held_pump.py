@@ -5,7 +5,7 @@ its own; then all of it comes at once. Where the vendor does not answer, its tur
 line, and the hold has the reason.
 """
 
-from shim.core.adapter.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
+from shim.core.adapter.commands import NO_COMMANDS, AskPermission, Commands, Remember, Said, Stage
 from shim.core.adapter.pump import Known, Pump
 from shim.core.adapter.translation import Translation
 from shim.core.api_errors import Cause
@@ -97,7 +97,9 @@ class BufferedChildStream(Pump):
         if not hold.is_active:
             return said, commands
         kept = hold.add(len(chunk), said, commands)
-        spoken = self.spoken or any(isinstance(it, Ask) or it is Stage.FINISHED for it in commands)
+        spoken = self.spoken or any(
+            isinstance(it, AskPermission) or it is Stage.FINISHED for it in commands
+        )
         spoken = spoken or (hold.same_vendor and self._session() is not None)
         return hold.release(b"", kept) if spoken or hold.is_full else (b"", kept)
 

@@ -9,10 +9,10 @@ from shim.core.policy.acts import CHANGERS, READERS
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import Rule, Unhonoured
 
-PLAN = "plan"  # no rule allows a change in it, with the real claude neither
+PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neither
 
 
-def not_honoured(
+def list_unsupported_rules(
     vendor: Vendor, policy: Policy, request: Request, unheeded: Iterable[str]
 ) -> tuple[Unhonoured, ...]:
     """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
@@ -23,27 +23,27 @@ def not_honoured(
     rules = [
         Unhonoured(str(rule), rule.source, reason)
         for rule in policy.allowed
-        if (reason := _why(vendor, rule, request))
+        if (reason := _explain_unsupported_rule(vendor, rule, request))
     ]
     keys = [
         Unhonoured(key, source, "only the real claude can honour it")
         for key, _, source in (one.partition(" in ") for one in unheeded)
     ]
-    return tuple(dict.fromkeys(rules + keys + _unhooked(vendor, policy, request)))
+    return tuple(dict.fromkeys(rules + keys + _list_unsupported_hooks(vendor, policy, request)))
 
 
-def _unhooked(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonoured]:
+def _list_unsupported_hooks(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonoured]:
     """The hooks of the settings that do not run before every tool: those that only talk, since
     others are refused.
     """
     if not policy.hooks or vendor.enforcement.own or vendor.program.plays:
         return []
-    from shim.core.adapter.binding import unhooked
+    from shim.core.adapter.binding import find_tools_without_hook
 
     missed = [
         (hook.source, tools)
         for hook in policy.hooks
-        if (tools := sorted(unhooked(vendor, hook, request)))
+        if (tools := sorted(find_tools_without_hook(vendor, hook, request)))
     ]
     return [
         Unhonoured(
@@ -53,9 +53,13 @@ def _unhooked(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonour
     ]
 
 
-def _why(vendor: Vendor, rule: Rule, request: Request) -> str:
+def _explain_unsupported_rule(vendor: Vendor, rule: Rule, request: Request) -> str:
     """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
-    if vendor.enforcement.own or vendor.program.plays or request.permission_mode in (BYPASS, PLAN):
+    if (
+        vendor.enforcement.own
+        or vendor.program.plays
+        or request.permission_mode in (BYPASS, PLAN_MODE)
+    ):
         return ""
     if "(" in rule.tool:
         return "it cannot be read as a rule"

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 # What changes or shows anything outside of the conversation. A hook about all tools has to be run
 # before these.
-ACTING = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
+ACTING_TOOLS = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
 
 
-def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
+def check_enforcement(
+    vendor: Vendor, policy: Policy, request: Request, *, late_denials: bool
+) -> None:
     """ModeError for the first rule that the vendor would break.
 
     `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
@@ -31,16 +33,16 @@ def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> No
     if vendor.enforcement.own or vendor.program.plays:
         return
     _check_hooks(vendor, policy, request)
-    if late and request.permission_mode == BYPASS:
+    if late_denials and request.permission_mode == BYPASS:
         return
     for rule in policy.narrowing:
-        if not keeps(vendor, rule, request):
-            raise _refusal(vendor, str(rule), rule.source)
+        if not can_enforce_rule(vendor, rule, request):
+            raise _build_refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
     if policy.only is not None and not (
         vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)
     ):
-        raise _refusal(vendor, "a choice of tools", chosen.source)
+        raise _build_refusal(vendor, "a choice of tools", chosen.source)
 
 
 def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
@@ -63,8 +65,8 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
                 f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
             )
-        missed = unhooked(vendor, hook, request)
-        if missed & ACTING or (missed and names(hook.matcher)):
+        missed = find_tools_without_hook(vendor, hook, request)
+        if missed & ACTING_TOOLS or (missed and names(hook.matcher)):
             raise ModeError(
                 f"{vendor.name} cannot be made to run the {BEFORE_A_CALL} hook in {hook.source} before each call of "
                 f"{', '.join(sorted(missed))}",
@@ -73,7 +75,9 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
             )
 
 
-def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozenset[str]:
+def find_tools_without_hook(
+    vendor: Vendor, hook: "SettingsHook", request: Request
+) -> frozenset[str]:
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
     """
@@ -92,17 +96,17 @@ def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozense
     return frozenset(concerned) - vendor.enforcement.asks(request)
 
 
-def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:
+def can_enforce_rule(vendor: Vendor, rule: Rule, request: Request) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
     if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
         return True
-    tools = concerned(vendor, rule)
+    tools = list_affected_tools(vendor, rule)
     if vendor.abilities.limits_tools:
         tools -= {name for name in request.removed if vendor.own_names((name,))}
     return tools <= vendor.enforcement.asks(request)
 
 
-def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
+def list_affected_tools(vendor: Vendor, rule: Rule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
     own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
     if rule.tool == EVERYTHING:
@@ -119,7 +123,7 @@ def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
     return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
 
 
-def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
+def list_removed_tools(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     """Claude's names of the tools that a vendor is not to have.
 
     A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
@@ -133,21 +137,21 @@ def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     return tuple(sorted(gone))
 
 
-def unkept(vendor: Vendor, policy: Policy, request: Request) -> str:
+def explain_unenforceable(vendor: Vendor, policy: Policy, request: Request) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
-        check(
+        check_enforcement(
             vendor,
             policy,
-            request._replace(policy=policy, removed=removed(vendor, policy)),
-            late=False,
+            request._replace(policy=policy, removed=list_removed_tools(vendor, policy)),
+            late_denials=False,
         )
     except ModeError as error:
         return str(error)
     return ""
 
 
-def outdated(
+def needs_restart(
     vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
 ) -> bool:
     """Whether a child that was told the rules `before` has to be told those of now by its start.
@@ -157,11 +161,11 @@ def outdated(
     """
     lifted = any(rule not in now for rule in before)
     return lifted or any(
-        rule not in before and not concerned(vendor, rule) <= asked for rule in now
+        rule not in before and not list_affected_tools(vendor, rule) <= asked for rule in now
     )
 
 
-def _refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
+def _build_refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
     return ModeError(
         f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "

@@ -11,7 +11,7 @@ from shim.core.claude.permissions import Permission
 from shim.core.reading.typed import NamedTuple
 
 
-class Ask(NamedTuple):
+class AskPermission(NamedTuple):
     """The vendor asks whether a call may run: put the question to the frontend, give the vendor the
     answer.
     """
@@ -65,7 +65,7 @@ class Stage(Enum):
     FINISHED = "finished"  # the result is said
 
 
-Command = Ask | TakeBack | Observe | TellChild | Remember | Expect | Stage
+Command = AskPermission | TakeBack | Observe | TellChild | Remember | Expect | Stage
 Commands = tuple[Command, ...]
 Said = tuple[bytes, Commands]  # whole lines for the frontend, and what else is to be done
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shim.core.adapter.commands import (
     NO_COMMANDS,
-    Ask,
+    AskPermission,
     Command,
     Commands,
     Expect,
@@ -348,6 +348,6 @@ class Pump:
                 commands.append(Observe(seen))
         return (*commands, *map(TellChild, lines), *self._questions(), *map(TakeBack, taken_back))
 
-    def _questions(self) -> Iterator[Ask]:
+    def _questions(self) -> Iterator[AskPermission]:
         asked, self.turn.asked = self.turn.asked, []
-        return map(Ask, asked)
+        return map(AskPermission, asked)

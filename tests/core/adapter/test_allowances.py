@@ -6,7 +6,7 @@ from box import ASK
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.core.adapter.allowances import not_honoured
+from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -19,7 +19,7 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
     request = Request(parse([]), "", vendor.modes[mode], mode, listens=listens)
     policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
-    return [it.what for it in not_honoured(vendor, policy, request, unheeded)]
+    return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
 
 @each(
@@ -105,7 +105,7 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
         request = Request(
             parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
         )
-        found[name] = not_honoured(get_adapter(name), request.policy, request, ())
+        found[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())
     (said,) = found["qwen"]
     assert (said.what, said.source) == (
         "hooks.PreToolUse",

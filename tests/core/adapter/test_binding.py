@@ -15,11 +15,11 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
-    removed = binding.removed(vendor, rules)
+    removed = binding.list_removed_tools(vendor, rules)
     request = Request(
         parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
     )
-    binding.check(vendor, rules, request, late=late)
+    binding.check_enforcement(vendor, rules, request, late_denials=late)
 
 
 @each(
@@ -85,8 +85,11 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.program.two_way() if vendor.program.two_way else vendor
     request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
-    binding.check(
-        vendor, rules, request._replace(removed=binding.removed(vendor, rules)), late=False
+    binding.check_enforcement(
+        vendor,
+        rules,
+        request._replace(removed=binding.list_removed_tools(vendor, rules)),
+        late_denials=False,
     )
 
 
@@ -138,15 +141,25 @@ def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
-    assert binding.removed(get_adapter("qwen"), policy(deny=["Bash(touch:*)"])) == (
+    assert binding.list_removed_tools(get_adapter("qwen"), policy(deny=["Bash(touch:*)"])) == (
         "Monitor",
         "Task",
     )
-    assert binding.removed(get_adapter("demo"), policy(deny=["Bash(touch:*)"])) == ()
+    assert binding.list_removed_tools(get_adapter("demo"), policy(deny=["Bash(touch:*)"])) == ()
 
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
     pi = get_adapter("pi")
-    assert binding.concerned(pi, read_rule("Edit(./x)")) == {"Bash", "Edit", "MultiEdit", "Write"}
-    assert binding.concerned(pi, read_rule("Read(./x)")) >= {"Bash", "Edit", "Read", "Write"}
-    assert binding.concerned(pi, read_rule("Bash(x)")) == {"Bash"}
+    assert binding.list_affected_tools(pi, read_rule("Edit(./x)")) == {
+        "Bash",
+        "Edit",
+        "MultiEdit",
+        "Write",
+    }
+    assert binding.list_affected_tools(pi, read_rule("Read(./x)")) >= {
+        "Bash",
+        "Edit",
+        "Read",
+        "Write",
+    }
+    assert binding.list_affected_tools(pi, read_rule("Bash(x)")) == {"Bash"}

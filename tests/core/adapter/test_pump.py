@@ -6,7 +6,15 @@ from box import ndjson
 from support import brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.adapter.commands import NO_COMMANDS, Ask, Expect, Observe, Remember, Stage, TellChild
+from shim.core.adapter.commands import (
+    NO_COMMANDS,
+    AskPermission,
+    Expect,
+    Observe,
+    Remember,
+    Stage,
+    TellChild,
+)
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
@@ -153,7 +161,9 @@ def test_a_question_is_asked_once_and_a_line_is_told_once():
     *_, told, asked = fed(pump, "hello", "tell", "ask")
     assert told == TellChild(b"a line\n")
     assert (
-        isinstance(asked, Ask) and asked.permission.request == "r1" and not asked.permission.refusal
+        isinstance(asked, AskPermission)
+        and asked.permission.request == "r1"
+        and not asked.permission.refusal
     )
     assert fed(pump, "say") is NO_COMMANDS
 

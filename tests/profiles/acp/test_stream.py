@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import check_turns
 from sweeps import each
 
-from shim.core.adapter.commands import Ask, TellChild
+from shim.core.adapter.commands import AskPermission, TellChild
 from shim.core.claude.messages import EVERYTHING, Message, read_message
 from shim.core.claude.permissions import Decision
 from shim.profiles.acp.blocks import blocks
@@ -317,7 +317,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
     line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
     _, commands = talk.pump.feed(broken % line + b"\n")
     (told,) = (json.loads(command.line) for command in commands if isinstance(command, TellChild))
-    assert not [command for command in commands if isinstance(command, Ask)]
+    assert not [command for command in commands if isinstance(command, AskPermission)]
     assert told == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
@@ -338,7 +338,9 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
     commands = talk.pump.skip(
         json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n"
     )
-    assert [command.permission.call for command in commands if isinstance(command, Ask)] == ["c1"]
+    assert [
+        command.permission.call for command in commands if isinstance(command, AskPermission)
+    ] == ["c1"]
 
 
 def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():

@@ -7,7 +7,7 @@ from acp_agent import ANSWERS, DONE, Talk, text, update
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.core.adapter.binding import check
+from shim.core.adapter.binding import check_enforcement
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -57,16 +57,22 @@ def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
     with pytest.raises(ModeError, match="cannot be kept to Bash"):
-        check(vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late=False)
+        check_enforcement(
+            vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
+        )
 
 
 def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
     vendor = made(AGENT + ASKS)
     assert not vendor.unattended
     assert list(vendor.modes) == ["default", "acceptEdits", "dontAsk", "bypassPermissions"]
-    check(vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late=False)
+    check_enforcement(
+        vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
+    )
     with pytest.raises(ModeError, match="cannot be kept to Read"):
-        check(vendor, request("Read(./x)").policy, request("Read(./x)"), late=False)
+        check_enforcement(
+            vendor, request("Read(./x)").policy, request("Read(./x)"), late_denials=False
+        )
 
 
 @each(
@@ -99,7 +105,9 @@ def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.program.two_way()
     with pytest.raises(ModeError, match="cannot be kept to WebFetch"):
-        check(vendor, request("WebFetch").policy, request("WebFetch"), late=False)
+        check_enforcement(
+            vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
+        )
 
 
 def test_what_kimi_can_run_in_a_conversation_is_listed():

@@ -9,7 +9,7 @@ from ruling import policy
 from sweeps import each
 
 from shim.adapters import get_adapter
-from shim.core.adapter.binding import check, removed
+from shim.core.adapter.binding import check_enforcement, list_removed_tools
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -29,13 +29,13 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         prompt="say hi",
         mode=vendor.mode_arguments(mode),
         permission_mode=mode,
-        removed=removed(vendor, rules) if rules.narrows else (),
+        removed=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},
         unheard=unheard,
         keep=keep,
         policy=rules,
     )
-    check(vendor, rules, request, late=False)
+    check_enforcement(vendor, rules, request, late_denials=False)
     return vendor.launch(request), kept
 
 

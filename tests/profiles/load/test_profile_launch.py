@@ -472,7 +472,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
         parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
     with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
-        binding.check(vendor, only, request, late=False)
+        binding.check_enforcement(vendor, only, request, late_denials=False)
 
 
 @pytest.mark.parametrize(
