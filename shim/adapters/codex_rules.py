@@ -13,7 +13,7 @@ folders that may be written to). The web is searched by the model's service, whi
 that tool is taken away.
 """
 
-from shim.core.adapter.hook import SECONDS, binds, command, needed
+from shim.core.adapter.hook import HOOK_TIMEOUT_S, build_hook_command, enforces_rule, needs_hook
 from shim.core.adapter.vendor import Request
 from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
 from shim.core.policy.rules import MCP, Rule
@@ -21,7 +21,7 @@ from shim.core.policy.rules import MCP, Rule
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
     "build_arguments",
-    "binds",
+    "enforces_rule",
     "build_environment",
     "allows_through_hook",
 )
@@ -38,12 +38,12 @@ def build_arguments(request: Request) -> list[str]:
     if policy is None:
         return []
     words = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
-    if not needed(request):
+    if not needs_hook(request):
         return words
     words += _build_untrusted_projects(policy)
     if mode != BYPASS:
         words += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
-    handler = f'{{type="command",command={_quote_toml(command(request, "codex", HOOK_MODULE))},timeout={SECONDS}}}'
+    handler = f'{{type="command",command={_quote_toml(build_hook_command(request, "codex", HOOK_MODULE))},timeout={HOOK_TIMEOUT_S}}}'
     words += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
     return words + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
@@ -90,10 +90,12 @@ def build_approval_hook(request: Request, servers: list[str]) -> dict[str, objec
 
     ModeError where codex may not run it, but for the widest mode without rules, which needs none.
     """
-    if request.unheard and not needed(request):
+    if request.unheard and not needs_hook(request):
         return {}
-    line = command(request, "codex", APPROVAL_HOOK_MODULE, words=servers)
-    return {"PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
+    line = build_hook_command(request, "codex", APPROVAL_HOOK_MODULE, module_args=servers)
+    return {
+        "PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": HOOK_TIMEOUT_S}]}]
+    }
 
 
 def build_environment(request: Request) -> dict[str, str]:

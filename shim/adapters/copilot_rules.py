@@ -10,7 +10,7 @@ In a conversation copilot asks before it changes anything, so there the hook onl
 rule keeps from running.
 """
 
-from shim.core.adapter.hook import binds, command, needed
+from shim.core.adapter.hook import build_hook_command, enforces_rule, needs_hook
 from shim.core.adapter.vendor import Request
 from shim.core.policy.rules import Rule
 from shim.profiles.load.words import BUNDLED_FOLDER
@@ -18,7 +18,7 @@ from shim.profiles.load.words import BUNDLED_FOLDER
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
     "build_arguments",
-    "binds",
+    "enforces_rule",
     "build_environment",
     "allows_through_hook",
 )
@@ -40,7 +40,7 @@ def build_environment(request: Request) -> dict[str, str]:
     """The variables of the hook."""
     asked = PROMPTED_TOOLS if request.listens else ()
     return (
-        {HOOK_VARIABLE: command(request, "copilot", HOOK_MODULE, asked)}
+        {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, asked)}
         if _needs_hook(request)
         else {}
     )
@@ -48,7 +48,7 @@ def build_environment(request: Request) -> dict[str, str]:
 
 def _needs_hook(request: Request) -> bool:
     policy = request.policy
-    return policy is not None and (policy.narrows if request.listens else needed(request))
+    return policy is not None and (policy.narrows if request.listens else needs_hook(request))
 
 
 def allows_through_hook(rule: Rule) -> bool:

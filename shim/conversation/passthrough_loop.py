@@ -21,7 +21,13 @@ from shim.conversation.loop import (
     ConversationLoop,
     explain_error,
 )
-from shim.core.adapter.commands import Command, Expect, Said, Stage, TellChild
+from shim.core.adapter.commands import (
+    SendToChild,
+    SetTimeout,
+    StreamCommand,
+    StreamOutput,
+    TurnStage,
+)
 from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.reading.account import printable
@@ -165,28 +171,28 @@ class PassthroughLoop(ConversationLoop):
             self._update_exit_grace()
         await self._write_output(pump.drain())
 
-    async def _write_output(self, given: Said) -> None:
+    async def _write_output(self, given: StreamOutput) -> None:
         said, commands = given
         for command in commands:
             said += self._execute_command(command)
         await self._output.lines(said)
 
-    def _execute_command(self, command: Command) -> bytes:
+    def _execute_command(self, command: StreamCommand) -> bytes:
         """Carry out a command of the pump's; gives back the lines that it leads to.
 
         `Remember` is not carried out: a real claude keeps its own sessions.
         """
         match command:
-            case Expect(timeout):
+            case SetTimeout(timeout):
                 self._deadlines.limit_silence(timeout)
-            case TellChild(line):
+            case SendToChild(line):
                 self._exchange.record_answer(line)
                 self._pending_answers.append(line)
-            case Stage.SETTLED:  # nothing contradicts the result that came with this
+            case TurnStage.VENDOR_DONE:  # nothing contradicts the result that came with this
                 said, _ = self._stream.finish()
                 self._finish_turn()
                 return said
-            case Stage.FINISHED:
+            case TurnStage.FINISHED:
                 self._finish_turn()
         return b""
 

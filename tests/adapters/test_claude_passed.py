@@ -6,7 +6,7 @@ import pytest
 from support import brief, check_frames, fixture_cases, parse
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.adapter.commands import Stage
+from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import Pump
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
@@ -212,7 +212,7 @@ def passed(*lines: str, terminator: str = "none") -> list[str]:
     said = b""
     for one in lines:
         given, commands = pump.feed(one.encode() + b"\n")
-        said += given + (pump.finish()[0] if Stage.SETTLED in commands else b"")
+        said += given + (pump.finish()[0] if TurnStage.VENDOR_DONE in commands else b"")
     return said.decode().splitlines()
 
 
@@ -415,7 +415,7 @@ def test_a_terminator_comes_behind_what_follows_the_result():
     assert run(*lines) == [*lines, END]
     pump = Pump(open_translation("claude", stable=True))
     _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
-    assert Stage.FINISHED not in commands and Stage.SETTLED in commands
+    assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
     assert pump.close(Exit(code=0))[0] == END.encode() + b"\n"
 
 

@@ -9,7 +9,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
-from shim.core.adapter.commands import Stage
+from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
@@ -77,9 +77,9 @@ def test_a_message_waits_until_the_session_and_the_commands_are_known():
 
 def test_a_turn_is_what_pi_says_until_it_has_settled():
     talk = running().says(reply(text("Hello")), END)
-    assert talk.stages[-1] is Stage.PAUSED
+    assert talk.stages[-1] is TurnStage.PAUSED
     talk.says(SETTLED)
-    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.stages[-1] is TurnStage.VENDOR_DONE
     talk.end()
     check_turns(talk.lines, partial=False)
     assert [one["result"] for one in talk.results] == ["Hello"]
@@ -103,7 +103,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
     talk = running().says(reply(text("one")), END, SETTLED).finish()
     talk.prompt("two").says(SETTLED)
-    assert talk.stages.count(Stage.SETTLED) == 1
+    assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
 
 def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
@@ -111,7 +111,7 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     talk.says(
         talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END
     )
-    assert talk.stages[-1] is Stage.PAUSED
+    assert talk.stages[-1] is TurnStage.PAUSED
     talk.says(
         {
             "type": "auto_retry_start",
@@ -121,9 +121,9 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
             "errorMessage": "500 oops",
         }
     )
-    assert talk.stages[-1] is Stage.RUNNING
+    assert talk.stages[-1] is TurnStage.RUNNING
     talk.says(START, reply(text("Hello")), OLD_END)
-    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.stages[-1] is TurnStage.VENDOR_DONE
     assert [one["result"] for one in talk.end().results] == ["Hello"]
 
 
@@ -148,14 +148,14 @@ def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_tur
     assert kinds(talk.told)[-1] == "get_state"
     other = Talk().begun()
     other.says(other.answer_to("prompt", {"disposition": "handled"}))
-    assert other.stages[-1] is Stage.SETTLED
+    assert other.stages[-1] is TurnStage.VENDOR_DONE
 
 
 def test_an_older_pi_is_asked_whether_a_message_runs():
     talk = Talk().begun()
     talk.says(talk.answer_to("prompt"))
     still = talk.answer_to("get_state", {"isStreaming": False})
-    assert talk.says(still).stages[-1] is Stage.SETTLED
+    assert talk.says(still).stages[-1] is TurnStage.VENDOR_DONE
 
 
 @pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
@@ -374,7 +374,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
     talk = Talk().begun()
     talk.tell(talk.speech.interrupt())
     talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
-    assert Stage.SETTLED not in talk.stages
+    assert TurnStage.VENDOR_DONE not in talk.stages
     assert kinds(talk.says(START).told)[-1] == "abort"
 
 
@@ -384,7 +384,7 @@ def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk.says(
         reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
     )
-    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.stages[-1] is TurnStage.VENDOR_DONE
     assert talk.end().results[0]["subtype"] == "error_during_execution"
 
 
@@ -393,7 +393,7 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
     talk.tell(talk.speech.interrupt())
     talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
     talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
-    assert "prompt" not in kinds(talk.told) and talk.stages[-1] is Stage.SETTLED
+    assert "prompt" not in kinds(talk.told) and talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
 @pytest.mark.parametrize(
@@ -453,13 +453,13 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     )
     late = talk.answer_to("prompt")
     talk.says(reply(text("one")), END, SETTLED)
-    assert Stage.SETTLED not in talk.stages
+    assert TurnStage.VENDOR_DONE not in talk.stages
     talk.says(late)
     assert kinds(talk._told)[-1] == "get_state"
     talk.says(
         START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED
     )
-    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():

@@ -16,7 +16,7 @@ from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX
 from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK_ARGV
-from shim.core.adapter.hook import UNASKED, command
+from shim.core.adapter.hook import RULES_UNAVAILABLE, build_hook_command
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -53,7 +53,7 @@ def hooked(
         session="S",
         mode_file=mode_file,
     )
-    line = command(request, "codex", module)
+    line = build_hook_command(request, "codex", module)
     words = shlex.split(line)
     if judge is HOOK_ARGV:
         return in_this_process(words[words.index(HOOK_ARGV[-1]) :], event)
@@ -78,7 +78,7 @@ def in_this_process(words, event):
         try:
             status = tool_hook.main()
         except Exception:
-            return tool_hook.DENY_EXIT_STATUS, UNASKED
+            return tool_hook.DENY_EXIT_STATUS, RULES_UNAVAILABLE
         finally:
             signal.alarm(0)
     return status, said.getvalue()
@@ -143,13 +143,13 @@ def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_ca
 
 def test_a_judge_that_takes_too_long_ends_and_refuses():
     status, said = hooked(call("ls"), judge=(sys.executable, "-c", SLOW), module="slow")
-    assert (status, said.splitlines()[-1]) == (2, UNASKED)
+    assert (status, said.splitlines()[-1]) == (2, RULES_UNAVAILABLE)
 
 
 def test_a_judge_that_is_not_there_refuses():
     status, said = hooked(call("ls"), judge=("/nowhere/python",))
     assert status == 2
-    assert UNASKED in said
+    assert RULES_UNAVAILABLE in said
 
 
 def of_settings(tmp_path, command, **rules):
@@ -233,4 +233,4 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
         found = hooked(
             call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge
         )
-        assert found == (2, found[1]) and UNASKED in found[1]
+        assert found == (2, found[1]) and RULES_UNAVAILABLE in found[1]

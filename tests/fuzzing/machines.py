@@ -38,7 +38,7 @@ from support import STABLE_ID_PREFIX, check_turns, terms_of
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
-from shim.core.adapter.commands import AskPermission, Stage, TakeBack, TellChild
+from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
@@ -133,7 +133,7 @@ class Talk:
     def _carry_out(self, commands: Any) -> None:
         for command in commands:
             match command:
-                case TellChild(line):
+                case SendToChild(line):
                     self._told(line)
                 case AskPermission(permission) if permission.refusal:
                     self._told(
@@ -141,11 +141,11 @@ class Talk:
                     )
                 case AskPermission(permission):
                     self._asked.append(permission)
-                case TakeBack(request):
+                case WithdrawPermission(request):
                     for permission in [one for one in self._asked if one.request == request]:
                         self._asked.remove(permission)
                         self._told(self.speech.decide(permission, Decision(False, interrupt=True)))
-                case Stage.SETTLED | Stage.FINISHED:
+                case TurnStage.VENDOR_DONE | TurnStage.FINISHED:
                     self._note("the turn is settled")
                     self._settled = True
 
@@ -206,7 +206,7 @@ class Talk:
         self._end_turn(*self.pump.finish())
         for command in self.pump.skip(self._late):
             match command:
-                case TellChild(line):
+                case SendToChild(line):
                     self._told(line)
                 case AskPermission(permission):
                     self._told(

@@ -5,7 +5,7 @@ import json
 from support import STABLE_ID_PREFIX, terms_of
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import AskPermission, TellChild
+from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
@@ -74,7 +74,7 @@ class Talk:
         said, commands = self.pump.feed(data)
         self.lines += said
         self.told += b"".join(
-            command.line for command in commands if isinstance(command, TellChild)
+            command.line for command in commands if isinstance(command, SendToChild)
         )
         self.asked += [
             command.permission for command in commands if isinstance(command, AskPermission)

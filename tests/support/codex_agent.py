@@ -5,7 +5,7 @@ import json
 from played import Played
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import AskPermission, TellChild
+from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -85,7 +85,7 @@ class Talk(Played):
     def hears(self, said, commands):
         self.lines += said
         self.told += b"".join(
-            command.line for command in commands if isinstance(command, TellChild)
+            command.line for command in commands if isinstance(command, SendToChild)
         )
         self.asked += [
             command.permission for command in commands if isinstance(command, AskPermission)

@@ -5,7 +5,7 @@ import json
 from played import Played
 
 from shim.adapters import get_adapter
-from shim.core.adapter.commands import AskPermission, Stage, TellChild
+from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -119,11 +119,11 @@ class Talk(Played):
     def hears(self, said, commands):
         self.lines += said
         for command in commands:
-            if isinstance(command, TellChild):
+            if isinstance(command, SendToChild):
                 self.tell(command.line)
             elif isinstance(command, AskPermission):
                 self.asked.append(command.permission)
-            elif isinstance(command, Stage):
+            elif isinstance(command, TurnStage):
                 self.stages.append(command)
         return self
 

@@ -11,7 +11,13 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.speaking import StdinDriver
-from shim.core.adapter.commands import AskPermission, Command, Stage, TakeBack, TellChild
+from shim.core.adapter.commands import (
+    AskPermission,
+    SendToChild,
+    StreamCommand,
+    TurnStage,
+    WithdrawPermission,
+)
 from shim.core.adapter.pump import Pump
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
@@ -116,7 +122,7 @@ class PersistentDriver(StdinDriver):
             await self._fail_turn(pump, error)
             return
         over = await self._send_message(child, pump, prompt)
-        await self._end_turn(child, pump, over=over and self._stage is Stage.SETTLED)
+        await self._end_turn(child, pump, over=over and self._stage is TurnStage.VENDOR_DONE)
 
     async def _end_turn(self, child: Child, pump: Pump, *, over: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
@@ -125,7 +131,7 @@ class PersistentDriver(StdinDriver):
             ended = await self._close_turn(child, pump)
             await self._release_child(child)
             return ended
-        if self._stage is Stage.SETTLED:
+        if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
             for permission in self._pending_prompts.open_questions:
                 await self._write_to_child(
@@ -146,7 +152,7 @@ class PersistentDriver(StdinDriver):
                 break
             for command in pump.skip(chunk):
                 match command:
-                    case TellChild(line):
+                    case SendToChild(line):
                         await self._write_to_child(child, line)
                     case AskPermission(permission):
                         denied = Decision(False, message=permission.refusal)
@@ -212,29 +218,32 @@ class PersistentDriver(StdinDriver):
 
     @property
     def _is_turn_done(self) -> bool:
-        return self._stage in (Stage.SETTLED, Stage.FINISHED)
+        return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED)
 
-    def _apply_stage(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: TurnStage) -> None:
         """A vendor that stays and may be done counts as done after a moment of silence."""
-        if stage is Stage.PAUSED and not self._stalled:
+        if stage is TurnStage.PAUSED and not self._stalled:
             self._deadlines.start_grace(self.launcher.end_grace_s)
         else:
             self._deadlines.cancel_grace()
 
     async def _finish_on_deadline(self, stream: Pump) -> bool:
-        if anyio.current_time() >= self._deadlines.exit_deadline or self._stage is not Stage.PAUSED:
+        if (
+            anyio.current_time() >= self._deadlines.exit_deadline
+            or self._stage is not TurnStage.PAUSED
+        ):
             return False
         await self.deliver(*stream.rest())
         return True
 
-    async def _execute_after_write(self, command: Command) -> None:
+    async def _execute_after_write(self, command: StreamCommand) -> None:
         child = self._child
         match command:
-            case TellChild(line) if child is not None:
+            case SendToChild(line) if child is not None:
                 await self._write_to_child(child, line)
             case AskPermission(permission):
                 await self._ask_permission(permission)
-            case TakeBack(request) if child is not None:
+            case WithdrawPermission(request) if child is not None:
                 await self._withdraw_prompt(child, request)
             case _:
                 await super()._execute_after_write(command)
@@ -243,7 +252,7 @@ class PersistentDriver(StdinDriver):
 
     async def _ask_permission(self, permission: Permission) -> None:
         # a question behind the result is put to nobody (contract S16b)
-        if self._stage is Stage.FINISHED:
+        if self._stage is TurnStage.FINISHED:
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
         elif self._interrupted:  # nor is one behind an interrupt
             await self.send_decision(permission, Decision(False, interrupt=True))

@@ -6,7 +6,7 @@ import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.adapter.commands import Stage
+from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.pump import Pump
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
@@ -100,11 +100,11 @@ class PerTurnDriver(ChildDriver):
         self._child = None
         return over
 
-    def _apply_stage(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: TurnStage) -> None:
         """A vendor that said that it is done has a moment to go; one that only may be done is not
         believed.
         """
-        if stage is Stage.SETTLED:
+        if stage is TurnStage.VENDOR_DONE:
             self._deadlines.start_grace(self.launcher.end_grace_s)
         else:
             self._deadlines.cancel_grace()

@@ -13,7 +13,14 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.adapter.commands import Command, Commands, Expect, Observe, Remember, Stage
+from shim.core.adapter.commands import (
+    RunHooks,
+    SetTimeout,
+    StoreSession,
+    StreamCommand,
+    StreamCommands,
+    TurnStage,
+)
 from shim.core.adapter.pump import Pump
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
@@ -105,7 +112,7 @@ class ChildDriver:
         self._interrupted = self._stalled = False
         self._is_retry = False  # the message is said to the vendor for the second time
         self._turn_has_output = False  # the child has said something in this turn
-        self._stage = Stage.RUNNING
+        self._stage = TurnStage.RUNNING
 
     async def run_turn(self, message: Message) -> None:
         raise NotImplementedError
@@ -149,11 +156,11 @@ class ChildDriver:
 
     # -- what the pump gives -----------------------------------------------------------------------
 
-    async def deliver(self, lines: bytes, commands: Commands) -> None:
+    async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         """Give the frontend its lines, and carry out the commands that came with them."""
         for command in commands:
             self._execute_before_write(command)
-        if Stage.FINISHED in commands:
+        if TurnStage.FINISHED in commands:
             lines = self._withdraw_prompts() + lines
         if lines:
             await self._output.lines(lines)
@@ -163,26 +170,26 @@ class ChildDriver:
         for command in commands:
             await self._execute_after_write(command)
 
-    def _execute_before_write(self, command: Command) -> None:
+    def _execute_before_write(self, command: StreamCommand) -> None:
         """A command that is carried out before the frontend has the lines."""
         match command:
-            case Remember() if self.stream is not None:
+            case StoreSession() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
                 if tool := self.stream.turn.denied_tool_that_ran:
                     self.launcher.report_broken_promise(tool)
-            case Expect(timeout):
+            case SetTimeout(timeout):
                 self._deadlines.limit_silence(timeout)
-            case Stage():
+            case TurnStage():
                 self._stage = command
                 self._apply_stage(command)
 
-    def _apply_stage(self, stage: Stage) -> None:
+    def _apply_stage(self, stage: TurnStage) -> None:
         raise NotImplementedError
 
-    async def _execute_after_write(self, command: Command) -> None:
+    async def _execute_after_write(self, command: StreamCommand) -> None:
         """A command that is carried out once the frontend has the lines."""
         match command:
-            case Observe(seen) if self._control is not None:
+            case RunHooks(seen) if self._control is not None:
                 forbidden = None
                 for one in seen:
                     self._control.observe(one)
@@ -192,14 +199,14 @@ class ChildDriver:
                 if forbidden is not None:
                     await self.forbid_call(forbidden.call, forbidden.reason)
 
-    async def _write_turn_end(self, said: bytes, commands: Commands) -> None:
+    async def _write_turn_end(self, said: bytes, commands: StreamCommands) -> None:
         """The last lines of a turn. A frontend that has them may resume the session at once,
         elsewhere.
         """
         for command in commands:
-            if isinstance(command, Observe) and self._control is not None:
-                for one in command.seen:
-                    self._control.observe(one, last=command.last)
+            if isinstance(command, RunHooks) and self._control is not None:
+                for one in command.events:
+                    self._control.observe(one, last=command.last_text)
                 said = self._control.take() + said
             self._execute_before_write(command)
         await self._output.lines(self._withdraw_prompts() + said)
@@ -241,13 +248,13 @@ class ChildDriver:
     @property
     def _is_turn_done(self) -> bool:
         """Whether the turn needs nothing more of its child."""
-        return self._stage is Stage.FINISHED
+        return self._stage is TurnStage.FINISHED
 
     @property
     def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
         asking = self._control is not None and self._control.asking
-        return self._stage in (Stage.SETTLED, Stage.FINISHED) or self._stalled or asking
+        return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or asking
 
     def _end_stalled_turn(self, child: Child, pump: Pump) -> None:
         """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
@@ -358,7 +365,7 @@ class ChildDriver:
 
     async def _ensure_child_exit(self, child: Child) -> Exit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""
-        if self._stage is Stage.FINISHED:
+        if self._stage is TurnStage.FINISHED:
             await child.stop(self.launcher.adapter.exit.interrupt)
             return None
         deadlines = self._deadlines
@@ -384,12 +391,12 @@ class ChildDriver:
 
         `stderr` is None where the child said how its turn ended and stays.
         """
-        done = self._interrupted or self._stalled or self._stage is Stage.FINISHED
+        done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
         if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or done:
             return False
         self._is_retry = pump.retry(child_exit, stderr)
         if self._is_retry:
-            self._stage = Stage.RUNNING
+            self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
                 self.launcher.recorder.note("retry")
             tell(
@@ -408,7 +415,7 @@ class ChildDriver:
         file = self.launcher.report_file
         if file is not None and (report := file.take()) is not None:
             pump.reported(report)
-        if self._stage is Stage.FINISHED:
+        if self._stage is TurnStage.FINISHED:
             return True
         if self._retry_if_cut(pump, child_exit, stderr):
             return False

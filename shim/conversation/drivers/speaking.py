@@ -7,7 +7,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.adapter.commands import Commands
+from shim.core.adapter.commands import StreamCommands
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.request import Speech
 from shim.core.claude.control import Control
@@ -49,7 +49,7 @@ class StdinDriver(ChildDriver):
     def _list_accepted_kinds(self) -> Kinds:
         return self._child_input.takes
 
-    async def deliver(self, lines: bytes, commands: Commands) -> None:
+    async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.taken():
             self._output.asked(message)
             self._pending_prompts.observe(Seen("UserPromptSubmit"), prompt=message.text)

@@ -5,7 +5,14 @@ its own; then all of it comes at once. Where the vendor does not answer, its tur
 line, and the hold has the reason.
 """
 
-from shim.core.adapter.commands import NO_COMMANDS, AskPermission, Commands, Remember, Said, Stage
+from shim.core.adapter.commands import (
+    NO_COMMANDS,
+    AskPermission,
+    StoreSession,
+    StreamCommands,
+    StreamOutput,
+    TurnStage,
+)
 from shim.core.adapter.pump import Known, Pump
 from shim.core.adapter.translation import Translation
 from shim.core.api_errors import Cause
@@ -36,14 +43,14 @@ class FallbackBuffer:
         self.child_started = False
         self._lines: list[bytes] = []
         self._received_bytes = 0
-        self._remember_commands: Commands = NO_COMMANDS
+        self._remember_commands: StreamCommands = NO_COMMANDS
 
     def start(self) -> None:
         """From now on what the vendor says is held."""
         self.is_active = True
         self._reset()
 
-    def add(self, heard: int, said: bytes, commands: Commands) -> Commands:
+    def add(self, heard: int, said: bytes, commands: StreamCommands) -> StreamCommands:
         """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out
         all the same.
 
@@ -52,23 +59,23 @@ class FallbackBuffer:
         self._received_bytes += heard
         self._lines.append(said)
         self._remember_commands = (
-            tuple(it for it in commands if isinstance(it, Remember)) or self._remember_commands
+            tuple(it for it in commands if isinstance(it, StoreSession)) or self._remember_commands
         )
-        return tuple(it for it in commands if not isinstance(it, Remember))
+        return tuple(it for it in commands if not isinstance(it, StoreSession))
 
     @property
     def is_full(self) -> bool:
         """Whether as much is held as may be."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
-    def release(self, said: bytes, commands: Commands = NO_COMMANDS) -> Said:
+    def release(self, said: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
         """The vendor is the one that answers: what it said so far, with what it says now."""
         if not self.is_active:
             return said, commands
         self.is_active = False
         lines, remember = [*self._lines, said], self._remember_commands
         self._reset()
-        if any(isinstance(it, Remember) for it in commands):
+        if any(isinstance(it, StoreSession) for it in commands):
             remember = NO_COMMANDS
         return b"".join(lines), (*remember, *commands)
 
@@ -91,14 +98,14 @@ class BufferedChildStream(Pump):
         super().__init__(translation, saves_late=saves_late, known=known)
         self._buffer = hold
 
-    def feed(self, chunk: bytes) -> Said:
+    def feed(self, chunk: bytes) -> StreamOutput:
         said, commands = super().feed(chunk)
         hold = self._buffer
         if not hold.is_active:
             return said, commands
         kept = hold.add(len(chunk), said, commands)
         spoken = self.spoken or any(
-            isinstance(it, AskPermission) or it is Stage.FINISHED for it in commands
+            isinstance(it, AskPermission) or it is TurnStage.FINISHED for it in commands
         )
         spoken = spoken or (hold.same_vendor and self._session() is not None)
         return hold.release(b"", kept) if spoken or hold.is_full else (b"", kept)
@@ -113,12 +120,12 @@ class BufferedChildStream(Pump):
         )
         return not passed and super().retry(child_exit, stderr)
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
+    def close(self, child_exit: Exit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
             return b"", NO_COMMANDS
         return self._buffer.release(*super().close(child_exit, stderr))
 
-    def finish(self) -> Said:
+    def finish(self) -> StreamOutput:
         if self._pass_on(None, None):
             return b"", NO_COMMANDS
         return self._buffer.release(*super().finish())
@@ -139,7 +146,7 @@ class BufferedChildStream(Pump):
         cause = self.waits(stderr).cause
         return cause if cause in UNANSWERED_CAUSES else None
 
-    def release(self) -> Said:
+    def release(self) -> StreamOutput:
         """The vendor is the one that answers, whatever it will say."""
         return self._buffer.release(b"")
 

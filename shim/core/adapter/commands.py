@@ -19,54 +19,64 @@ class AskPermission(NamedTuple):
     permission: Permission
 
 
-class TakeBack(NamedTuple):
+class WithdrawPermission(NamedTuple):
     """The vendor waits no more for the answer to its question `request`."""
 
-    request: str
+    request_id: str
 
 
-class Observe(NamedTuple):
+class RunHooks(NamedTuple):
     """The frontend may have hooks for what happened; `last` is the last text of the turn, for its
     end.
     """
 
-    seen: tuple[Seen, ...]
-    last: str = ""
+    events: tuple[Seen, ...]
+    last_text: str = ""
 
 
-class TellChild(NamedTuple):
+class SendToChild(NamedTuple):
     """Write `line` to the child's stdin: a whole line, its LF included."""
 
     line: bytes
 
 
-class Remember(NamedTuple):
+class StoreSession(NamedTuple):
     """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the
     session elsewhere.
     """
 
-    session: str | None
+    vendor_session: str | None
 
 
-class Expect(NamedTuple):
+class SetTimeout(NamedTuple):
     """From now on the child may be silent for as long as `timeout` allows (a key of the timeouts of
     the settings).
     """
 
-    timeout: str
+    timeout_key: str
 
 
-class Stage(Enum):
+class TurnStage(Enum):
     """How far the turn has come; the command says that this has changed."""
 
     RUNNING = "running"
     PAUSED = "paused"  # the vendor may be done: only its silence will tell
-    SETTLED = "settled"  # the vendor said that it is done
+    VENDOR_DONE = "settled"  # the vendor said that it is done
     FINISHED = "finished"  # the result is said
 
 
-Command = AskPermission | TakeBack | Observe | TellChild | Remember | Expect | Stage
-Commands = tuple[Command, ...]
-Said = tuple[bytes, Commands]  # whole lines for the frontend, and what else is to be done
+StreamCommand = (
+    AskPermission
+    | WithdrawPermission
+    | RunHooks
+    | SendToChild
+    | StoreSession
+    | SetTimeout
+    | TurnStage
+)
+StreamCommands = tuple[StreamCommand, ...]
+StreamOutput = tuple[
+    bytes, StreamCommands
+]  # whole lines for the frontend, and what else is to be done
 
-NO_COMMANDS: Commands = ()  # what nearly every chunk gives
+NO_COMMANDS: StreamCommands = ()  # what nearly every chunk gives

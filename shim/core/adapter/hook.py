@@ -11,26 +11,32 @@ from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import Rule
 
 # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
-SECONDS = 900
+HOOK_TIMEOUT_S = 900
 # Any failure of the hook is a refusal, and a refusal needs a reason.
-UNASKED = "the permission rules could not be asked about this call"
-CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'
+RULES_UNAVAILABLE = "the permission rules could not be asked about this call"
+FAIL_CLOSED_SCRIPT = (
+    f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{RULES_UNAVAILABLE}" >&2; exit 2'
+)
 
 
-def needed(request: Request) -> bool:
+def needs_hook(request: Request) -> bool:
     """Whether any call may have to be kept from running."""
     return request.permission_mode != BYPASS or (
         request.policy is not None and request.policy.narrows
     )
 
 
-def binds(rule: Rule, request: Request) -> bool:
+def enforces_rule(rule: Rule, request: Request) -> bool:
     """Whether the hook judges by a rule: by each."""
     return True
 
 
-def command(
-    request: Request, name: str, module: str, asked: tuple[str, ...] = (), words: Sequence[str] = ()
+def build_hook_command(
+    request: Request,
+    name: str,
+    module: str,
+    asked: tuple[str, ...] = (),
+    module_args: Sequence[str] = (),
 ) -> str:
     """The line of a shell that judges the call on its stdin, for the vendor called `name`.
 
@@ -53,7 +59,19 @@ def command(
     )
     policy = written(request.policy, known)
     line = " ".join(
-        map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy, *words))
+        map(
+            _quote_arg,
+            (
+                "/bin/sh",
+                "-c",
+                FAIL_CLOSED_SCRIPT,
+                "sh",
+                *request.judge,
+                module,
+                policy,
+                *module_args,
+            ),
+        )
     )
     if len(line) > ARGUMENT_BYTES:
         raise ModeError(
@@ -63,6 +81,6 @@ def command(
     return line
 
 
-def _quoted(word: str) -> str:
+def _quote_arg(word: str) -> str:
     """A word of a shell's line."""
     return "'" + word.replace("'", "'\"'\"'") + "'"

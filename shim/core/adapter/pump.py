@@ -10,15 +10,15 @@ from typing import Any
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
-    Command,
-    Commands,
-    Expect,
-    Observe,
-    Remember,
-    Said,
-    Stage,
-    TakeBack,
-    TellChild,
+    RunHooks,
+    SendToChild,
+    SetTimeout,
+    StoreSession,
+    StreamCommand,
+    StreamCommands,
+    StreamOutput,
+    TurnStage,
+    WithdrawPermission,
 )
 from shim.core.adapter.translation import Translation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
@@ -53,7 +53,7 @@ class Pump:
         self.known = known
         self._saves_late = saves_late
         self._turn = translation.turn  # the one that `_stage` is about
-        self._stage = Stage.RUNNING
+        self._stage = TurnStage.RUNNING
         self._timeout = ""
 
     @property
@@ -122,7 +122,7 @@ class Pump:
         beyond the limits.
         """
         running = (
-            self._stage is Stage.RUNNING
+            self._stage is TurnStage.RUNNING
             and bool(self.turn.open)
             and not (self.decided or self.finished)
         )
@@ -167,31 +167,31 @@ class Pump:
         return ready
 
     def _restart(self) -> None:
-        self._stage, self._timeout = Stage.RUNNING, ""
+        self._stage, self._timeout = TurnStage.RUNNING, ""
 
     # -- what the child says -----------------------------------------------------------------------
 
-    def feed(self, chunk: bytes) -> Said:
+    def feed(self, chunk: bytes) -> StreamOutput:
         """The lines and the commands for a chunk of the child's stdout."""
         said = self.translation.feed(chunk)
         return said, self._commands()
 
-    def read(self, lines: list[bytes]) -> Said:
+    def read(self, lines: list[bytes]) -> StreamOutput:
         """The lines and the commands for lines of the child, as `Translation.split` gives them."""
         said = self.translation.read(lines)
         return said, self._commands()
 
-    def drain(self) -> Said:
+    def drain(self) -> StreamOutput:
         """What the end of the child's stdout adds: a last line without its end."""
         said = self.translation.drain()
         return said, self._commands()
 
-    def skip(self, chunk: bytes) -> Commands:
+    def skip(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
         self.translation.skip(chunk)
-        return (*map(TellChild, self.translation.outgoing()), *self._questions())
+        return (*map(SendToChild, self.translation.outgoing()), *self._questions())
 
-    def rest(self) -> Said:
+    def rest(self) -> StreamOutput:
         """A child that stays has been silent since the turn was paused: the vendor is done."""
         self.translation.rest()
         return b"", self._commands()
@@ -204,7 +204,7 @@ class Pump:
 
     def refused(
         self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
-    ) -> Said:
+    ) -> StreamOutput:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
         knows it.
 
@@ -213,7 +213,7 @@ class Pump:
         self.turn.refused(permission, message, announced=announced, vendor_knows=vendor_knows)
         return self._taken()
 
-    def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> Said:
+    def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
@@ -224,7 +224,7 @@ class Pump:
         """A call was allowed with another input only; `message` is what its result will say."""
         self.turn.corrected(permission, message)
 
-    def forbid(self, call: str, reason: str) -> Said:
+    def forbid(self, call: str, reason: str) -> StreamOutput:
         """The frontend forbids a call that runs already: the turn ends."""
         self.turn.forbid(call, reason)
         return self._taken()
@@ -251,7 +251,7 @@ class Pump:
         waiting = open_calls(self.turn.open)
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
+    def close(self, child_exit: Exit | None, stderr: str = "") -> StreamOutput:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
         child.
 
@@ -260,7 +260,7 @@ class Pump:
         last = self.turn.last_text
         return self.translation.close(child_exit, stderr), self._last(last)
 
-    def finish(self) -> Said:
+    def finish(self) -> StreamOutput:
         """The last lines of a turn whose child stays for the next one."""
         last = self.turn.last_text
         return self.translation.finish(), self._last(last)
@@ -284,9 +284,9 @@ class Pump:
             self.stop(f"the shim failed: {error!r}", "internal")
         return self.translation.close(None)
 
-    def fail(self, error: ShimError) -> Said:
+    def fail(self, error: ShimError) -> StreamOutput:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
-        return self.refuse(error), (Remember(self._session()),)
+        return self.refuse(error), (StoreSession(self._session()),)
 
     def unanswered(
         self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
@@ -302,30 +302,30 @@ class Pump:
 
     # -- commands ----------------------------------------------------------------------------------
 
-    def _taken(self) -> Said:
+    def _taken(self) -> StreamOutput:
         return self.translation.pen.take(), self._commands()
 
-    def _last(self, text: str) -> Commands:
-        self._stage = Stage.FINISHED
-        return Observe((Seen("Stop"),), text), Remember(self._session())
+    def _last(self, text: str) -> StreamCommands:
+        self._stage = TurnStage.FINISHED
+        return RunHooks((Seen("Stop"),), text), StoreSession(self._session())
 
     def _session(self) -> str | None:
         return self.turn.conversation.vendor_session
 
-    def _commands(self) -> Commands:
+    def _commands(self) -> StreamCommands:
         """What the Turn wants done, and what has changed since the last time."""
         translation, turn = self.translation, self.translation.turn
         # the child began another one by itself, and may have ended it already
         if turn is not self._turn:
-            self._turn, self._stage = turn, Stage.RUNNING
+            self._turn, self._stage = turn, TurnStage.RUNNING
         if translation.finished and turn.sealed:
-            stage = Stage.FINISHED
+            stage = TurnStage.FINISHED
         elif (
             turn.settled or translation.finished
         ):  # a passed result may have lines beside it, then its terminator
-            stage = Stage.SETTLED
+            stage = TurnStage.VENDOR_DONE
         else:
-            stage = Stage.PAUSED if turn.paused else Stage.RUNNING
+            stage = TurnStage.PAUSED if turn.paused else TurnStage.RUNNING
         timeout = (
             "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
         )
@@ -334,19 +334,24 @@ class Pump:
         lines, taken_back = translation.outgoing(), translation.taken_back()
         if not (changed or lines or turn.asked or turn.observed or taken_back):
             return NO_COMMANDS
-        commands: list[Command] = []
-        if known != self.known or (stage is Stage.FINISHED and stage is not self._stage):
-            commands.append(Remember(known[0]))
+        commands: list[StreamCommand] = []
+        if known != self.known or (stage is TurnStage.FINISHED and stage is not self._stage):
+            commands.append(StoreSession(known[0]))
         if timeout != self._timeout:
-            commands.append(Expect(timeout))
+            commands.append(SetTimeout(timeout))
         if stage is not self._stage:
             commands.append(stage)
         self._stage, self._timeout, self.known = stage, timeout, known
         if turn.observed:
             seen, turn.observed = tuple(turn.observed), []
-            if stage is not Stage.FINISHED:  # nothing follows an error result (contract S16b)
-                commands.append(Observe(seen))
-        return (*commands, *map(TellChild, lines), *self._questions(), *map(TakeBack, taken_back))
+            if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
+                commands.append(RunHooks(seen))
+        return (
+            *commands,
+            *map(SendToChild, lines),
+            *self._questions(),
+            *map(WithdrawPermission, taken_back),
+        )
 
     def _questions(self) -> Iterator[AskPermission]:
         asked, self.turn.asked = self.turn.asked, []

@@ -331,7 +331,7 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
     if rules is None:
         return Enforcement()
     return Enforcement(
-        binds=lambda rule, request: bool(rules().binds(rule, request)),
+        binds=lambda rule, request: bool(rules().enforces_rule(rule, request)),
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
         hooked=True,

@@ -10,7 +10,7 @@ from support import facts_of
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.adapter.commands import AskPermission, Stage
+from shim.core.adapter.commands import AskPermission, TurnStage
 from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import CLOSED_STREAM, TURN_OVER, Permission
@@ -115,7 +115,7 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
         async with anyio.create_task_group() as tasks:
             driver, control = talking(tasks, paper)
             permission = Permission("r", "c", "Bash", {}, "bash", {})
-            await driver.deliver(b"", (Stage.FINISHED, AskPermission(permission)))
+            await driver.deliver(b"", (TurnStage.FINISHED, AskPermission(permission)))
     assert driver._child.told == [f"False {TURN_OVER}".encode()]
     assert not control.asking and b"control_request" not in paper.said
 

@@ -13,7 +13,7 @@ from sweeps import over
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
 from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
-from shim.core.adapter.commands import Observe, Remember, TellChild
+from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.pen import ClaudePen
@@ -168,16 +168,16 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
 def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
     hold, pump = held()
     said, commands = fed(pump, BEGUN)
-    assert said == b"" and not any(isinstance(it, Remember) for it in commands)
+    assert said == b"" and not any(isinstance(it, StoreSession) for it in commands)
     said, commands = fed(pump, text("Hello."), END)
-    assert said.count(b'"init"') == 1 and commands[0] == Remember("s") and not hold.is_active
+    assert said.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not hold.is_active
     assert hold.failed_attempt is None
 
 
 def test_what_a_child_is_told_is_never_held():
     _, pump = held()
     pump.translation._translator.outbox.append(b"line\n")
-    assert TellChild(b"line\n") in fed(pump, BEGUN)[1]
+    assert SendToChild(b"line\n") in fed(pump, BEGUN)[1]
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):
@@ -221,7 +221,7 @@ def test_the_end_of_a_turn_is_not_held():
     fed(pump, BEGUN)
     said, commands = pump.close(None)
     assert b'"init"' in said and b'"result"' in said and hold.failed_attempt is None
-    assert [type(it) for it in commands] == [Observe, Remember]
+    assert [type(it) for it in commands] == [RunHooks, StoreSession]
 
 
 def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():

@@ -9,11 +9,11 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
-    Expect,
-    Observe,
-    Remember,
-    Stage,
-    TellChild,
+    RunHooks,
+    SendToChild,
+    SetTimeout,
+    StoreSession,
+    TurnStage,
 )
 from shim.core.adapter.pump import Pump
 from shim.core.adapter.translation import Translation
@@ -79,7 +79,7 @@ def fed(pump, *kinds):
     return pump.feed(ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode())[1]
 
 
-BEGUN = (Remember("s"), Expect("idle_timeout"))
+BEGUN = (StoreSession("s"), SetTimeout("idle_timeout"))
 
 
 def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
@@ -91,9 +91,9 @@ def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
 def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
     pump = pumping()
     fed(pump, "hello")
-    assert fed(pump, "call") == (Expect("tool_timeout"),)
-    assert fed(pump, "returned") == (Expect("idle_timeout"),)
-    assert fed(pump, "alive") == (Expect("heartbeat_timeout"),)
+    assert fed(pump, "call") == (SetTimeout("tool_timeout"),)
+    assert fed(pump, "returned") == (SetTimeout("idle_timeout"),)
+    assert fed(pump, "alive") == (SetTimeout("heartbeat_timeout"),)
     assert fed(pump, "call") is NO_COMMANDS
 
 
@@ -103,40 +103,40 @@ def test_a_new_message_says_the_allowed_silence_again():
     pump.finish()
     pump.begin(terms_of("toy"))
     pump.answer(Message("more"), echo=False, hooks=False)
-    assert fed(pump, "say") == (Expect("idle_timeout"),)
+    assert fed(pump, "say") == (SetTimeout("idle_timeout"),)
 
 
 def test_each_stage_is_said_when_it_begins():
     pump = pumping()
     fed(pump, "hello")
-    assert fed(pump, "pause") == (Stage.PAUSED,) and fed(pump, "pause") is NO_COMMANDS
-    assert fed(pump, "go_on") == (Stage.RUNNING,)
-    assert fed(pump, "settle") == (Stage.SETTLED,)
-    assert fed(pump, "finish") == (Remember("s"), Stage.FINISHED)
+    assert fed(pump, "pause") == (TurnStage.PAUSED,) and fed(pump, "pause") is NO_COMMANDS
+    assert fed(pump, "go_on") == (TurnStage.RUNNING,)
+    assert fed(pump, "settle") == (TurnStage.VENDOR_DONE,)
+    assert fed(pump, "finish") == (StoreSession("s"), TurnStage.FINISHED)
 
 
 def test_a_silence_settles_a_turn_that_was_paused():
     pump = pumping()
     fed(pump, "hello", "pause")
-    assert pump.rest() == (b"", (Stage.SETTLED,))
+    assert pump.rest() == (b"", (TurnStage.VENDOR_DONE,))
 
 
 def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
     pump = pumping(saves_late=True)
-    assert Remember("s") in fed(pump, "hello")
-    assert fed(pump, "spend") == (Remember("s"),) and fed(pump, "spend") is NO_COMMANDS
+    assert StoreSession("s") in fed(pump, "hello")
+    assert fed(pump, "spend") == (StoreSession("s"),) and fed(pump, "spend") is NO_COMMANDS
 
 
 def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
     pump = pumping(known=("s", True))
-    assert fed(pump, "hello") == (Expect("idle_timeout"),)
+    assert fed(pump, "hello") == (SetTimeout("idle_timeout"),)
 
 
 def test_hooks_hear_of_calls_and_results_in_their_order():
     pump = pumping(hooks=True)
-    (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, Observe))
-    assert [one.event for one in observe.seen] == ["PreToolUse", "PostToolUse"]
-    assert fed(pumping(), "hello", "call") == (Remember("s"), Expect("tool_timeout")), (
+    (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, RunHooks))
+    assert [one.event for one in observe.events] == ["PreToolUse", "PostToolUse"]
+    assert fed(pumping(), "hello", "call") == (StoreSession("s"), SetTimeout("tool_timeout")), (
         "a frontend without hooks"
     )
 
@@ -145,7 +145,7 @@ def test_hooks_hear_of_nothing_behind_a_result():
     """S16b"""
     pump = pumping(hooks=True)
     commands = fed(pump, "hello", "call", "finish")
-    assert Stage.FINISHED in commands and not any(isinstance(it, Observe) for it in commands)
+    assert TurnStage.FINISHED in commands and not any(isinstance(it, RunHooks) for it in commands)
 
 
 def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
@@ -153,13 +153,13 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
     fed(pump, "hello", "say", "settle")
     said, commands = pump.finish()
     assert brief(parse(said)) == ["end:success words"]
-    assert commands == (Observe((Seen("Stop"),), "words"), Remember("s"))
+    assert commands == (RunHooks((Seen("Stop"),), "words"), StoreSession("s"))
 
 
 def test_a_question_is_asked_once_and_a_line_is_told_once():
     pump = pumping()
     *_, told, asked = fed(pump, "hello", "tell", "ask")
-    assert told == TellChild(b"a line\n")
+    assert told == SendToChild(b"a line\n")
     assert (
         isinstance(asked, AskPermission)
         and asked.permission.request == "r1"
@@ -181,9 +181,9 @@ def test_a_call_that_is_forbidden_ends_the_turn():
     fed(pump, "hello", "call")
     said, commands = pump.forbid("c1", "no")
     assert b'"result"' in said and commands == (
-        Remember("s"),
-        Expect("idle_timeout"),
-        Stage.FINISHED,
+        StoreSession("s"),
+        SetTimeout("idle_timeout"),
+        TurnStage.FINISHED,
     )
 
 
@@ -203,6 +203,6 @@ def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
 def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
     """Both turns end in their chunk, as those of a recording do that is played at once."""
     pump = pumping()
-    assert Stage.FINISHED in fed(pump, "hello", "settle", "finish")
+    assert TurnStage.FINISHED in fed(pump, "hello", "settle", "finish")
     pump.translation.begin()
-    assert Stage.FINISHED in fed(pump, "say", "settle", "finish")
+    assert TurnStage.FINISHED in fed(pump, "say", "settle", "finish")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import check_turns
 from sweeps import each
 
-from shim.core.adapter.commands import AskPermission, TellChild
+from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.claude.messages import EVERYTHING, Message, read_message
 from shim.core.claude.permissions import Decision
 from shim.profiles.acp.blocks import blocks
@@ -316,7 +316,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
     talk = begun()
     line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
     _, commands = talk.pump.feed(broken % line + b"\n")
-    (told,) = (json.loads(command.line) for command in commands if isinstance(command, TellChild))
+    (told,) = (json.loads(command.line) for command in commands if isinstance(command, SendToChild))
     assert not [command for command in commands if isinstance(command, AskPermission)]
     assert told == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
