@@ -18,7 +18,7 @@ from shim.conversation.loop import (
     ConversationLoop,
     explain_error,
 )
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import Message
 from shim.core.reading.lines import INBOUND_BYTES
@@ -188,7 +188,7 @@ class MessageLoop(ConversationLoop):
                 f"than {MAX_CONTEXT_BYTES} bytes\n"
             )
 
-    def _record_result(self, pump: Pump) -> None:
+    def _record_result(self, pump: ChildStream) -> None:
         """Record how the turn ended. A real claude's own result is in what it printed."""
         result = pump.turn.result
         if self._recorder is not None and result is not None and result.line:

@@ -28,7 +28,7 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
@@ -80,7 +80,7 @@ class PassthroughLoop(ConversationLoop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._stream: Pump = launcher.turn_lifecycle.open_stream(None)
+        self._stream: ChildStream = launcher.turn_lifecycle.open_stream(None)
         self._stream.translation.asked(False)
         self._source = source
         self._stderr_copier = StderrCopier(stream)

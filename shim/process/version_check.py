@@ -13,8 +13,8 @@ from shim.adapters import get_adapter
 from shim.core.adapter.promises import (
     describe_answer,
     describe_broken_promise,
+    evaluate_version,
     has_promises,
-    judge_version,
     withdraw_promises,
 )
 from shim.core.adapter.vendor import Vendor
@@ -101,14 +101,14 @@ def _check(
 ) -> VersionCheck:
     how = vendor.version
     if version := find_known_version(how, command, environment):
-        return judge_version(vendor, version, "")
+        return evaluate_version(vendor, version, "")
     from shim.process.probe import Probe
 
     probe = Probe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
     version = probe.version(how)
     if version is None and probe.missed:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
-    return judge_version(
+    return evaluate_version(
         vendor, version, describe_failure(command, how, probe.failure, answered=probe.answered)
     )
 

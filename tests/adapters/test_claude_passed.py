@@ -7,7 +7,7 @@ from support import brief, check_frames, fixture_cases, parse
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
@@ -208,7 +208,7 @@ def passed(*lines: str, terminator: str = "none") -> list[str]:
     """The lines that a frontend gets in a conversation: each result is said at once, and the child
     stays.
     """
-    pump = Pump(open_translation("claude", terminator=terminator, partial=True, stable=True))
+    pump = ChildStream(open_translation("claude", terminator=terminator, partial=True, stable=True))
     said = b""
     for one in lines:
         given, commands = pump.feed(one.encode() + b"\n")
@@ -413,7 +413,7 @@ def test_a_terminator_comes_behind_what_follows_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
-    pump = Pump(open_translation("claude", stable=True))
+    pump = ChildStream(open_translation("claude", stable=True))
     _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
     assert pump.close(Exit(code=0))[0] == END.encode() + b"\n"

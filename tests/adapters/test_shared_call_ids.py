@@ -16,7 +16,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
@@ -228,7 +228,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
         terms_of("qwen"),
         ClaudePen(STABLE_ID_PREFIX),
     )
-    pump = Pump(translation)
+    pump = ChildStream(translation)
     calls, results = qwen(identity)
     asks = []
     for number, command in enumerate((OTHER, ONE)):

@@ -18,7 +18,7 @@ from support import check_turns, parse, result_of
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.vendor import ExitRules
 from shim.core.claude.messages import Message
 from shim.io.log import SILENT
@@ -89,7 +89,7 @@ class Launched:
         return self
 
     def pump(self, previous):
-        return Pump(self._translation)
+        return ChildStream(self._translation)
 
     def remember(self, translation):
         pass

@@ -10,7 +10,7 @@ import pytest
 from box import ASK, CONVERSE, ndjson
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.promises import judge_version
+from shim.core.adapter.promises import evaluate_version
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says, user
 
 PLAN = ("--permission-mode", "plan")
@@ -65,7 +65,7 @@ def converse(box, *words):
     ],
 )
 def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, note):
-    check = judge_version(get_adapter(vendor), version, "`x --version` printed 'y'")
+    check = evaluate_version(get_adapter(vendor), version, "`x --version` printed 'y'")
     assert (check.distrust == "") is kept
     assert ("newer than tested" in check.note) is note
 

@@ -39,7 +39,7 @@ from support import STABLE_ID_PREFIX, check_turns, terms_of
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
@@ -68,7 +68,7 @@ class Talk:
         self.speech = vendor.speech()
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.speech.reader(vendor.translator)
-        self.pump = Pump(Translation(reader, terms_of(agent.vendor_name), pen))
+        self.pump = ChildStream(Translation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""
         self.turns = 1
         self.messages = 0

@@ -6,7 +6,7 @@ from support import STABLE_ID_PREFIX, terms_of
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request
 from shim.core.claude.argv.parse import parse as parse_arguments
@@ -54,7 +54,7 @@ class Talk:
         self.vendor = made or get_adapter(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
-        self.pump = Pump(
+        self.pump = ChildStream(
             Translation(
                 reader,
                 terms_of(vendor),

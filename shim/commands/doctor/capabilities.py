@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
-from shim.core.adapter.promises import describe_broken_promise, has_promises, judge_version
+from shim.core.adapter.promises import describe_broken_promise, evaluate_version, has_promises
 from shim.core.adapter.vendor import Vendor
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
@@ -149,7 +149,7 @@ def evaluate_probed_version(
     problem = describe_failure(
         (probe.program,), vendor.version, probe.failure, answered=probe.answered
     )
-    return judge_version(vendor, version, problem)
+    return evaluate_version(vendor, version, problem)
 
 
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}

@@ -18,7 +18,7 @@ from shim.core.adapter.commands import (
     TurnStage,
     WithdrawPermission,
 )
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import CLOSED_STREAM, STOPPED, TURN_OVER, Decision, Permission
@@ -88,7 +88,7 @@ class PersistentDriver(StdinDriver):
             self.launcher.resume_state.has_system_prompt = had_system_prompt
         self._requeue_messages(self._list_unread_messages(pump))
 
-    async def _answer_message(self, child: Child, pump: Pump, message: Message) -> None:
+    async def _answer_message(self, child: Child, pump: ChildStream, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
         self._child_input.follow(self.launcher.vendor_session_id)
         prompt, fresh = self._encode_prompt(message), not self._child_has_output
@@ -124,7 +124,7 @@ class PersistentDriver(StdinDriver):
         over = await self._send_message(child, pump, prompt)
         await self._end_turn(child, pump, over=over and self._stage is TurnStage.VENDOR_DONE)
 
-    async def _end_turn(self, child: Child, pump: Pump, *, over: bool) -> bool:
+    async def _end_turn(self, child: Child, pump: ChildStream, *, over: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
         self._cancel_waits()
         if not over:
@@ -143,7 +143,7 @@ class PersistentDriver(StdinDriver):
             await self._release_child(child)
         return True
 
-    async def _skip_late_output(self, child: Child, pump: Pump) -> None:
+    async def _skip_late_output(self, child: Child, pump: ChildStream) -> None:
         """Skip what the child said between turns: it answers no message, and its questions go
         nowhere.
         """
@@ -160,7 +160,9 @@ class PersistentDriver(StdinDriver):
                             child, self._child_input.decide(permission, denied)
                         )
 
-    async def _start_child(self, message: Message, pump: Pump | None = None) -> tuple[Child, Pump]:
+    async def _start_child(
+        self, message: Message, pump: ChildStream | None = None
+    ) -> tuple[Child, ChildStream]:
         """A new child for a message; `pump` when the turn that it answers has begun already."""
         started = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
@@ -209,7 +211,7 @@ class PersistentDriver(StdinDriver):
 
     # -- what the child says -----------------------------------------------------------------------
 
-    async def _read_turn_output(self, child: Child, stream: Pump) -> bool:
+    async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
         self._turn_running = True
         try:
             return await super()._read_turn_output(child, stream)
@@ -227,7 +229,7 @@ class PersistentDriver(StdinDriver):
         else:
             self._deadlines.cancel_grace()
 
-    async def _finish_on_deadline(self, stream: Pump) -> bool:
+    async def _finish_on_deadline(self, stream: ChildStream) -> bool:
         if (
             anyio.current_time() >= self._deadlines.exit_deadline
             or self._stage is not TurnStage.PAUSED
@@ -451,7 +453,7 @@ class PersistentDriver(StdinDriver):
 
     # -- what the child is told --------------------------------------------------------------------
 
-    async def _send_message(self, child: Child, pump: Pump, prompt: Message) -> bool:
+    async def _send_message(self, child: Child, pump: ChildStream, prompt: Message) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read

@@ -7,7 +7,7 @@ import anyio
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
@@ -64,7 +64,7 @@ class PerTurnDriver(ChildDriver):
             if self.launcher.report_file is not None:
                 self.launcher.report_file.remove()
 
-    async def _retry_message(self, pump: Pump, message: Message) -> None:
+    async def _retry_message(self, pump: ChildStream, message: Message) -> None:
         """Start another child for the same message: the stream of the first one was cut."""
         try:
             self.launcher.turn_lifecycle.prepare_retry(pump)
@@ -78,7 +78,7 @@ class PerTurnDriver(ChildDriver):
         finally:
             self._close_child(child)
 
-    async def _run_child(self, child: Child, pump: Pump) -> bool:
+    async def _run_child(self, child: Child, pump: ChildStream) -> bool:
         """Pump all that a child prints; whether the turn is over then."""
         self._deadlines.reset()
         self._turn_has_output = False

@@ -21,7 +21,7 @@ from shim.core.adapter.commands import (
     StreamCommands,
     TurnStage,
 )
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
@@ -48,7 +48,7 @@ class Driver(Protocol):
     """What the session knows of a driver."""
 
     @property
-    def stream(self) -> Pump | None:
+    def stream(self) -> ChildStream | None:
         """Of the turn that runs, or of the last one; None before the first."""
 
     async def run_turn(self, message: Message) -> None:
@@ -97,7 +97,7 @@ class ChildDriver:
     def __init__(
         self, launcher: ChildLauncher, output: Output, control: "Control | None" = None
     ) -> None:
-        self.stream: Pump | None = None
+        self.stream: ChildStream | None = None
         self.launcher = launcher
         self._output = output
         self._control = control
@@ -220,7 +220,7 @@ class ChildDriver:
         self._control.withdraw()
         return self._control.take()
 
-    async def _read_turn_output(self, child: Child, stream: Pump) -> bool:
+    async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
         """Pump until the turn is over (True), or until stdout is at its end or a deadline has
         passed (False).
         """
@@ -256,7 +256,7 @@ class ChildDriver:
         asking = self._control is not None and self._control.asking
         return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or asking
 
-    def _end_stalled_turn(self, child: Child, pump: Pump) -> None:
+    def _end_stalled_turn(self, child: Child, pump: ChildStream) -> None:
         """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
         is still read.
         """
@@ -272,13 +272,13 @@ class ChildDriver:
         """The vendor's own way of interrupting its turn, and then the end of its group."""
         await child.stop(self.launcher.adapter.exit.interrupt)
 
-    async def _finish_on_deadline(self, stream: Pump) -> bool:
+    async def _finish_on_deadline(self, stream: ChildStream) -> bool:
         """A deadline has passed; whether the turn is over with that."""
         return False
 
     # -- a turn begins, or does not ----------------------------------------------------------------
 
-    def _start_turn(self, pump: Pump, message: Message) -> None:
+    def _start_turn(self, pump: ChildStream, message: Message) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
         pump.answer(
@@ -292,7 +292,7 @@ class ChildDriver:
         """What the child is given of a message beside its text."""
         return TEXT_ONLY
 
-    def _create_unstarted_stream(self, message: Message) -> Pump:
+    def _create_unstarted_stream(self, message: Message) -> ChildStream:
         """The turn of a message that no child answers."""
         self.stream = pump = self.launcher.turn_lifecycle.open_stream(self.stream)
         pump.answer(
@@ -332,7 +332,7 @@ class ChildDriver:
             pump = self._create_unstarted_stream(message)
         await self._output.lines(pump.settle_unsent(text, notice=notice))
 
-    async def _finish_if_interrupted(self, pump: Pump) -> bool:
+    async def _finish_if_interrupted(self, pump: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
         if self._interrupted:
             pump.interrupt()
@@ -384,7 +384,7 @@ class ChildDriver:
         return None if self._interrupted or self._stalled else child.exit
 
     def _retry_if_cut(
-        self, pump: Pump, child_exit: Exit | None = None, stderr: str | None = None
+        self, pump: ChildStream, child_exit: Exit | None = None, stderr: str | None = None
     ) -> bool:
         """Whether the message is said to the vendor once more: the dialect wants that, and only a
         text was cut (R11).
@@ -404,7 +404,7 @@ class ChildDriver:
             )
         return self._is_retry
 
-    async def _close_turn(self, child: Child, pump: Pump) -> bool:
+    async def _close_turn(self, child: Child, pump: ChildStream) -> bool:
         """End the child, whose stdout is at its end, and its turn; False where the message has to
         be said once more.
         """
@@ -422,7 +422,7 @@ class ChildDriver:
         await self._write_turn_end(*pump.close(child_exit, stderr))
         return True
 
-    async def _fail_turn(self, pump: Pump, error: ShimError) -> None:
+    async def _fail_turn(self, pump: ChildStream, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
         await self._write_turn_end(*pump.fail(error))
 

@@ -16,10 +16,10 @@ from shim.conversation.drivers.setup import (
     SpillStore,
 )
 from shim.core.adapter.promises import (
+    build_promise_error,
     describe_broken_promise,
     find_promise,
     list_unpromised_modes,
-    refuse_promise,
     withdraw_promises,
 )
 from shim.core.adapter.vendor import Files, Launch, Request, Servers, Vendor
@@ -524,10 +524,10 @@ class ChildLauncher:
             facts.mode,
             prompts=facts.prompts,
             hooks=hooks,
-            late=self.context.vendor_settings.late_denials,
+            late_denials=self.context.vendor_settings.late_denials,
         )
         if promise:
-            raise refuse_promise(self.adapter, promise, check)
+            raise build_promise_error(self.adapter, promise, check)
 
     def report_broken_promise(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import StreamCommands
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.request import Speech
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
@@ -80,7 +80,7 @@ class StdinDriver(ChildDriver):
             pump.steer(message)
             await self._write_to_child(child, data)
 
-    def _list_unread_messages(self, pump: Pump) -> list[Message]:
+    def _list_unread_messages(self, pump: ChildStream) -> list[Message]:
         """The messages that were said into the turn, and that it does not answer.
 
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, ResumeState
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.vendor import Request, Vendor
 from shim.core.claude.facts import Facts
@@ -55,7 +55,7 @@ class TurnLifecycle:
         self._writer = pen
         self._store_text = store_text
         self._environment = environment
-        self.create_stream: Callable[..., Pump] = Pump
+        self.create_stream: Callable[..., ChildStream] = ChildStream
         self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._recorded_turn: Turn | None = None  # the last turn whose account was recorded
 
@@ -71,7 +71,9 @@ class TurnLifecycle:
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def open_stream(self, previous: Pump | None, reader: "TranslatorFactory | None" = None) -> Pump:
+    def open_stream(
+        self, previous: ChildStream | None, reader: "TranslatorFactory | None" = None
+    ) -> ChildStream:
         """The pump of a new child; `previous` is that of the child before it.
 
         `reader` makes of the vendor's translator who reads the child's lines.
@@ -203,13 +205,13 @@ class TurnLifecycle:
 
     # -- a turn has ended --------------------------------------------------------------------------
 
-    def prepare_retry(self, pump: Pump) -> None:
+    def prepare_retry(self, pump: ChildStream) -> None:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
         self.store_session(pump)
         if self._resume_state.vendor_session_id is None:
             pump.turn.conversation.vendor_session = None
 
-    def store_session(self, pump: Pump) -> None:
+    def store_session(self, pump: ChildStream) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own
         sessions.
         """
@@ -255,13 +257,13 @@ class TurnLifecycle:
         )
         store.remember(conversation.session_id, session, setup.environment)
 
-    def record_diagnostics(self, pump: Pump) -> None:
+    def record_diagnostics(self, pump: ChildStream) -> None:
         """Record once for a turn what was mended in it, and what was not understood."""
         if self._context.recorder is not None and pump.turn is not self._recorded_turn:
             self._recorded_turn = pump.turn
             self._context.recorder.account(pump.translation.account)
 
-    def _warn_about_secrets(self, pump: Pump) -> None:
+    def _warn_about_secrets(self, pump: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
         counts = pump.translation.account.redacted
         if (

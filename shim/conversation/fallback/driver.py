@@ -17,7 +17,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
@@ -47,12 +47,12 @@ class FallbackDriver:
         self._chain = candidates
         self._create_driver = drive
         self._buffer = FallbackBuffer(same_vendor=candidates.same_vendor)
-        self._last_stream: Pump | None = None  # of the last turn that the frontend saw
+        self._last_stream: ChildStream | None = None  # of the last turn that the frontend saw
         self._has_answered = self._interrupted = False
         self._buffer_output(driver.launcher)
 
     @property
-    def stream(self) -> Pump | None:
+    def stream(self) -> ChildStream | None:
         return self._driver.stream
 
     async def run_turn(self, message: Message) -> None:

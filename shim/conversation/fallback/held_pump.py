@@ -13,7 +13,7 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.adapter.pump import Known, Pump
+from shim.core.adapter.pump import ChildStream, ResumeInfo
 from shim.core.adapter.translation import Translation
 from shim.core.api_errors import Cause
 from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
@@ -86,14 +86,14 @@ class FallbackBuffer:
         self.failed_attempt, self.child_started = why, started
 
 
-class BufferedChildStream(Pump):
+class BufferedChildStream(ChildStream):
     def __init__(
         self,
         hold: FallbackBuffer,
         translation: Translation,
         *,
         saves_late: bool = False,
-        known: Known = (None, True),
+        known: ResumeInfo = (None, True),
     ) -> None:
         super().__init__(translation, saves_late=saves_late, known=known)
         self._buffer = hold

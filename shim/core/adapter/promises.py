@@ -12,8 +12,8 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.errors import PromiseError
 from shim.core.policy.policy import BYPASS, Policy
 
-DEFAULT = "default"
-LINE_CHARACTERS = 80  # so much of a program's output is quoted in an error
+DEFAULT_MODE = "default"
+MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
 
 
 def has_promises(vendor: Vendor) -> bool:
@@ -23,7 +23,7 @@ def has_promises(vendor: Vendor) -> bool:
     return bool(vendor.version.tested) and not vendor.program.plays
 
 
-def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
+def evaluate_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
     """Return what a version means for the promises. `problem` is what was found instead of a
     version.
     """
@@ -44,8 +44,8 @@ def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionC
 
 def describe_answer(command: str, line: str) -> str:
     """Describe what a program printed instead of its version."""
-    if len(line) > LINE_CHARACTERS:
-        line = line[: LINE_CHARACTERS - 1] + "…"
+    if len(line) > MAX_LINE_CHARS:
+        line = line[: MAX_LINE_CHARS - 1] + "…"
     return f"`{command}` printed {line!r}"
 
 
@@ -61,7 +61,7 @@ def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
 
 
 def find_promise(
-    vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool
+    vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
 
@@ -69,7 +69,7 @@ def find_promise(
     before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
     a forbidden call was seen.
     """
-    if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
+    if mode not in (DEFAULT_MODE, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
         return f"the permission mode {mode}"
     if prompts and mode != BYPASS:
         return "a permission prompt (--permission-prompt-tool; background sessions always have it)"
@@ -77,7 +77,7 @@ def find_promise(
         return "a PreToolUse hook of the frontend"
     if policy.hooks:
         return f"a PreToolUse hook ({policy.hooks[0].source})"
-    if late and mode == BYPASS:
+    if late_denials and mode == BYPASS:
         return ""
     if policy.narrowing:
         rule = policy.narrowing[0]
@@ -93,7 +93,7 @@ def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
     return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
 
 
-def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
+def build_promise_error(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
     if check.withdrawn:
@@ -105,7 +105,7 @@ def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> Promise
         )
     install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
     others = (
-        f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, "
+        f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS}, "
         "and may run tools without asking"
     )
     return PromiseError(
@@ -117,4 +117,4 @@ def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> Promise
 
 def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
     """Return the modes that a vendor can run in although its promises do not hold."""
-    return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT and not prompts))
+    return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT_MODE and not prompts))

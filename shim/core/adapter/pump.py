@@ -34,12 +34,12 @@ from shim.core.turn.turn import Turn
 
 # Said into one turn: each is kept until it ends, since another child has to be told those that were
 # not answered. Their bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
-STEERED_MESSAGES = 64
+MAX_STEERED_MESSAGES = 64
 
-Known = tuple[str | None, bool]  # the vendor's session, and whether it can go on
+ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can go on
 
 
-class Pump:
+class ChildStream:
     """The translation of a child, for a shell that serves that child.
 
     `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what
@@ -47,7 +47,11 @@ class Pump:
     """
 
     def __init__(
-        self, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
+        self,
+        translation: Translation,
+        *,
+        saves_late: bool = False,
+        known: ResumeInfo = (None, True),
     ) -> None:
         self.translation = translation
         self.known = known
@@ -126,7 +130,7 @@ class Pump:
             and bool(self.turn.open)
             and not (self.decided or self.finished)
         )
-        few = len(self.steered) < STEERED_MESSAGES
+        few = len(self.steered) < MAX_STEERED_MESSAGES
         return running and few and sum(message.size for message in self.steered) < INBOUND_BYTES
 
     def steer(self, message: Message) -> None:

@@ -184,7 +184,7 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
 
 @pytest.mark.anyio
 async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monkeypatch):
-    monkeypatch.setattr("shim.core.adapter.pump.STEERED_MESSAGES", 2)
+    monkeypatch.setattr("shim.core.adapter.pump.MAX_STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
         await steered.hears(text)
     assert steered.told == ["steer second!", "steer third!"] and steered.waiting == ["fourth"]

@@ -13,7 +13,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback.candidates import Candidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import Message
 from shim.state.config import TIMEOUTS
 from tests.conversation.test_message_loop import Paper
@@ -24,7 +24,7 @@ class Launched:
 
     echo = False
     timeouts = TIMEOUTS
-    make_pump = Pump
+    make_pump = ChildStream
 
     def __init__(self, name):
         self.vendor = SimpleNamespace(name=name, unattended=False)

@@ -15,7 +15,7 @@ from shim.core.adapter.commands import (
     StoreSession,
     TurnStage,
 )
-from shim.core.adapter.pump import Pump
+from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import Seen
@@ -69,7 +69,7 @@ class Toy(Translator):
 def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
-    pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
+    pump = ChildStream(Translation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
     pump.answer(Message("hi"), echo=False, hooks=hooks)
     return pump
 
