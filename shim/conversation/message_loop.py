@@ -110,7 +110,7 @@ class MessageLoop(ConversationLoop):
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_read_nothing:
             return 1
-        failed = self._driver.stream is not None and self._driver.stream.failed
+        failed = self._driver.stream is not None and self._driver.stream.has_failed
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _run_turns(self) -> None:
@@ -306,8 +306,8 @@ class MessageLoop(ConversationLoop):
         pump, said = self._driver.stream, b""
         if pump is None or not self._turn_running:
             return
-        if not pump.finished:
-            pump.stop(reason, cause)
+        if not pump.is_finished:
+            pump.stop_turn(reason, cause)
             said, _ = pump.close(None)
             self._record_result(pump)
             if self._control is not None:

@@ -121,9 +121,9 @@ class PassthroughLoop(ConversationLoop):
             return 1
         if self._frontend_disconnected or self._is_ending:
             return 0
-        failed = int(self._stream.failed)
+        failed = int(self._stream.has_failed)
         if ended is None:  # it had answered, and did not go by itself
-            return failed if self._stream.finished else 1
+            return failed if self._stream.is_finished else 1
         return 1 if ended.code is None else ended.code or failed
 
     # -- the frontend's bytes ----------------------------------------------------------------------
@@ -166,7 +166,7 @@ class PassthroughLoop(ConversationLoop):
             lines = pump.translation.split(chunk)
             for line in lines:
                 exchange.read_child_line(line)
-            await self._write_output(pump.read(lines))
+            await self._write_output(pump.translate_lines(lines))
             await self._write_answers()
             self._update_exit_grace()
         await self._write_output(pump.drain())
@@ -215,7 +215,9 @@ class PassthroughLoop(ConversationLoop):
         """Whether the child may be silent for any time: between two turns, and while a person is
         asked.
         """
-        return self._exchange.is_asking or not (self._stream.begun or self._exchange.awaits_result)
+        return self._exchange.is_asking or not (
+            self._stream.has_started or self._exchange.awaits_result
+        )
 
     def _update_deadline(self) -> None:
         self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
@@ -225,7 +227,7 @@ class PassthroughLoop(ConversationLoop):
         itself.
         """
         self._deadlines.cancel_grace()
-        if self._stdin_closed and not self._exchange.awaits_result and not self._stream.begun:
+        if self._stdin_closed and not self._exchange.awaits_result and not self._stream.has_started:
             self._deadlines.start_grace(self._launcher.end_grace_s)
         self._update_deadline()
 
@@ -241,21 +243,21 @@ class PassthroughLoop(ConversationLoop):
         name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
-        reason = self._stream.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
+        reason = self._stream.describe_stall(f"claude said nothing for {seconds:g} s ({name})")
         await self._child.stop(self._launcher.adapter.exit.interrupt)
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
         pump = self._stream
-        if not pump.begun:
+        if not pump.has_started:
             if not self._exchange.awaits_result:
                 return
-            if pump.finished:
-                pump.begin()
+            if pump.is_finished:
+                pump.start_turn()
         self._exchange.end_turn()
         if cause is not None:
-            pump.stop(reason, cause)
+            pump.stop_turn(reason, cause)
         said, _ = pump.close(self._child.exit if cause is None else None, self._child.tail.text())
         await self._output.lines(said)
 

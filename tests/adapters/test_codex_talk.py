@@ -290,7 +290,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
     other = done()
     other["params"]["threadId"] = "t2"
     talk = Talk().begun().says(other, done(turn="u0"))
-    assert not talk.pump.decided
+    assert not talk.pump.has_outcome
 
 
 # -- its questions ---------------------------------------------------------------------------------

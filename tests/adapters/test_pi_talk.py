@@ -363,7 +363,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
 def test_a_question_between_two_turns_is_put_to_nobody():
     talk = running().says(reply(text("one")), END, SETTLED)
     talk.hears(*talk.pump.finish())
-    (ask,) = talk.pump.skip(json.dumps(question()).encode() + b"\n")
+    (ask,) = talk.pump.skip_bytes(json.dumps(question()).encode() + b"\n")
     assert ask.permission.refusal
 
 

@@ -194,7 +194,7 @@ class Talk:
             decision = Decision(False, message="made again")
             answer = self.speech.decide(permission, decision)
         if not decision.allow:
-            said, commands = self.pump.refused(permission, decision.message, announced=True)
+            said, commands = self.pump.record_refusal(permission, decision.message, announced=True)
             self.lines += said
             self._carry_out(commands)
         self._told(answer)
@@ -204,7 +204,7 @@ class Talk:
         if not self._settled or not self.speech.usable:
             return
         self._end_turn(*self.pump.finish())
-        for command in self.pump.skip(self._late):
+        for command in self.pump.skip_bytes(self._late):
             match command:
                 case SendToChild(line):
                     self._told(line)
@@ -212,7 +212,7 @@ class Talk:
                     self._told(
                         self.speech.decide(permission, Decision(False, message=permission.refusal))
                     )
-        self.pump.begin()
+        self.pump.start_turn()
         self.turns += 1
         self._settled, self._late = False, b""
         self._note("the next message")

@@ -133,7 +133,7 @@ class Talk(Played):
     def finish(self):
         """The result of the turn, and the next one."""
         self.hears(*self.pump.finish())
-        self.pump.begin()
+        self.pump.start_turn()
         return self
 
     @property

@@ -74,7 +74,7 @@ class PersistentDriver(StdinDriver):
                 return
             child, pump = self._child, self.stream
             await self._skip_late_output(child, pump)
-            pump.begin(self.launcher.turn_lifecycle.build_turn_config())
+            pump.start_turn(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(pump, message)
         # while the last child was being ended, or this one started
         if await self._finish_if_interrupted(pump):
@@ -93,7 +93,9 @@ class PersistentDriver(StdinDriver):
         self._child_input.follow(self.launcher.vendor_session_id)
         prompt, fresh = self._encode_prompt(message), not self._child_has_output
         over = await self._send_message(child, pump, prompt)
-        silent = not (self._turn_has_output or self._interrupted or self._stalled or pump.decided)
+        silent = not (
+            self._turn_has_output or self._interrupted or self._stalled or pump.has_outcome
+        )
         if silent and not (over or fresh):  # it was about to end when the message came
             await self._ensure_child_exit(child)  # it may only have closed its stdout
             await self._release_child(child)
@@ -104,7 +106,9 @@ class PersistentDriver(StdinDriver):
             except ShimError as error:
                 await self._fail_turn(pump, error)
                 return
-            pump.anew(self.launcher.resume_state.failed_attempts)  # of what is played
+            pump.continue_with_new_child(
+                self.launcher.resume_state.failed_attempts
+            )  # of what is played
             over = await self._send_message(child, pump, prompt)
         if over and not self._stalled and self._retry_if_cut(pump):
             self._deadlines.restart_answer()
@@ -150,7 +154,7 @@ class PersistentDriver(StdinDriver):
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
-            for command in pump.skip(chunk):
+            for command in pump.skip_bytes(chunk):
                 match command:
                     case SendToChild(line):
                         await self._write_to_child(child, line)
@@ -170,7 +174,7 @@ class PersistentDriver(StdinDriver):
             self.launcher.relays.decide_call = self.decide_call
         self._deadlines.reset()
         if pump is not None:
-            self._requeue_messages(pump.steered)  # the next child knows nothing of them
+            self._requeue_messages(pump.steered_messages)  # the next child knows nothing of them
         self._child = child = Child(started._replace(stdin=b""))
         self.stream = pump = pump or self.launcher.turn_lifecycle.open_stream(
             self.stream, self._child_input.reader
@@ -235,7 +239,7 @@ class PersistentDriver(StdinDriver):
             or self._stage is not TurnStage.PAUSED
         ):
             return False
-        await self.deliver(*stream.rest())
+        await self.deliver(*stream.on_idle())
         return True
 
     async def _execute_after_write(self, command: StreamCommand) -> None:
@@ -419,7 +423,7 @@ class PersistentDriver(StdinDriver):
             self._decided_calls.grant(request.tool, decision.changed or {}, Decision(True))
             decision = Decision(False, message=str(error))
             answer = self._child_input.decide(request, decision)
-            pump.corrected(request, decision.message)
+            pump.record_correction(request, decision.message)
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
@@ -427,7 +431,9 @@ class PersistentDriver(StdinDriver):
                 vendor_knows = bool(answer)
                 announced = decision.announced
                 await self.deliver(
-                    *pump.refused(request, reason, announced=announced, vendor_knows=vendor_knows)
+                    *pump.record_refusal(
+                        request, reason, announced=announced, vendor_knows=vendor_knows
+                    )
                 )
         if decision.interrupt:
             pump.interrupt()

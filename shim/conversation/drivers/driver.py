@@ -263,7 +263,9 @@ class ChildDriver:
         name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
             self.launcher.recorder.note("timeout", name=name, seconds=seconds)
-        pump.stall(f"{self.launcher.adapter.name} said nothing for {seconds:g} s ({name})")
+        pump.stop_stalled_turn(
+            f"{self.launcher.adapter.name} said nothing for {seconds:g} s ({name})"
+        )
         self._stalled = True
         assert self._tasks is not None
         self._tasks.start_soon(self._interrupt_child, child)
@@ -281,11 +283,11 @@ class ChildDriver:
     def _start_turn(self, pump: ChildStream, message: Message) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
-        pump.answer(
+        pump.answer_message(
             message,
             echo=self.launcher.turn_lifecycle.replays_messages,
             hooks=hooks,
-            takes=self._list_accepted_kinds,
+            list_accepted_kinds=self._list_accepted_kinds,
         )
 
     def _list_accepted_kinds(self) -> Kinds:
@@ -295,11 +297,11 @@ class ChildDriver:
     def _create_unstarted_stream(self, message: Message) -> ChildStream:
         """The turn of a message that no child answers."""
         self.stream = pump = self.launcher.turn_lifecycle.open_stream(self.stream)
-        pump.answer(
+        pump.answer_message(
             message,
             echo=self.launcher.turn_lifecycle.replays_messages,
             hooks=False,
-            takes=self._list_accepted_kinds,
+            list_accepted_kinds=self._list_accepted_kinds,
         )
         return pump
 
@@ -307,7 +309,7 @@ class ChildDriver:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
         any other.
         """
-        await self._output.lines(self._create_unstarted_stream(message).refuse(error))
+        await self._output.lines(self._create_unstarted_stream(message).refuse_turn(error))
 
     async def cancel_turn(self, message: Message) -> None:
         pump = self._create_unstarted_stream(message)
@@ -321,16 +323,16 @@ class ChildDriver:
         # the child is kept for the next message
         if self._child is not None and self.stream is not None:
             pump = self.stream
-            pump.begin(self.launcher.turn_lifecycle.build_turn_config())
-            pump.answer(
+            pump.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+            pump.answer_message(
                 message,
                 echo=self.launcher.turn_lifecycle.replays_messages,
                 hooks=False,
-                takes=self._list_accepted_kinds,
+                list_accepted_kinds=self._list_accepted_kinds,
             )
         else:
             pump = self._create_unstarted_stream(message)
-        await self._output.lines(pump.settle_unsent(text, notice=notice))
+        await self._output.lines(pump.finish_unsent(text, notice=notice))
 
     async def _finish_if_interrupted(self, pump: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
@@ -344,13 +346,13 @@ class ChildDriver:
     async def forbid_call(self, call_id: str, reason: str) -> None:
         """Say the result at once, then end the child; `_pump` returns when the child has gone."""
         if self.stream is not None and self._child is not None:
-            await self.deliver(*self.stream.forbid(call_id, reason))
+            await self.deliver(*self.stream.forbid_call(call_id, reason))
             await self._child.stop(self.launcher.adapter.exit.interrupt)
 
     def abandon_turn(self, reason: str, cause: Cause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
         if self.stream is not None:
-            self.stream.stop(reason, cause)
+            self.stream.stop_turn(reason, cause)
             self._deadlines.shorten_deadline(0)
 
     async def _watch_child_exit(self, child: Child) -> None:
@@ -394,7 +396,7 @@ class ChildDriver:
         done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
         if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or done:
             return False
-        self._is_retry = pump.retry(child_exit, stderr)
+        self._is_retry = pump.start_retry(child_exit, stderr)
         if self._is_retry:
             self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
@@ -414,7 +416,7 @@ class ChildDriver:
         stderr = child.tail.text()
         file = self.launcher.report_file
         if file is not None and (report := file.take()) is not None:
-            pump.reported(report)
+            pump.set_report(report)
         if self._stage is TurnStage.FINISHED:
             return True
         if self._retry_if_cut(pump, child_exit, stderr):
@@ -424,7 +426,7 @@ class ChildDriver:
 
     async def _fail_turn(self, pump: ChildStream, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
-        await self._write_turn_end(*pump.fail(error))
+        await self._write_turn_end(*pump.fail_turn(error))
 
 
 def log_child_exit(log: Log, child: Child) -> None:

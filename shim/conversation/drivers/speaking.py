@@ -50,7 +50,7 @@ class StdinDriver(ChildDriver):
         return self._child_input.takes
 
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
-        for message in () if self.stream is None else self.stream.taken():
+        for message in () if self.stream is None else self.stream.take_answered_messages():
             self._output.asked(message)
             self._pending_prompts.observe(Seen("UserPromptSubmit"), prompt=message.text)
             await self._output.lines(self._pending_prompts.take())
@@ -70,14 +70,14 @@ class StdinDriver(ChildDriver):
                 stopped
                 or child is None
                 or pump is None
-                or not (self._turn_running and self._message_sent and pump.steerable)
+                or not (self._turn_running and self._message_sent and pump.can_steer)
             ):
                 return
             data = self._child_input.steer(self._encode_prompt(message))
             if data is None:
                 return
             messages.remove(message)
-            pump.steer(message)
+            pump.add_steered_message(message)
             await self._write_to_child(child, data)
 
     def _list_unread_messages(self, pump: ChildStream) -> list[Message]:
@@ -86,8 +86,8 @@ class StdinDriver(ChildDriver):
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet
         then.
         """
-        count = max(self._child_input.untaken(), pump.unread if self._interrupted else 0)
-        return pump.steered[-count:] if count else []
+        count = max(self._child_input.untaken(), pump.unanswered_count if self._interrupted else 0)
+        return pump.steered_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[Message]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""

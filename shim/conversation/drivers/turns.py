@@ -95,7 +95,7 @@ class TurnLifecycle:
             inbound=inbound,
             aside=aside_for(inbound),
         )
-        known = {} if previous is None else {"known": previous.known}
+        known = {} if previous is None else {"known": previous.resume_info}
         return self.create_stream(translation, saves_late=vendor.sessions.saves_late, **known)
 
     def build_turn_config(self) -> Terms:
@@ -217,7 +217,7 @@ class TurnLifecycle:
         """
         setup, standing, turn = self._context, self._resume_state, pump.turn
         vendor, conversation = setup.adapter, turn.conversation
-        if pump.finished:
+        if pump.is_finished:
             standing.has_answered = standing.has_answered or (
                 turn.replies > 0 and not turn.is_error
             )

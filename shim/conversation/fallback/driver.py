@@ -73,7 +73,7 @@ class FallbackDriver:
         driver.launcher.resume_state.failed_attempts = ()
         self._last_stream = driver.stream
         assert self._last_stream is not None
-        self._has_answered = self._last_stream.spoken or not self._last_stream.failed
+        self._has_answered = self._last_stream.has_model_output or not self._last_stream.has_failed
         if self._chain.has_moved and not self._has_answered:
             await driver.stop()
             self._driver = self._prepare_driver(self._chain.select_first())

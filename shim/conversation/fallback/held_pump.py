@@ -95,7 +95,7 @@ class BufferedChildStream(ChildStream):
         saves_late: bool = False,
         known: ResumeInfo = (None, True),
     ) -> None:
-        super().__init__(translation, saves_late=saves_late, known=known)
+        super().__init__(translation, saves_late=saves_late, resume_info=known)
         self._buffer = hold
 
     def feed(self, chunk: bytes) -> StreamOutput:
@@ -104,13 +104,13 @@ class BufferedChildStream(ChildStream):
         if not hold.is_active:
             return said, commands
         kept = hold.add(len(chunk), said, commands)
-        spoken = self.spoken or any(
+        spoken = self.has_model_output or any(
             isinstance(it, AskPermission) or it is TurnStage.FINISHED for it in commands
         )
-        spoken = spoken or (hold.same_vendor and self._session() is not None)
+        spoken = spoken or (hold.same_vendor and self._find_vendor_session() is not None)
         return hold.release(b"", kept) if spoken or hold.is_full else (b"", kept)
 
-    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         # A child that has gone is asked again by another vendor, if there is one; a child that
         # stays by itself first.
         passed = (
@@ -118,7 +118,7 @@ class BufferedChildStream(ChildStream):
             and stderr is not None
             and self._find_failed_attempt(child_exit, stderr) is not None
         )
-        return not passed and super().retry(child_exit, stderr)
+        return not passed and super().start_retry(child_exit, stderr)
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
@@ -130,20 +130,20 @@ class BufferedChildStream(ChildStream):
             return b"", NO_COMMANDS
         return self._buffer.release(*super().finish())
 
-    def refuse(self, error: Exception) -> bytes:
+    def refuse_turn(self, error: Exception) -> bytes:
         if self._buffer.is_active and isinstance(error, VendorError | ModeError):
             self._buffer.discard(
                 create_failed_attempt(self.turn.terms.vendor.name, error.cause, str(error)),
                 started=False,
             )
             return b""
-        return self._buffer.release(super().refuse(error))[0]
+        return self._buffer.release(super().refuse_turn(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> Cause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
         if self._buffer.same_vendor:
             return "stall"
-        cause = self.waits(stderr).cause
+        cause = self.find_retry_cause(stderr).cause
         return cause if cause in UNANSWERED_CAUSES else None
 
     def release(self) -> StreamOutput:
@@ -164,6 +164,6 @@ class BufferedChildStream(ChildStream):
         """Why the turn is another vendor's, or another way's of the same vendor, where this one
         opened no session.
         """
-        if self._buffer.same_vendor and self._session() is not None:
+        if self._buffer.same_vendor and self._find_vendor_session() is not None:
             return None
-        return self.unanswered(child_exit, stderr, whatever=self._buffer.same_vendor)
+        return self.find_failed_attempt(child_exit, stderr, any_cause=self._buffer.same_vendor)

@@ -51,36 +51,36 @@ class ChildStream:
         translation: Translation,
         *,
         saves_late: bool = False,
-        known: ResumeInfo = (None, True),
+        resume_info: ResumeInfo = (None, True),
     ) -> None:
         self.translation = translation
-        self.known = known
+        self.resume_info = resume_info
         self._saves_late = saves_late
         self._turn = translation.turn  # the one that `_stage` is about
         self._stage = TurnStage.RUNNING
-        self._timeout = ""
+        self._timeout_key = ""
 
     @property
     def turn(self) -> Turn:
         return self.translation.turn
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the turn has begun and its result is not said."""
         return self.turn.state not in (NEW, CLOSED)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result of the turn is said."""
         return self.translation.finished
 
     @property
-    def decided(self) -> bool:
+    def has_outcome(self) -> bool:
         """Whether it is known how the turn ends."""
         return self.turn.outcome is not None
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self.turn.is_error
 
     @property
@@ -90,35 +90,35 @@ class ChildStream:
         return budget is not None and self.turn.conversation.cost > budget
 
     @property
-    def spoken(self) -> bool:
+    def has_model_output(self) -> bool:
         """Whether anything of the model's was said or done in this turn."""
         return self.turn.spoken
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def begin(self, terms: Terms | None = None) -> None:
+    def start_turn(self, terms: Terms | None = None) -> None:
         """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.begin(terms)
 
-    def answer(
+    def answer_message(
         self,
         message: Message,
         *,
         echo: bool,
         hooks: bool,
-        takes: Callable[[], Kinds] = lambda: TEXT_ONLY,
+        list_accepted_kinds: Callable[[], Kinds] = lambda: TEXT_ONLY,
     ) -> None:
         """The turn answers `message`, of which the vendor `takes` more than its text.
 
         `echo`: the message is said again. `hooks`: the frontend has some.
         """
-        self._restart()
-        self.turn.answers(message, echo=echo, takes=takes)
+        self._reset_stage()
+        self.turn.answers(message, echo=echo, takes=list_accepted_kinds)
         if hooks:
             self.turn.observed = []
 
     @property
-    def steerable(self) -> bool:
+    def can_steer(self) -> bool:
         """Whether a call of the turn runs, whose end the model hears together with a message, as
         the real one's does.
 
@@ -128,21 +128,25 @@ class ChildStream:
         running = (
             self._stage is TurnStage.RUNNING
             and bool(self.turn.open)
-            and not (self.decided or self.finished)
+            and not (self.has_outcome or self.is_finished)
         )
-        few = len(self.steered) < MAX_STEERED_MESSAGES
-        return running and few and sum(message.size for message in self.steered) < INBOUND_BYTES
+        few = len(self.steered_messages) < MAX_STEERED_MESSAGES
+        return (
+            running
+            and few
+            and sum(message.size for message in self.steered_messages) < INBOUND_BYTES
+        )
 
-    def steer(self, message: Message) -> None:
+    def add_steered_message(self, message: Message) -> None:
         """A message was said to the child in the middle of the turn."""
         self.turn.steered(message)
 
     @property
-    def steered(self) -> list[Message]:
+    def steered_messages(self) -> list[Message]:
         """The messages that were said to the child in the middle of the turn."""
         return self.turn.opening.steered
 
-    def taken(self) -> list[Message]:
+    def take_answered_messages(self) -> list[Message]:
         """Those that a reply has followed since the last call."""
         opening = self.turn.opening
         if not opening.fresh:
@@ -151,62 +155,62 @@ class ChildStream:
         return fresh
 
     @property
-    def unread(self) -> int:
+    def unanswered_count(self) -> int:
         """How many of them no reply has followed."""
-        return len(self.steered) - self.turn.opening.taken
+        return len(self.steered_messages) - self.turn.opening.taken
 
-    def anew(self, tried: tuple[FailedAttempt, ...]) -> None:
+    def continue_with_new_child(self, tried: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
-        self._restart()
+        self._reset_stage()
         self.translation.anew()
         self.turn.terms = self.turn.terms._replace(tried=tried)
 
-    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see
         `Translation.retry`.
         """
         ready = self.translation.retry(child_exit, stderr)
         if ready:
-            self._restart()
+            self._reset_stage()
         return ready
 
-    def _restart(self) -> None:
-        self._stage, self._timeout = TurnStage.RUNNING, ""
+    def _reset_stage(self) -> None:
+        self._stage, self._timeout_key = TurnStage.RUNNING, ""
 
     # -- what the child says -----------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """The lines and the commands for a chunk of the child's stdout."""
         said = self.translation.feed(chunk)
-        return said, self._commands()
+        return said, self._collect_commands()
 
-    def read(self, lines: list[bytes]) -> StreamOutput:
+    def translate_lines(self, lines: list[bytes]) -> StreamOutput:
         """The lines and the commands for lines of the child, as `Translation.split` gives them."""
         said = self.translation.read(lines)
-        return said, self._commands()
+        return said, self._collect_commands()
 
     def drain(self) -> StreamOutput:
         """What the end of the child's stdout adds: a last line without its end."""
         said = self.translation.drain()
-        return said, self._commands()
+        return said, self._collect_commands()
 
-    def skip(self, chunk: bytes) -> StreamCommands:
+    def skip_bytes(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
         self.translation.skip(chunk)
-        return (*map(SendToChild, self.translation.outgoing()), *self._questions())
+        return (*map(SendToChild, self.translation.outgoing()), *self._take_permission_requests())
 
-    def rest(self) -> StreamOutput:
+    def on_idle(self) -> StreamOutput:
         """A child that stays has been silent since the turn was paused: the vendor is done."""
         self.translation.rest()
-        return b"", self._commands()
+        return b"", self._collect_commands()
 
-    def reported(self, report: Mapping[str, Any]) -> None:
+    def set_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file; before `retry` and `close`."""
         self.translation.reported(report)
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def refused(
+    def record_refusal(
         self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True
     ) -> StreamOutput:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
@@ -215,42 +219,42 @@ class ChildStream:
         `vendor_knows`: the vendor receives the denial before the call runs.
         """
         self.turn.refused(permission, message, announced=announced, vendor_knows=vendor_knows)
-        return self._taken()
+        return self._take_output()
 
     def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
         self.turn.write_arrived_call(tool, arguments)
-        return self._taken()
+        return self._take_output()
 
-    def corrected(self, permission: Permission, message: str) -> None:
+    def record_correction(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only; `message` is what its result will say."""
         self.turn.corrected(permission, message)
 
-    def forbid(self, call: str, reason: str) -> StreamOutput:
+    def forbid_call(self, call: str, reason: str) -> StreamOutput:
         """The frontend forbids a call that runs already: the turn ends."""
         self.turn.forbid(call, reason)
-        return self._taken()
+        return self._take_output()
 
     def interrupt(self) -> None:
         self.translation.interrupt()
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def stop(self, reason: str, cause: Cause) -> None:
+    def stop_turn(self, reason: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.turn.stopped(reason, cause)
 
-    def stall(self, reason: str) -> None:
+    def stop_stalled_turn(self, reason: str) -> None:
         """The child was silent for too long: we end the turn.
 
         A real claude that gave its result may have had more to do: that result stands.
         """
         if not self.turn.stated:
-            self.stop(self.stall_reason(reason), "stall")
+            self.stop_turn(self.describe_stall(reason), "stall")
 
-    def stall_reason(self, reason: str) -> str:
+    def describe_stall(self, reason: str) -> str:
         """A reason with the names of the calls that are open."""
         waiting = open_calls(self.turn.open)
         return reason + (f" while these calls were open: {waiting}" if waiting else "")
@@ -262,14 +266,14 @@ class ChildStream:
         The commands of an end are carried out before its lines are said.
         """
         last = self.turn.last_text
-        return self.translation.close(child_exit, stderr), self._last(last)
+        return self.translation.close(child_exit, stderr), self._build_last_commands(last)
 
     def finish(self) -> StreamOutput:
         """The last lines of a turn whose child stays for the next one."""
         last = self.turn.last_text
-        return self.translation.finish(), self._last(last)
+        return self.translation.finish(), self._build_last_commands(last)
 
-    def settle_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
+    def finish_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
         """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
         its result.
 
@@ -280,25 +284,25 @@ class ChildStream:
         self.turn.ended(result=text, unsent=True)
         return self.translation.finish()
 
-    def refuse(self, error: Exception) -> bytes:
+    def refuse_turn(self, error: Exception) -> bytes:
         """All lines of a turn that cannot begin, because of an error of the shell."""
         if isinstance(error, ShimError):
-            self.stop(f"{error}\n{error.hint}".strip(), error.cause)
+            self.stop_turn(f"{error}\n{error.hint}".strip(), error.cause)
         else:
-            self.stop(f"the shim failed: {error!r}", "internal")
+            self.stop_turn(f"the shim failed: {error!r}", "internal")
         return self.translation.close(None)
 
-    def fail(self, error: ShimError) -> StreamOutput:
+    def fail_turn(self, error: ShimError) -> StreamOutput:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
-        return self.refuse(error), (StoreSession(self._session()),)
+        return self.refuse_turn(error), (StoreSession(self._find_vendor_session()),)
 
-    def unanswered(
-        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    def find_failed_attempt(
+        self, child_exit: Exit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
-        return self.translation.unanswered(child_exit, stderr, whatever=whatever)
+        return self.translation.unanswered(child_exit, stderr, whatever=any_cause)
 
-    def waits(self, stderr: str) -> ApiFailure:
+    def find_retry_cause(self, stderr: str) -> ApiFailure:
         """What the vendor asks its model again for, by its own words or by what it printed on
         stderr.
         """
@@ -306,17 +310,17 @@ class ChildStream:
 
     # -- commands ----------------------------------------------------------------------------------
 
-    def _taken(self) -> StreamOutput:
-        return self.translation.pen.take(), self._commands()
+    def _take_output(self) -> StreamOutput:
+        return self.translation.pen.take(), self._collect_commands()
 
-    def _last(self, text: str) -> StreamCommands:
+    def _build_last_commands(self, text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return RunHooks((Seen("Stop"),), text), StoreSession(self._session())
+        return RunHooks((Seen("Stop"),), text), StoreSession(self._find_vendor_session())
 
-    def _session(self) -> str | None:
+    def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session
 
-    def _commands(self) -> StreamCommands:
+    def _collect_commands(self) -> StreamCommands:
         """What the Turn wants done, and what has changed since the last time."""
         translation, turn = self.translation, self.translation.turn
         # the child began another one by itself, and may have ended it already
@@ -334,18 +338,20 @@ class ChildStream:
             "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
         )
         known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
-        changed = stage is not self._stage or timeout != self._timeout or known != self.known
+        changed = (
+            stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
+        )
         lines, taken_back = translation.outgoing(), translation.taken_back()
         if not (changed or lines or turn.asked or turn.observed or taken_back):
             return NO_COMMANDS
         commands: list[StreamCommand] = []
-        if known != self.known or (stage is TurnStage.FINISHED and stage is not self._stage):
+        if known != self.resume_info or (stage is TurnStage.FINISHED and stage is not self._stage):
             commands.append(StoreSession(known[0]))
-        if timeout != self._timeout:
+        if timeout != self._timeout_key:
             commands.append(SetTimeout(timeout))
         if stage is not self._stage:
             commands.append(stage)
-        self._stage, self._timeout, self.known = stage, timeout, known
+        self._stage, self._timeout_key, self.resume_info = stage, timeout, known
         if turn.observed:
             seen, turn.observed = tuple(turn.observed), []
             if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
@@ -353,10 +359,10 @@ class ChildStream:
         return (
             *commands,
             *map(SendToChild, lines),
-            *self._questions(),
+            *self._take_permission_requests(),
             *map(WithdrawPermission, taken_back),
         )
 
-    def _questions(self) -> Iterator[AskPermission]:
+    def _take_permission_requests(self) -> Iterator[AskPermission]:
         asked, self.turn.asked = self.turn.asked, []
         return map(AskPermission, asked)

@@ -80,7 +80,7 @@ class Steered:
         self.control = Control(facts, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = self.launcher.turns.pump(None), Listener()
-        self.driver.stream.answer(
+        self.driver.stream.answer_message(
             Message("first", message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turn_running = True
@@ -227,5 +227,5 @@ async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steer
     for text in ("second", "third", "fourth"):
         await steered.hears(text)
     await steered.hears("fifth", priority="later")
-    steered.driver._requeue_messages(steered.driver.stream.steered[-2:])
+    steered.driver._requeue_messages(steered.driver.stream.steered_messages[-2:])
     assert steered.waiting == ["third", "fourth", "fifth"]

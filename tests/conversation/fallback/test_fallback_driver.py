@@ -66,7 +66,7 @@ class Vendor(ChildDriver):
             else:
                 self.stream.turn.ended()
         else:
-            self.stream.stop("nobody is logged in", "auth")
+            self.stream.stop_turn("nobody is logged in", "auth")
         await self._write_turn_end(*self.stream.finish())
 
     def _apply_stage(self, stage):
@@ -119,7 +119,7 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
     assert two.driver.pump is not None and two.bee.turns == 0
-    two.driver.pump.stop("the turn was stopped by SIGTERM", "signal")
+    two.driver.pump.stop_turn("the turn was stopped by SIGTERM", "signal")
     said, _ = two.driver.pump.close(None)
     (turn,) = check_turns(said, False)
     assert result_of(turn)["shim"]["cause"] == "signal"

@@ -193,7 +193,7 @@ def test_no_more_is_held_than_is_bounded(monkeypatch):
 def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
     hold, pump = held()
     fed(pump, BEGUN)
-    pump.stop("nobody is logged in", "auth")
+    pump.stop_turn("nobody is logged in", "auth")
     assert (pump.finish() if stays else pump.close(Exit(code=1))) == (b"", ())
     assert (
         hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
@@ -204,14 +204,14 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
     hold, pump = held()
-    assert pump.refuse(VendorError("it is not there")) == b""
+    assert pump.refuse_turn(VendorError("it is not there")) == b""
     assert (
         hold.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
         and not hold.child_started
     )
     hold, pump = held()
     assert (
-        b"a wrong setting" in pump.refuse(FrontendError("a wrong setting"))
+        b"a wrong setting" in pump.refuse_turn(FrontendError("a wrong setting"))
         and hold.failed_attempt is None
     )
 
@@ -229,5 +229,5 @@ def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
     fed(pump, BEGUN)
     said, _ = pump.release()
     assert b'"init"' in said
-    pump.stop("nobody is logged in", "auth")
+    pump.stop_turn("nobody is logged in", "auth")
     assert b"nobody is logged in" in pump.close(None)[0] and hold.failed_attempt is None

@@ -70,7 +70,7 @@ def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
     pump = ChildStream(Translation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
-    pump.answer(Message("hi"), echo=False, hooks=hooks)
+    pump.answer_message(Message("hi"), echo=False, hooks=hooks)
     return pump
 
 
@@ -101,8 +101,8 @@ def test_a_new_message_says_the_allowed_silence_again():
     pump = pumping()
     fed(pump, "hello")
     pump.finish()
-    pump.begin(terms_of("toy"))
-    pump.answer(Message("more"), echo=False, hooks=False)
+    pump.start_turn(terms_of("toy"))
+    pump.answer_message(Message("more"), echo=False, hooks=False)
     assert fed(pump, "say") == (SetTimeout("idle_timeout"),)
 
 
@@ -118,7 +118,7 @@ def test_each_stage_is_said_when_it_begins():
 def test_a_silence_settles_a_turn_that_was_paused():
     pump = pumping()
     fed(pump, "hello", "pause")
-    assert pump.rest() == (b"", (TurnStage.VENDOR_DONE,))
+    assert pump.on_idle() == (b"", (TurnStage.VENDOR_DONE,))
 
 
 def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
@@ -172,14 +172,14 @@ def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
     pump = pumping()
     fed(pump, "hello", "settle")
     pump.finish()
-    (asked,) = pump.skip(b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n')
-    assert asked.permission.refusal and pump.skip(b'{"type":"tell"}\n') == ()
+    (asked,) = pump.skip_bytes(b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n')
+    assert asked.permission.refusal and pump.skip_bytes(b'{"type":"tell"}\n') == ()
 
 
 def test_a_call_that_is_forbidden_ends_the_turn():
     pump = pumping()
     fed(pump, "hello", "call")
-    said, commands = pump.forbid("c1", "no")
+    said, commands = pump.forbid_call("c1", "no")
     assert b'"result"' in said and commands == (
         StoreSession("s"),
         SetTimeout("idle_timeout"),
@@ -188,15 +188,15 @@ def test_a_call_that_is_forbidden_ends_the_turn():
 
 
 def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
-    said = pumping().refuse(VendorError("toy is not there", hint="install it"))
+    said = pumping().refuse_turn(VendorError("toy is not there", hint="install it"))
     assert b"toy is not there\\ninstall it" in said
-    assert b"the shim failed: ZeroDivisionError" in pumping().refuse(ZeroDivisionError("x"))
+    assert b"the shim failed: ZeroDivisionError" in pumping().refuse_turn(ZeroDivisionError("x"))
 
 
 def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
     pump = pumping()
     fed(pump, "hello", "call")
-    pump.stall("toy said nothing")
+    pump.stop_stalled_turn("toy said nothing")
     assert b"toy said nothing while these calls were open: Bash" in pump.close(None)[0]
 
 

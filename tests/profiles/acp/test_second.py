@@ -68,7 +68,7 @@ def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
     talk = begun().says(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
     talk.says(ENDED)
-    assert talk.pump.decided
+    assert talk.pump.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
@@ -79,22 +79,22 @@ def test_work_that_the_agent_did_before_it_took_the_prompt_does_not_end_its_turn
 
 def test_an_agent_that_took_the_prompt_into_work_of_its_own_ends_the_turn_with_that_work():
     talk = Talk().says(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
-    assert talk.pump.decided
+    assert talk.pump.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_a_prompt_has_its_place_once_it_is_said_again():
     echo = update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
     talk = Talk().says(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
-    assert talk.pump.decided
+    assert talk.pump.has_outcome
 
 
 @pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
 def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
     talk = Talk().says(*ANSWERS, piece("Hello"), *late)
-    assert not talk.pump.decided
-    talk.pump.rest()
-    assert talk.pump.decided
+    assert not talk.pump.has_outcome
+    talk.pump.on_idle()
+    assert talk.pump.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
@@ -107,7 +107,7 @@ def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_tu
 
 def test_an_agent_that_works_after_it_was_idle_is_not_done():
     talk = Talk().says(*ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello"))
-    assert not talk.pump.decided
+    assert not talk.pump.has_outcome
     assert result_of(talk.says(ENDED))["result"] == "Hello"
 
 

@@ -37,10 +37,10 @@ def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
 def test_each_message_is_said_again_behind_the_init_of_its_turn():
     """C15. The session of a later turn is there before its message."""
     talk = Talk("opencode")
-    talk.pump.answer(read("one"), echo=True, hooks=False)
+    talk.pump.answer_message(read("one"), echo=True, hooks=False)
     talk.says(*ANSWERS, text("Hello"), DONE).finish()
-    talk.pump.begin()
-    talk.pump.answer(read("two"), echo=True, hooks=False)
+    talk.pump.start_turn()
+    talk.pump.answer_message(read("two"), echo=True, hooks=False)
     talk.says(text("Hello"))
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     shown = [
@@ -164,7 +164,7 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = Talk().says(ANSWERS[0], session, DONE).end()
     talk.told += talk.speech.mode("plan")
-    talk.pump.skip(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
+    talk.pump.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
     assert json.loads(talk.speech.prompt(Message("next")))["method"] == "session/prompt"
 
 
@@ -247,7 +247,7 @@ def test_two_questions_are_answered_in_any_order():
 
 def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
     talk = begun("gemini").says(question(call="run_shell_command__1", title="ls", rawInput=None))
-    talk.pump.refused(talk.asked[0], "no thanks", announced=True)
+    talk.pump.record_refusal(talk.asked[0], "no thanks", announced=True)
     talk.answer(False)
     talk.says(text("Then not."), DONE).end()
     (turn,) = check_turns(talk.lines, partial=False)
@@ -335,7 +335,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
     talk = begun().says(question())
     talk.answer(True)
     talk.says(DONE).end()
-    commands = talk.pump.skip(
+    commands = talk.pump.skip_bytes(
         json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n"
     )
     assert [
