@@ -6,8 +6,8 @@ from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     Launch,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     Surroundings,
     Vendor,
     as_stdin,
@@ -32,7 +32,7 @@ _REBUILT_FLAGS = (
 )
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """The frontend's own flags, with stream-json for output and the prompt on stdin."""
     invocation = request.invocation
     arguments = ["-p"] if invocation.print_mode or not request.listens else []
@@ -97,7 +97,7 @@ ADAPTER = Vendor(
 )
 
 
-def build_flat_launch(request: Request) -> Launch:
+def build_flat_launch(request: LaunchRequest) -> Launch:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """

@@ -7,7 +7,7 @@ A vendor that took its protocol over says the same, but for what it does otherwi
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
@@ -29,7 +29,7 @@ class ClaudeInput:
         """The translator itself: its answers to requests of ours say nothing that matters."""
         return translator
 
-    def encode_greeting(self, request: Request) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         """Turn the control protocol on."""
         return self._encode_request(subtype="initialize", hooks=None)
 

@@ -14,7 +14,7 @@ that tool is taken away.
 """
 
 from shim.core.adapter.hook import HOOK_TIMEOUT_S, build_hook_command, enforces_rule, needs_hook
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
 from shim.core.policy.rules import MCP, Rule
 
@@ -32,7 +32,7 @@ WEB_TOOL = "WebSearch"
 EMITS_CALL_BEFORE_HOOK = False  # what it says of a call is that the call runs
 
 
-def build_arguments(request: Request) -> list[str]:
+def build_arguments(request: LaunchRequest) -> list[str]:
     """The words that keep codex to the rules of a request."""
     policy, mode = request.policy, request.permission_mode
     if policy is None:
@@ -48,7 +48,7 @@ def build_arguments(request: Request) -> list[str]:
     return words + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
-def build_server_arguments(request: Request) -> list[str]:
+def build_server_arguments(request: LaunchRequest) -> list[str]:
     """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
     ask about.
 
@@ -68,12 +68,12 @@ def build_server_arguments(request: Request) -> list[str]:
     return words + _build_untrusted_projects(policy) + build_sandbox_arguments(request)
 
 
-def can_ask_frontend(request: Request) -> bool:
+def can_ask_frontend(request: LaunchRequest) -> bool:
     """Whether the frontend can be asked."""
     return request.invocation.permissions.permission_prompt_tool == "stdio"
 
 
-def build_sandbox_arguments(request: Request) -> list[str]:
+def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
     """The sandbox of a mode. A command that a person allowed has to run, so there is none where one
     may be asked.
     """
@@ -84,7 +84,7 @@ def build_sandbox_arguments(request: Request) -> list[str]:
     return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 
 
-def build_approval_hook(request: Request, servers: list[str]) -> dict[str, object]:
+def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str, object]:
     """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
     themselves.
 
@@ -98,7 +98,7 @@ def build_approval_hook(request: Request, servers: list[str]) -> dict[str, objec
     }
 
 
-def build_environment(request: Request) -> dict[str, str]:
+def build_environment(request: LaunchRequest) -> dict[str, str]:
     return {}
 
 
@@ -109,7 +109,7 @@ def allows_through_hook(rule: Rule) -> bool:
     return not rule.tool.startswith(MCP)
 
 
-def can_search_web(request: Request) -> bool:
+def can_search_web(request: LaunchRequest) -> bool:
     """Whether it may search the web, which nobody is asked about."""
     policy = request.policy
     return (

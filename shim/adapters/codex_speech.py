@@ -6,7 +6,7 @@ import re
 
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
-from shim.core.adapter.vendor import Launch, Request, Vendor
+from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
@@ -26,9 +26,11 @@ class CodexInput(LinkSpeech[CodexThread]):
 
     def __init__(self) -> None:
         super().__init__(CodexThread())
-        self._request: Request | None = None  # that the child was started for, in the mode of now
+        self._request: LaunchRequest | None = (
+            None  # that the child was started for, in the mode of now
+        )
 
-    def encode_greeting(self, request: Request) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
@@ -112,7 +114,7 @@ class CodexInput(LinkSpeech[CodexThread]):
 def build_two_way(base: Vendor) -> Vendor:
     """codex, driven so that it asks."""
 
-    def start(request: Request) -> Launch:
+    def start(request: LaunchRequest) -> Launch:
         if request.resume and not re.fullmatch(THREAD_ID, request.resume):
             raise FrontendError(
                 f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
@@ -121,7 +123,7 @@ def build_two_way(base: Vendor) -> Vendor:
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
         return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
 
-    def left(request: Request) -> tuple[str, ...]:
+    def left(request: LaunchRequest) -> tuple[str, ...]:
         asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()
         searches = codex_rules.can_search_web(request)
         return (*(name for name in base.listed if searches or name != codex_rules.WEB_TOOL), *asked)

@@ -11,7 +11,7 @@ rule keeps from running.
 """
 
 from shim.core.adapter.hook import build_hook_command, enforces_rule, needs_hook
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.policy.rules import Rule
 from shim.profiles.load.words import BUNDLED_FOLDER
 
@@ -31,12 +31,12 @@ PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks i
 EMITS_CALL_BEFORE_HOOK = True  # a reply is said with its calls
 
 
-def build_arguments(request: Request) -> list[str]:
+def build_arguments(request: LaunchRequest) -> list[str]:
     """The words that keep copilot to the rules of a request."""
     return ["--plugin-dir", PLUGIN_FOLDER] if _needs_hook(request) else []
 
 
-def build_environment(request: Request) -> dict[str, str]:
+def build_environment(request: LaunchRequest) -> dict[str, str]:
     """The variables of the hook."""
     asked = PROMPTED_TOOLS if request.listens else ()
     return (
@@ -46,7 +46,7 @@ def build_environment(request: Request) -> dict[str, str]:
     )
 
 
-def _needs_hook(request: Request) -> bool:
+def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
     return policy is not None and (policy.narrows if request.listens else needs_hook(request))
 

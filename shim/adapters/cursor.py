@@ -7,8 +7,8 @@ from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
     Launch,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     Surroundings,
     Vendor,
     as_argument,
@@ -18,7 +18,7 @@ from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
     invocation, prompt = request.invocation, request.with_system_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
@@ -42,7 +42,7 @@ def build_launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(prompt))
 
 
-def list_mode_tools(request: Request) -> tuple[str, ...]:
+def list_mode_tools(request: LaunchRequest) -> tuple[str, ...]:
     """Claude's names of the tools that its mode leaves it."""
     return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
 

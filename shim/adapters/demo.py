@@ -7,14 +7,14 @@ from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     Launch,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     Vendor,
     as_stdin,
 )
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
     identity = request.resume or request.invocation.session.session_id
     return Launch((identity,) if identity else (), as_stdin(request.prompt))

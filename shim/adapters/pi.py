@@ -11,8 +11,8 @@ from shim.core.adapter.vendor import (
     Enforcement,
     ExitRules,
     Launch,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     SessionFacts,
     Surroundings,
     Vendor,
@@ -53,7 +53,7 @@ NO_MCP_TOOL = "mcp__claude-shim__none"
 SUPPORTED_EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
     page, 2.3).
     """
@@ -87,7 +87,7 @@ def build_launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(request.prompt), enforced=told)
 
 
-def uses_permission_extension(request: Request) -> bool:
+def uses_permission_extension(request: LaunchRequest) -> bool:
     """Whether our extension asks about each call: always in a conversation, unless it cannot and
     need not.
     """
@@ -96,7 +96,7 @@ def uses_permission_extension(request: Request) -> bool:
     return request.listens and (needed or not request.unheard)
 
 
-def build_extension_settings(request: Request) -> str:
+def build_extension_settings(request: LaunchRequest) -> str:
     """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
     no question.
     """
@@ -123,7 +123,7 @@ def build_extension_settings(request: Request) -> str:
     )
 
 
-def choose_tools(request: Request) -> tuple[list[str], bool]:
+def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     """pi's names of the tools that a request leaves it, and whether that is fewer than it has
     anyway.
 
@@ -143,7 +143,7 @@ def choose_tools(request: Request) -> tuple[list[str], bool]:
     return [name for name in names if name not in removed], limited
 
 
-def build_tool_arguments(request: Request) -> list[str]:
+def build_tool_arguments(request: LaunchRequest) -> list[str]:
     """The arguments that leave pi the chosen tools."""
     names, limited = choose_tools(request)
     arguments = []
@@ -161,7 +161,7 @@ def build_tool_arguments(request: Request) -> list[str]:
     return arguments
 
 
-def needs_mcp_removal(request: Request) -> bool:
+def needs_mcp_removal(request: LaunchRequest) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
     In one-shot mode there are no permission prompts, and only default and bypassPermissions run
@@ -173,7 +173,7 @@ def needs_mcp_removal(request: Request) -> bool:
     return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
 
 
-def needs_tool_restore(request: Request) -> bool:
+def needs_tool_restore(request: LaunchRequest) -> bool:
     """Return whether a resumed session gets pi's built-in tools again.
 
     Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
@@ -184,7 +184,7 @@ def needs_tool_restore(request: Request) -> bool:
     return may_run and bool(request.resume) and request.knows("+name")
 
 
-def list_claude_tools(request: Request) -> tuple[str, ...]:
+def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:
     """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
     names, _ = choose_tools(request)
     listed = [

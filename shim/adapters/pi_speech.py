@@ -6,7 +6,7 @@ from typing import Any
 from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
 from shim.adapters.pi_link import PiRpcSession, PiRunParams
 from shim.core.adapter.tools import own_arguments
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
@@ -31,7 +31,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
         self._mode = ""
         self._uses_extension = True
 
-    def encode_greeting(self, request: Request) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         self._mode, self._uses_extension = (
             request.permission_mode,
             uses_permission_extension(request),

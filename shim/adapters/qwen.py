@@ -8,8 +8,8 @@ from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     Launch,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     Surroundings,
     Vendor,
     as_stdin,
@@ -33,7 +33,7 @@ ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_change
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
     arguments = ["--output-format", "stream-json", *build_mode_arguments(request)]
@@ -94,7 +94,7 @@ ASKING_ARGUMENTS = ("--approval-mode", "default")
 TOOL_FAMILIES = ("edit", "read_file")
 
 
-def build_mode_arguments(request: Request) -> tuple[str, ...]:
+def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     """Its arguments for the mode. While it can ask, it asks before each call, and the policy
     answers.
 
@@ -105,19 +105,19 @@ def build_mode_arguments(request: Request) -> tuple[str, ...]:
     return ASKING_ARGUMENTS if request.listens and not own else request.mode
 
 
-def _allows_everything(request: Request) -> bool:
+def _allows_everything(request: LaunchRequest) -> bool:
     """Whether everything may run."""
     return request.permission_mode == BYPASS and not (
         request.policy is not None and request.policy.ruled
     )
 
 
-def uses_shim_settings(request: Request) -> bool:
+def uses_shim_settings(request: LaunchRequest) -> bool:
     """Whether it is started with our settings."""
     return not (request.unheard or request.permission_mode == "auto" or _allows_everything(request))
 
 
-def list_prompted_tools(request: Request) -> frozenset[str]:
+def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
     if request.listens and uses_shim_settings(request):
         return PROMPTED_WITH_SETTINGS
     return (
@@ -127,7 +127,7 @@ def list_prompted_tools(request: Request) -> frozenset[str]:
     )
 
 
-def enforces_rule(rule: Rule, request: Request) -> bool:
+def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """
@@ -138,7 +138,7 @@ def enforces_rule(rule: Rule, request: Request) -> bool:
     )
 
 
-def list_excluded_tools(request: Request) -> list[str]:
+def list_excluded_tools(request: LaunchRequest) -> list[str]:
     """Its names of the tools that it is not to have.
 
     A tool that stands for its family stays where each call is asked about.
@@ -168,7 +168,7 @@ def _list_server_tool_names(rule: str) -> list[str]:
     return [rule, name, *(f"{name}{begin}*" for begin in HASH_STARTS)]
 
 
-def build_session_arguments(request: Request) -> list[str]:
+def build_session_arguments(request: LaunchRequest) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
     if request.resume:

@@ -8,14 +8,21 @@ them.
 
 from shim.adapters.qwen_rfc_speech import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
-from shim.core.adapter.vendor import Abilities, Launch, ProgramFacts, Request, SessionFacts, Vendor
+from shim.core.adapter.vendor import (
+    Abilities,
+    Launch,
+    LaunchRequest,
+    ProgramFacts,
+    SessionFacts,
+    Vendor,
+)
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump
 
 HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 
 
-def build_launch(request: Request) -> Launch:
+def build_launch(request: LaunchRequest) -> Launch:
     """Model and session stand in the request; approval modes are flags of the program, which the
     RFC leaves alone.
     """

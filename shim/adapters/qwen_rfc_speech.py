@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import own_arguments
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
@@ -109,7 +109,7 @@ class QwenRfcInput:
         """The translator itself: every line of the program says what it is about."""
         return translator
 
-    def encode_greeting(self, request: Request) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         """The program speaks first, or at its first message."""
         return b""
 

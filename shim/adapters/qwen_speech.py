@@ -11,7 +11,7 @@ from typing import Any
 from shim.adapters.claude_speech import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import own_arguments
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY, Message, Part
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
@@ -43,7 +43,7 @@ class QwenInput(ClaudeInput):
 
     _store_attachment: Callable[[str, str], str | None] | None = None
 
-    def encode_greeting(self, request: Request) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         """Turn the control protocol on, and tell it the MCP servers that its command line does not
         name.
         """

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from shim.core.adapter.vendor import Request, Vendor
+from shim.core.adapter.vendor import LaunchRequest, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.state.config import VendorSettings, settings_path
@@ -163,7 +163,7 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
 
 
 def check_programs(
-    vendor: Vendor, request: Request, environment: Mapping[str, str], cwd: str
+    vendor: Vendor, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
     """ModeError where a vendor would start programs of the working directory that nobody has
     trusted.

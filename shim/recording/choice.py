@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
-from shim.core.adapter.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor, as_stdin
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import printable
@@ -76,7 +76,7 @@ class Recordings:
         )
         return vendor
 
-    def launch(self, request: Request) -> Launch:
+    def launch(self, request: LaunchRequest) -> Launch:
         """How the stand-in for the next child is started. VendorError when no recording answers the
         message.
         """

@@ -4,7 +4,7 @@ import pytest
 from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -26,7 +26,7 @@ def available(name, mode, hooks=(), **rules):
     vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.mode_arguments(mode)
-    request = Request(
+    request = LaunchRequest(
         parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy
     )
     return set(vendor.available(request))

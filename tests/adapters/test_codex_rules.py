@@ -12,7 +12,7 @@ from sweeps import each
 
 from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
 from shim.core.policy.carried import Known, read
@@ -29,7 +29,7 @@ HOOK_SECONDS = 60
 def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").mode_arguments(mode)
-    return Request(
+    return LaunchRequest(
         parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge
     )
 

@@ -10,7 +10,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_answer, list_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
 from shim.core.policy.place import Place
@@ -30,7 +30,7 @@ def launch(mode, **more):
     )
     vendor = get_adapter("copilot")
     return vendor.launch(
-        Request(
+        LaunchRequest(
             parse(["-p", "hi"]),
             "hi",
             mode=vendor.mode_arguments(mode),

@@ -9,7 +9,7 @@ from ruling import policy
 from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import permission_mode
@@ -31,7 +31,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions
     )
     facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
-    request = Request(
+    request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
         mode=vendor.mode_arguments(mode),
@@ -540,7 +540,7 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
     for denied in vendor.listed:
-        request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
+        request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
         assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
 
 
@@ -560,7 +560,7 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
 
 
 def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
-    request = Request(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
+    request = LaunchRequest(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
     denied = pairs(get_adapter("claude").launch(request).arguments, "--disallowedTools")
     assert denied == ["Bash(rm *)", "Write"]
 
@@ -568,7 +568,9 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
     arguments = (
-        get_adapter("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+        get_adapter("claude", flat=True)
+        .launch(LaunchRequest(parse([]), "hi", listens=listens))
+        .arguments
     )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
     assert "--include-partial-messages" in arguments

@@ -11,7 +11,7 @@ from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import Translation
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message, Part
 from shim.core.claude.pen import ClaudePen
@@ -43,7 +43,7 @@ def values(told):
 
 def started(mode, **fields):
     vendor = get_adapter("pi").program.two_way()
-    request = Request(
+    request = LaunchRequest(
         parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields
     )
     return vendor.launch(request)

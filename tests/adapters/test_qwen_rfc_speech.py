@@ -15,7 +15,7 @@ from shim.adapters.qwen_rfc_speech import (
     build_user_message,
     parse_slash_command,
 )
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
@@ -126,7 +126,7 @@ def told(data):
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = QwenRfcInput()
-    assert speech.encode_greeting(Request(parse(()), "")) == b""
+    assert speech.encode_greeting(LaunchRequest(parse(()), "")) == b""
     (first,) = told(speech.encode_prompt(Message("one")))
     speech.set_session(SESSION)
     (cancel,) = told(speech.encode_interrupt())
@@ -167,7 +167,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
 def launched(*words, **more):
     vendor = get_adapter("qwen-rfc")
     return vendor.launch(
-        Request(
+        LaunchRequest(
             parse(["-p", "hi", "--output-format", "stream-json", *words]),
             "hi",
             **({"mode": vendor.modes["default"]} | more),

@@ -17,7 +17,7 @@ from shim.adapters.codex_rules import HOOK_MODULE as CODEX
 from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.hook import RULES_UNAVAILABLE, build_hook_command
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -44,7 +44,7 @@ def hooked(
     event, *, judge=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
 ):
     """The exit status of the hook, and what it tells the model."""
-    request = Request(
+    request = LaunchRequest(
         parse(()),
         "",
         permission_mode=mode,

@@ -41,7 +41,7 @@ from fuzzing.more_agents import AGENTS
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -78,7 +78,9 @@ class Talk:
         self._settled = False
         self._late = b""
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
-        self._told(self.speech.hello(Request(asking, "", policy=Policy(place=Place("/w", "/h")))))
+        self._told(
+            self.speech.hello(LaunchRequest(asking, "", policy=Policy(place=Place("/w", "/h"))))
+        )
         self._told(self.speech.prompt(Message("hi")))
 
     def run(self) -> None:

@@ -8,7 +8,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -64,7 +64,7 @@ class Talk:
         self.lines, self.told, self.asked = b"", b"", []
         policy = policy or Policy(place=Place("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
-        self.told += self.speech.hello(Request(invocation, "", resume=resume, policy=policy))
+        self.told += self.speech.hello(LaunchRequest(invocation, "", resume=resume, policy=policy))
         self.told += self.speech.prompt(Message("hi"))
 
     def says(self, *messages):

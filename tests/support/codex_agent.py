@@ -6,7 +6,7 @@ from played import Played
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision
@@ -65,7 +65,7 @@ class Talk(Played):
     def __init__(self, *words, resume=None, servers=None):
         super().__init__(get_adapter("codex").program.two_way())
         self.told = b""
-        request = Request(
+        request = LaunchRequest(
             parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h"))
         )
         if servers is not None:

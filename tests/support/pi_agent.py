@@ -6,7 +6,7 @@ from played import Played
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision
@@ -68,7 +68,7 @@ class Talk(Played):
     def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
         super().__init__(get_adapter("pi").program.two_way(), judge=judge)
         self.stages, self._told = [], []
-        request = Request(
+        request = LaunchRequest(
             parse_arguments(flags).with_flags(model=model),
             "",
             policy=Policy(place=Place("/w", "/h")),

@@ -8,7 +8,7 @@ the table cannot claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.adapter.vendor import Launch, Request, Vendor
+from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 
@@ -55,7 +55,7 @@ def _build_launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**asked)
     try:
         mode = vendor.modes.get("default", ())
-        return vendor.launch(Request(invocation, SAMPLE_PROMPT, mode, **facts))
+        return vendor.launch(LaunchRequest(invocation, SAMPLE_PROMPT, mode, **facts))
     except ShimError:
         return None
 

@@ -9,7 +9,7 @@ from shim.adapters import VENDORS, get_adapter
 from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import list_unsupported_rules
-from shim.core.adapter.vendor import Request, Vendor
+from shim.core.adapter.vendor import LaunchRequest, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -98,7 +98,7 @@ def _find_effective_rule(
         policy = Policy(place=Place(cwd), allow=(read_rule(rule),))
         if vendor is None:
             return rule
-        request = Request(
+        request = LaunchRequest(
             Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy
         )
         if not list_unsupported_rules(vendor, policy, request, ()):

@@ -22,7 +22,7 @@ from shim.core.adapter.promises import (
     list_unpromised_modes,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import Files, Launch, Request, Servers, Vendor
+from shim.core.adapter.vendor import Files, Launch, LaunchRequest, Servers, Vendor
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
@@ -93,7 +93,7 @@ class Program:
         """The words that start it, without its arguments."""
         return [*self.command_prefix, *self._program_argv]
 
-    def resolve_request(self, request: Request) -> Request:
+    def resolve_request(self, request: LaunchRequest) -> LaunchRequest:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
@@ -147,7 +147,7 @@ class LaunchPlan(NamedTuple):
     argv: list[str]
     environment: dict[str, str]
     launch: Launch
-    request: Request
+    request: LaunchRequest
 
 
 class ChildLauncher:
@@ -182,7 +182,9 @@ class ChildLauncher:
         self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
         self.early_child: Started | None = None
-        self.last_request = Request(setup.invocation, "")  # that the last child was started for
+        self.last_request = LaunchRequest(
+            setup.invocation, ""
+        )  # that the last child was started for
         self.report_file: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
@@ -367,7 +369,7 @@ class ChildLauncher:
             tail = RedactedTail()
         return Started(process, launch.stdin, tail, track, launch.files, vendor.exit.grace)
 
-    def _build_request(self, prompt: str) -> Request:
+    def _build_request(self, prompt: str) -> LaunchRequest:
         facts, standing, invocation = self.state, self.resume_state, self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
@@ -380,7 +382,7 @@ class ChildLauncher:
             append_system_prompt=facts.append_system_prompt
             or invocation.system.append_system_prompt,
         )
-        return Request(
+        return LaunchRequest(
             servers=self._build_servers(),
             invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
             prompt=prompt if standing.persistent else self.build_prompt(prompt),
@@ -495,7 +497,7 @@ class ChildLauncher:
         if distrust and distrust != known.distrust and not self.is_dry:
             tell(f"{printable(distrust)}; it may run tools without asking (unattended)\n")
 
-    def _check_request(self, request: Request) -> None:
+    def _check_request(self, request: LaunchRequest) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
         if self.resume_state.version_check.distrust:
             self.check_promises()
@@ -578,7 +580,7 @@ class ChildLauncher:
 
 def build_serving_vendor(vendor: Vendor, *, name: str = "", persistent: bool) -> Serving:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
-    widest = Request(Invocation(), "", permission_mode=BYPASS, listens=persistent)
+    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, listens=persistent)
     return Serving(
         name or vendor.shown,
         tuple(vendor.modes),

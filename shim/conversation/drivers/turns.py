@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, ResumeState
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import Translation
-from shim.core.adapter.vendor import Request, Vendor
+from shim.core.adapter.vendor import LaunchRequest, Vendor
 from shim.core.claude.facts import Facts
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import Keep
@@ -104,7 +104,7 @@ class TurnLifecycle:
         vendor, invocation, began = setup.adapter, setup.invocation, time.monotonic()
         policy = setup.build_policy() if facts.policy is None else facts.policy
         removed = setup.list_removed_tools(policy)
-        request = Request(
+        request = LaunchRequest(
             invocation,
             "",
             vendor.modes.get(facts.mode, ()),
@@ -278,7 +278,7 @@ class TurnLifecycle:
 
 
 def _list_unsupported_rules(
-    vendor: Vendor, request: Request, unheeded: tuple[str, ...]
+    vendor: Vendor, request: LaunchRequest, unheeded: tuple[str, ...]
 ) -> "tuple[Unhonoured, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
@@ -289,7 +289,9 @@ def _list_unsupported_rules(
     return list_unsupported_rules(vendor, policy, request, unheeded)
 
 
-def _build_evaluator(vendor: Vendor, request: Request, standing: ResumeState) -> "Judge | None":
+def _build_evaluator(
+    vendor: Vendor, request: LaunchRequest, standing: ResumeState
+) -> "Judge | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.
 

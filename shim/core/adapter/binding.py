@@ -6,7 +6,7 @@ narrows, by its own flags and files, or it has to ask us before each call that t
 about.
 """
 
-from shim.core.adapter.vendor import Request, Vendor
+from shim.core.adapter.vendor import LaunchRequest, Vendor
 from shim.core.errors import ModeError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS, Policy
@@ -23,7 +23,7 @@ ACTING_TOOLS = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "W
 
 
 def check_enforcement(
-    vendor: Vendor, policy: Policy, request: Request, *, late_denials: bool
+    vendor: Vendor, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
     """ModeError for the first rule that the vendor would break.
 
@@ -45,7 +45,7 @@ def check_enforcement(
         raise _build_refusal(vendor, "a choice of tools", chosen.source)
 
 
-def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
+def _check_hooks(vendor: Vendor, policy: Policy, request: LaunchRequest) -> None:
     """ModeError for the first hook of the settings that cannot be run before each call that it is
     about.
     """
@@ -76,7 +76,7 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
 
 
 def find_tools_without_hook(
-    vendor: Vendor, hook: "SettingsHook", request: Request
+    vendor: Vendor, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
@@ -96,7 +96,7 @@ def find_tools_without_hook(
     return frozenset(concerned) - vendor.enforcement.asks(request)
 
 
-def can_enforce_rule(vendor: Vendor, rule: Rule, request: Request) -> bool:
+def can_enforce_rule(vendor: Vendor, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
     if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
         return True
@@ -137,7 +137,7 @@ def list_removed_tools(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     return tuple(sorted(gone))
 
 
-def explain_unenforceable(vendor: Vendor, policy: Policy, request: Request) -> str:
+def explain_unenforceable(vendor: Vendor, policy: Policy, request: LaunchRequest) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
         check_enforcement(

@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.carried import Known, written
 from shim.core.policy.policy import BYPASS
@@ -19,20 +19,20 @@ FAIL_CLOSED_SCRIPT = (
 )
 
 
-def needs_hook(request: Request) -> bool:
+def needs_hook(request: LaunchRequest) -> bool:
     """Whether any call may have to be kept from running."""
     return request.permission_mode != BYPASS or (
         request.policy is not None and request.policy.narrows
     )
 
 
-def enforces_rule(rule: Rule, request: Request) -> bool:
+def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
     """Whether the hook judges by a rule: by each."""
     return True
 
 
 def build_hook_command(
-    request: Request,
+    request: LaunchRequest,
     name: str,
     module: str,
     asked: tuple[str, ...] = (),

@@ -71,7 +71,7 @@ class Files(NamedTuple):
     attach: Callable[[str, str], str | None] | None = None
 
 
-class Request(NamedTuple):
+class LaunchRequest(NamedTuple):
     """One turn that is asked of a vendor.
 
     `mode` are the arguments that honour the permission mode `permission_mode`, `resume` is the
@@ -176,7 +176,7 @@ class Speech(Protocol):
         child was asked.
         """
 
-    def hello(self, request: Request) -> bytes: ...
+    def hello(self, request: LaunchRequest) -> bytes: ...
 
     def follow(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to

@@ -7,8 +7,8 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     ARGUMENT_BYTES,
     Files,
     Launch,
+    LaunchRequest,
     Report,
-    Request,
     Servers,
     Speech,
     as_argument,
@@ -34,7 +34,7 @@ __all__ = [
     "Launch",
     "ProgramFacts",
     "Report",
-    "Request",
+    "LaunchRequest",
     "Servers",
     "SessionFacts",
     "Speech",
@@ -101,10 +101,10 @@ class Enforcement(NamedTuple):
     plain       a prompt without the words for which it reads files before any call
     """
 
-    asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
-    binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    asks: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
+    binds: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     told: "Callable[[Rule], bool]" = lambda rule: False
-    allows: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     subagents: bool = False
     own: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
@@ -235,11 +235,11 @@ class Vendor(NamedTuple):
     name: str
     programs: tuple[str, ...]
     translates: "str | Callable[[], type[Translator]]"
-    launch: Callable[[Request], Launch]
+    launch: Callable[[LaunchRequest], Launch]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
     listed: tuple[str, ...] = ()
-    chooses: Callable[[Request], tuple[str, ...]] | None = None
+    chooses: Callable[[LaunchRequest], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
     speaks: str | Callable[[], Speech] = ""
@@ -273,7 +273,7 @@ class Vendor(NamedTuple):
         """The name that a frontend sees: of who speaks, recorded or not."""
         return self.program.plays or self.name
 
-    def available(self, request: Request) -> tuple[str, ...]:
+    def available(self, request: LaunchRequest) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed if self.chooses is None else self.chooses(request)
 

@@ -1,6 +1,6 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.permissions import Decision, Permission
 from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
@@ -39,7 +39,7 @@ class AcpSpeech(LinkSpeech[Link]):
         self._tells_model = model
         self._mode = ""
 
-    def hello(self, request: Request) -> bytes:
+    def hello(self, request: LaunchRequest) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode
         return self._link.greet(
             Opening(

@@ -53,7 +53,7 @@ the frontend, and a mode can change while it runs.
 from collections.abc import Mapping
 
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import Launch, Request, Vendor
+from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
@@ -126,7 +126,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     }
     asked = frozenset(own.at("asks").texts())
 
-    def start(request: Request) -> Launch:
+    def start(request: LaunchRequest) -> Launch:
         import re
 
         if request.resume and not re.fullmatch(pattern, request.resume):
@@ -139,7 +139,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
             stdin=b"", pipe=True
         )
 
-    def binds(rule: Rule, request: Request) -> bool:
+    def binds(rule: Rule, request: LaunchRequest) -> bool:
         """Whether it asks about all that no table has: the tools of servers, or every tool there
         is.
         """

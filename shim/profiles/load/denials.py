@@ -35,7 +35,7 @@ name, and all servers. These variables go before any other, those of the user's 
 from collections.abc import Mapping
 
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import OURS, PROTECTED
 from shim.core.policy.policy import BYPASS
@@ -112,7 +112,7 @@ class Denials:
             return bool(self._said["server_tool" if tool else "server"])
         return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
 
-    def allows(self, rule: Rule, request: Request, *, unasked: bool) -> bool:
+    def allows(self, rule: Rule, request: LaunchRequest, *, unasked: bool) -> bool:
         """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not
         denied.
         """
@@ -127,7 +127,7 @@ class Denials:
             and (unasked or bool(self._said["allow"]))
         )
 
-    def tell(self, request: Request) -> Told:
+    def tell(self, request: LaunchRequest) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""
         denied = ([self._said["asking"]] if request.listens else []) + self._denied(request)
         if not denied:
@@ -159,7 +159,7 @@ class Denials:
         words = tuple(word.replace("{file}", "".join(files)) for word in self._arguments)
         return Told(words, {**self._plain, **self._merged(said, request.environment)}, files)
 
-    def _denied(self, request: Request) -> list[str]:
+    def _denied(self, request: LaunchRequest) -> list[str]:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
         removed, only = set(request.removed), None if policy is None else policy.only
@@ -201,7 +201,7 @@ class Denials:
         files = [self._said["protected_file"].replace("{name}", name) for name in names]
         return self._said["protected"].replace("{files}", self._said["between"].join(files))
 
-    def _allowed(self, request: Request) -> list[str]:
+    def _allowed(self, request: LaunchRequest) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""
         policy = request.policy
         if (
@@ -237,7 +237,7 @@ class Denials:
         return found
 
 
-def _ruled(request: Request) -> bool:
+def _ruled(request: LaunchRequest) -> bool:
     return request.policy is not None and request.policy.ruled
 
 

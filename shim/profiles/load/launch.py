@@ -91,7 +91,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shim.core.adapter.tools import Tool, Tools
-from shim.core.adapter.vendor import Launch, Report, Request, as_stdin
+from shim.core.adapter.vendor import Launch, LaunchRequest, Report, as_stdin
 from shim.core.adapter.versions import VersionProbe, conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
@@ -184,7 +184,7 @@ class Template:
         }
         self.denials = _denials(spot, name, tools, self.mode_tools)
         limits = self.rules, self.denials, self.mode_tools
-        self.start: Callable[[Request], Launch] = _start(
+        self.start: Callable[[LaunchRequest], Launch] = _start(
             spot, name, tools, command, self.variants, uses, *limits
         )
         self.models = {
@@ -205,7 +205,7 @@ def _start(
     rules: Rules | None,
     denials: "Denials | None",
     mode_tools: ModeTools,
-) -> Callable[[Request], Launch]:
+) -> Callable[[LaunchRequest], Launch]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
     argv = spot.at("argv")
@@ -238,7 +238,7 @@ def _start(
     pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
-    def start(request: Request) -> Launch:
+    def start(request: LaunchRequest) -> Launch:
         invocation, resume, effort = (
             request.invocation,
             request.resume,
@@ -470,7 +470,7 @@ def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     return [own for own, tool in tools.items() if not _get_claude_names(tool).isdisjoint(removed)]
 
 
-def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -> list[str]:
+def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTools) -> list[str]:
     """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if
     no tool is left.
     """
@@ -491,7 +491,7 @@ def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -
     return _list_program_names(tools, left - set(request.removed), name)
 
 
-def can_add_tool(rule: "Rule", request: Request, mode_tools: ModeTools) -> bool:
+def can_add_tool(rule: "Rule", request: LaunchRequest, mode_tools: ModeTools) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
     return (
         rule.content is None
@@ -500,7 +500,7 @@ def can_add_tool(rule: "Rule", request: Request, mode_tools: ModeTools) -> bool:
     )
 
 
-def _list_chosen_tools(tools: Tools, request: Request, name: str) -> list[str]:
+def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[str]:
     """Return the program's names of the tools of `--tools`, [] without the flag. Raise
     FrontendError if it has none.
     """
@@ -508,7 +508,7 @@ def _list_chosen_tools(tools: Tools, request: Request, name: str) -> list[str]:
     return [] if chosen is None else _list_program_names(tools, chosen, name)
 
 
-def _get_chosen_tools(request: Request) -> set[str] | None:
+def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
     """Return Claude's names of the tools of `--tools`, None without the flag."""
     chosen, policy = request.invocation.rules.tools, request.policy
     if chosen is None:

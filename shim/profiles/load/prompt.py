@@ -1,6 +1,6 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
-from shim.core.adapter.vendor import ARGUMENT_BYTES, Request, as_argument
+from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest, as_argument
 from shim.core.errors import FrontendError
 from shim.profiles.check.toml_errors import Spot
 
@@ -29,7 +29,7 @@ class Prompt:
         self.most = int(most.number(1, ARGUMENT_BYTES)) if most else ARGUMENT_BYTES
 
 
-def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
+def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
@@ -60,7 +60,9 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def place_of(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
+def place_of(
+    prompt: Prompt, request: LaunchRequest, text: str, name: str
+) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the path of its file; where it is neither, it is
     stdin.
 

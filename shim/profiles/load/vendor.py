@@ -92,8 +92,8 @@ from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     ExitRules,
+    LaunchRequest,
     ProgramFacts,
-    Request,
     SessionFacts,
     Surroundings,
     Vendor,
@@ -285,7 +285,7 @@ def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:
 
 
 def _left(
-    mode_tools: ModeTools, listed: tuple[str, ...], enforcement: Enforcement, request: Request
+    mode_tools: ModeTools, listed: tuple[str, ...], enforcement: Enforcement, request: LaunchRequest
 ) -> tuple[str, ...]:
     """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks
     add to the mode.

@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.core.adapter.allowances import list_unsupported_rules
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -17,7 +17,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
-    request = Request(parse([]), "", vendor.modes[mode], mode, listens=listens)
+    request = LaunchRequest(parse([]), "", vendor.modes[mode], mode, listens=listens)
     policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
     return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
@@ -66,7 +66,7 @@ def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
             kept.append(said)
             return "/a/file"
 
-        request = Request(parse([]), "hi", gemini.modes[mode], mode, policy=policy, keep=keep)
+        request = LaunchRequest(parse([]), "hi", gemini.modes[mode], mode, policy=policy, keep=keep)
         assert ("Bash" in gemini.available(request)) is told
         gemini.launch(request)
         assert ('toolName = "run_shell_command"\ndecision = "allow"' in "".join(kept)) is told
@@ -102,7 +102,7 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
     hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
     found = {}
     for name in ("qwen", "codex"):
-        request = Request(
+        request = LaunchRequest(
             parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
         )
         found[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())

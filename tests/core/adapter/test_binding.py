@@ -6,7 +6,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.core.adapter import binding
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
 from shim.core.policy.rules import read_rule
@@ -16,7 +16,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
-    request = Request(
+    request = LaunchRequest(
         parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
     )
     binding.check_enforcement(vendor, rules, request, late_denials=late)
@@ -84,7 +84,7 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.program.two_way() if vendor.program.two_way else vendor
-    request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
+    request = LaunchRequest(parse([]), "", permission_mode="default", listens=True, policy=rules)
     binding.check_enforcement(
         vendor,
         rules,

@@ -10,7 +10,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.core.adapter.binding import check_enforcement, list_removed_tools
-from shim.core.adapter.vendor import Request
+from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.rules import read_rule
@@ -24,7 +24,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         kept.append(text)
         return f"/kept{suffix}"
 
-    request = Request(
+    request = LaunchRequest(
         invocation=parse([]),
         prompt="say hi",
         mode=vendor.mode_arguments(mode),
@@ -158,7 +158,7 @@ def test_a_program_that_might_not_hear_is_not_started(name):
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():
     rules = policy(deny=["Bash"])
-    request = Request(
+    request = LaunchRequest(
         parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules
     )
     with pytest.raises(FrontendError, match="could not be written"):

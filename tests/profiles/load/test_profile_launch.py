@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim import adapters
 from shim.core.adapter import binding
-from shim.core.adapter.vendor import ARGUMENT_BYTES, Request
+from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -52,7 +52,9 @@ def started(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
     invocation = parse(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
-    return vendor.launch(Request(invocation, prompt, vendor.mode_arguments(mode), mode, **facts))
+    return vendor.launch(
+        LaunchRequest(invocation, prompt, vendor.mode_arguments(mode), mode, **facts)
+    )
 
 
 @each(
@@ -163,7 +165,9 @@ plan = ["Read"]
 
 def test_a_mode_may_have_variables_and_tools_of_its_own():
     vendor = profiled(MODES)
-    default, plan = (Request(parse([]), "x", permission_mode=mode) for mode in ("default", "plan"))
+    default, plan = (
+        LaunchRequest(parse([]), "x", permission_mode=mode) for mode in ("default", "plan")
+    )
     assert (vendor.launch(default).environment, vendor.available(default)) == ({}, ("Bash", "Read"))
     assert (vendor.launch(plan).environment, vendor.available(plan)) == (
         {"OWN_RULES": "no shell"},
@@ -468,7 +472,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
     vendor, only = profiled(own), Policy(place=Place("/w", "/h"), only=("Read",))
-    request = Request(
+    request = LaunchRequest(
         parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
     with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
