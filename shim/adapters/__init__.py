@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
 from shim.core.errors import FrontendError, format_suggestion
 from shim.core.policy.policy import MODES
 from shim.core.reading.ids import vendor_name
@@ -73,7 +73,7 @@ def get_adapter(name: str, *, flat: bool = False) -> Vendor:
 
 def build_replay_adapter(
     name: str,
-    launch: Callable[[LaunchRequest], Launch],
+    launch: Callable[[LaunchRequest], LaunchSpec],
     place: Callable[[], str],
     *,
     persistent: bool,

@@ -5,12 +5,12 @@ started again.
 from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     Surroundings,
     Vendor,
-    as_stdin,
+    encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.claude.argv.parse import FLAGS
@@ -32,7 +32,7 @@ _REBUILT_FLAGS = (
 )
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The frontend's own flags, with stream-json for output and the prompt on stdin."""
     invocation = request.invocation
     arguments = ["-p"] if invocation.print_mode or not request.listens else []
@@ -53,7 +53,7 @@ def build_launch(request: LaunchRequest) -> Launch:
     arguments += [f"--disallowedTools={rule}" for rule in denied]
     for name, value in invocation.leftovers.other:
         arguments += [name] if value is None else [f"{name}={value}"]
-    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
+    return LaunchSpec(tuple(arguments), b"" if request.listens else encode_stdin(request.prompt))
 
 
 def _format_flag(name: str, value: Any) -> list[str]:
@@ -97,7 +97,7 @@ ADAPTER = Vendor(
 )
 
 
-def build_flat_launch(request: LaunchRequest) -> Launch:
+def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """

@@ -6,7 +6,7 @@ import re
 
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
-from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
@@ -114,14 +114,14 @@ class CodexInput(LinkSpeech[CodexThread]):
 def build_two_way(base: Vendor) -> Vendor:
     """codex, driven so that it asks."""
 
-    def start(request: LaunchRequest) -> Launch:
+    def start(request: LaunchRequest) -> LaunchSpec:
         if request.resume and not re.fullmatch(THREAD_ID, request.resume):
             raise FrontendError(
                 f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
             )
         words = codex_rules.build_server_arguments(request)
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
-        return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
+        return LaunchSpec((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
 
     def left(request: LaunchRequest) -> tuple[str, ...]:
         asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()

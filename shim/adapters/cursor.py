@@ -6,19 +6,19 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     Surroundings,
     Vendor,
-    as_argument,
-    as_stdin,
+    can_be_argument,
+    encode_stdin,
 )
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
     invocation, prompt = request.invocation, request.with_system_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
@@ -37,9 +37,9 @@ def build_launch(request: LaunchRequest) -> Launch:
         arguments += ["--resume", request.resume or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if as_argument(prompt):
-        return Launch((*arguments, prompt))
-    return Launch(tuple(arguments), as_stdin(prompt))
+    if can_be_argument(prompt):
+        return LaunchSpec((*arguments, prompt))
+    return LaunchSpec(tuple(arguments), encode_stdin(prompt))
 
 
 def list_mode_tools(request: LaunchRequest) -> tuple[str, ...]:

@@ -6,18 +6,18 @@
 from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     Vendor,
-    as_stdin,
+    encode_stdin,
 )
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
     identity = request.resume or request.invocation.session.session_id
-    return Launch((identity,) if identity else (), as_stdin(request.prompt))
+    return LaunchSpec((identity,) if identity else (), encode_stdin(request.prompt))
 
 
 ADAPTER = Vendor(

@@ -10,13 +10,13 @@ from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
     ExitRules,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     SessionFacts,
     Surroundings,
     Vendor,
-    as_stdin,
+    encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import LEVELS, nearest
@@ -53,7 +53,7 @@ NO_MCP_TOOL = "mcp__claude-shim__none"
 SUPPORTED_EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
     page, 2.3).
     """
@@ -83,8 +83,8 @@ def build_launch(request: LaunchRequest) -> Launch:
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.listens:
-        return Launch(tuple(arguments), pipe=True, enforced=told)
-    return Launch(tuple(arguments), as_stdin(request.prompt), enforced=told)
+        return LaunchSpec(tuple(arguments), pipe=True, enforced=told)
+    return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced=told)
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:

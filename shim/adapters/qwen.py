@@ -7,12 +7,12 @@ from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     Surroundings,
     Vendor,
-    as_stdin,
+    encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.policy.policy import BYPASS
@@ -33,7 +33,7 @@ ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_change
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
     arguments = ["--output-format", "stream-json", *build_mode_arguments(request)]
@@ -76,8 +76,8 @@ def build_launch(request: LaunchRequest) -> Launch:
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += build_session_arguments(request)
-    return Launch(
-        tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment
+    return LaunchSpec(
+        tuple(arguments), b"" if request.listens else encode_stdin(request.prompt), environment
     )
 
 

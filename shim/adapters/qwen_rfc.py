@@ -10,8 +10,8 @@ from shim.adapters.qwen_rfc_speech import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
-    Launch,
     LaunchRequest,
+    LaunchSpec,
     ProgramFacts,
     SessionFacts,
     Vendor,
@@ -22,7 +22,7 @@ from shim.core.reading.json_text import dump
 HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 
 
-def build_launch(request: LaunchRequest) -> Launch:
+def build_launch(request: LaunchRequest) -> LaunchSpec:
     """Model and session stand in the request; approval modes are flags of the program, which the
     RFC leaves alone.
     """
@@ -35,7 +35,7 @@ def build_launch(request: LaunchRequest) -> Launch:
     output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
     if request.listens:
-        return Launch((*arguments, *request.flag("--model", invocation.model)))
+        return LaunchSpec((*arguments, *request.flag("--model", invocation.model)))
     session = request.resume or NEW_SESSION
     message = build_user_message(
         request.with_system_prompt(),
@@ -43,7 +43,7 @@ def build_launch(request: LaunchRequest) -> Launch:
         prompt_id=None,
         model=invocation.model or None,
     )
-    return Launch(tuple(arguments), dump(message) + b"\n")
+    return LaunchSpec(tuple(arguments), dump(message) + b"\n")
 
 
 ADAPTER = Vendor(

@@ -5,7 +5,7 @@ endless recursion.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.vendor import Launch, Vendor
+from shim.core.adapter.vendor import LaunchSpec, Vendor
 from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
@@ -55,7 +55,7 @@ def child_environment(
 
 
 def launch_environment(
-    child: Mapping[str, str], launch: Launch, settings: VendorSettings
+    child: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
 ) -> dict[str, str]:
     """The environment of one launch, with its own changes. Settings of the user go before all but
     those with rules.

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
-from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor, as_stdin
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor, encode_stdin
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import printable
@@ -76,7 +76,7 @@ class Recordings:
         )
         return vendor
 
-    def launch(self, request: LaunchRequest) -> Launch:
+    def launch(self, request: LaunchRequest) -> LaunchSpec:
         """How the stand-in for the next child is started. VendorError when no recording answers the
         message.
         """
@@ -97,7 +97,9 @@ class Recordings:
         wanted = Wanted(
             child.path, "vendor", child.number, speed, most, True, session, folder, report
         )
-        return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
+        return LaunchSpec(
+            tuple(words_of(wanted)), b"" if request.listens else encode_stdin(request.prompt)
+        )
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> PlayableChild:
         """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words

@@ -9,7 +9,7 @@ from ruling import policy
 from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import permission_mode
@@ -281,7 +281,7 @@ DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin
 
 
 PROMPTS = ("--yolo", "--yolo and more", "--", "-", "@/etc/passwd", "@a and b", "-p\n x")
-LONG_PROMPTS = ("p " * ARGUMENT_BYTES, "ü " * 40_000)
+LONG_PROMPTS = ("p " * MAX_ARGUMENT_BYTES, "ü " * 40_000)
 
 
 @each("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
@@ -306,7 +306,7 @@ def test_the_first_acai_gets_such_a_prompt_by_stdin_too():
 
 
 def test_a_long_system_prompt_counts_as_part_of_the_prompt():
-    started = launch("cursor", "--append-system-prompt", "s" * ARGUMENT_BYTES)
+    started = launch("cursor", "--append-system-prompt", "s" * MAX_ARGUMENT_BYTES)
     assert started.arguments == CURSOR
     assert started.stdin.endswith(b"\n\nsay hi")
 

@@ -6,7 +6,7 @@ import pytest
 from sweeps import each
 
 from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
-from shim.core.adapter.vendor import Files, LaunchRequest
+from shim.core.adapter.vendor import LaunchRequest, TurnFiles
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
 from shim.core.claude.permissions import Decision, Permission
@@ -83,7 +83,7 @@ def test_an_image_is_named_by_its_path_in_its_place():
 
     def said(attach):
         speech = QwenInput()
-        speech.encode_greeting(LaunchRequest(parse(()), "", files=Files(attach=attach)))
+        speech.encode_greeting(LaunchRequest(parse(()), "", files=TurnFiles(attach=attach)))
         return json.loads(speech.encode_prompt(message))["message"]["content"]
 
     assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"

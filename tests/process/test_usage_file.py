@@ -15,7 +15,7 @@ from casting import read_cast
 from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
 
-from shim.core.adapter.vendor import Files, LaunchRequest, Report
+from shim.core.adapter.vendor import LaunchRequest, Report, TurnFiles
 from shim.core.cast.words import REPORT
 from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
@@ -202,7 +202,7 @@ def test_it_is_told_where_only_when_somebody_will_read_it():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
     assert vendor.launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
-    told = vendor.launch(LaunchRequest(invocation, "say hi", files=Files("/f")))
+    told = vendor.launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
     assert told.arguments == ("--tell=/f/night.json", "say hi")
 
 

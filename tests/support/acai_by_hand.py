@@ -12,7 +12,7 @@ from typing import Any
 
 from shim.core.adapter.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import Launch, Vendor
+from shim.core.adapter.vendor import LaunchSpec, Vendor
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
@@ -169,7 +169,7 @@ def _vendor(name: str) -> Vendor:
         name=name,
         programs=(name,),
         translates=lambda: AcaiTranslator,
-        launch=lambda request: Launch(()),
+        launch=lambda request: LaunchSpec(()),
         modes={},
         tools=TOOLS,
         listed=("Bash", "Edit", "Read", "Write"),

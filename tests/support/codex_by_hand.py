@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import Launch, Vendor
+from shim.core.adapter.vendor import LaunchSpec, Vendor
 from shim.core.claude.usage import usage
 from shim.core.turn.turn import Turn
 from shim.profiles.run.values import unquoted
@@ -97,7 +97,7 @@ CODEX = Vendor(
     name="codex",
     programs=("codex",),
     translates=lambda: CodexByHand,
-    launch=lambda request: Launch(()),
+    launch=lambda request: LaunchSpec(()),
     modes={},
     listed=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
 )

@@ -8,7 +8,7 @@ the table cannot claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 
@@ -50,7 +50,7 @@ def list_trust_args(vendor: Vendor) -> tuple[str, ...]:
     return tuple(word for word in opened.arguments if word not in closed.arguments)
 
 
-def _build_launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> Launch | None:
+def _build_launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> LaunchSpec | None:
     """The vendor's command line for a prompt; None if the vendor refuses the request."""
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**asked)
     try:

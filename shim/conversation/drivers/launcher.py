@@ -22,7 +22,7 @@ from shim.core.adapter.promises import (
     list_unpromised_modes,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import Files, Launch, LaunchRequest, Servers, Vendor
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, McpServers, TurnFiles, Vendor
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
@@ -146,7 +146,7 @@ class LaunchPlan(NamedTuple):
 
     argv: list[str]
     environment: dict[str, str]
-    launch: Launch
+    launch: LaunchSpec
     request: LaunchRequest
 
 
@@ -401,7 +401,7 @@ class ChildLauncher:
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             keep=self.store_text,
-            files=Files(
+            files=TurnFiles(
                 self.prepare_report_folder(), self._store_attachment if self._can_attach else None
             ),
             unheard=unheard(
@@ -427,13 +427,13 @@ class ChildLauncher:
     def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.keep(data, suffix)
 
-    def _build_servers(self) -> Servers:
+    def _build_servers(self) -> McpServers:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
         their secrets.
         """
         known, later = self.state.given_servers, self.state.later_servers
         private = {name: server for name, server in known.items() if name in later}
-        return Servers(
+        return McpServers(
             {name: known[name] for name in known if name not in later},
             {**private, **self._build_relay_entries()},
         )

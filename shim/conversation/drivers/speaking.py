@@ -9,7 +9,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.commands import StreamCommands
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.request import Speech
+from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
@@ -31,7 +31,7 @@ class StdinDriver(ChildDriver):
     ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.adapter.speaks
-        self._child_input: Speech = launcher.adapter.speech()
+        self._child_input: ChildInput = launcher.adapter.speech()
         self._tasks: TaskGroup = tasks
         self._message_sent = True  # the child has taken its message whole
         self._turn_running = False

@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.carried import Known, written
 from shim.core.policy.policy import BYPASS
@@ -73,7 +73,7 @@ def build_hook_command(
             ),
         )
     )
-    if len(line) > ARGUMENT_BYTES:
+    if len(line) > MAX_ARGUMENT_BYTES:
         raise ModeError(
             f"{name} cannot be told so many permission rules",
             hint="take rules away, or choose another vendor",

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Policy
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
-ARGUMENT_BYTES = 100_000
+MAX_ARGUMENT_BYTES = 100_000
 
 
-class Launch(NamedTuple):
+class LaunchSpec(NamedTuple):
     """How to start a child: its arguments (without the program) and the bytes of its stdin, closed
     behind them.
 
@@ -44,7 +44,7 @@ class Report(NamedTuple):
     keys: tuple[str, ...]
 
 
-class Servers(NamedTuple):
+class McpServers(NamedTuple):
     """MCP servers: name → configuration as Claude has it.
 
     `given` are those of `--mcp-config`, `private` those that no command line may have.
@@ -58,7 +58,7 @@ class Servers(NamedTuple):
         return {**self.given, **self.private}
 
 
-class Files(NamedTuple):
+class TurnFiles(NamedTuple):
     """Files of ours that one turn has.
 
     `report` is the folder where the vendor may write its `Vendor.report`, None if it would not be
@@ -100,14 +100,14 @@ class LaunchRequest(NamedTuple):
     listens: bool = False
     environment: Mapping[str, str] = {}
     keep: Callable[..., str | None] = lambda text, suffix=".txt": None
-    files: Files = Files()
+    files: TurnFiles = TurnFiles()
     unheard: str = ""
     policy: "Policy | None" = None
     judge: tuple[str, ...] = ()
     session: str = ""
     transcript: str = ""
     mode_file: str = ""
-    servers: Servers = Servers()
+    servers: McpServers = McpServers()
 
     def asks_person(self) -> bool:
         """Whether the frontend can be asked a question to the person."""
@@ -137,7 +137,7 @@ class LaunchRequest(NamedTuple):
         """
         return (
             self.keep(text)
-            if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES
+            if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES
             else None
         )
 
@@ -163,7 +163,7 @@ class LaunchRequest(NamedTuple):
         return [] if path is None else [path]
 
 
-class Speech(Protocol):
+class ChildInput(Protocol):
     """What is said to a child that listens: each gives the bytes of whole lines. Unless it is
     `usable`, it is ended.
     """
@@ -254,16 +254,16 @@ def _reachable(config: str) -> str:
     return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
 
 
-def as_argument(prompt: str) -> bool:
+def can_be_argument(prompt: str) -> bool:
     """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a
     subcommand.
     """
     return (
         " " in prompt
         and not prompt.startswith(("-", "@"))
-        and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+        and len(prompt.encode("utf-8", "replace")) <= MAX_ARGUMENT_BYTES
     )
 
 
-def as_stdin(prompt: str) -> bytes:
+def encode_stdin(prompt: str) -> bytes:
     return prompt.encode("utf-8", "replace")

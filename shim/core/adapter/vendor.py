@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from shim.core.adapter.request import (  # what a vendor's module needs, from one place
-    ARGUMENT_BYTES,
-    Files,
-    Launch,
+    MAX_ARGUMENT_BYTES,
+    ChildInput,
     LaunchRequest,
+    LaunchSpec,
+    McpServers,
     Report,
-    Servers,
-    Speech,
-    as_argument,
-    as_stdin,
+    TurnFiles,
+    can_be_argument,
+    encode_stdin,
 )
 from shim.core.adapter.tools import Tools, vendor_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import Rule
 
 __all__ = [
-    "ARGUMENT_BYTES",
+    "MAX_ARGUMENT_BYTES",
     "Abilities",
     "Enforcement",
     "ExitRules",
-    "Files",
-    "Launch",
+    "TurnFiles",
+    "LaunchSpec",
     "ProgramFacts",
     "Report",
     "LaunchRequest",
-    "Servers",
+    "McpServers",
     "SessionFacts",
-    "Speech",
+    "ChildInput",
     "Surroundings",
     "Vendor",
-    "as_argument",
-    "as_stdin",
+    "can_be_argument",
+    "encode_stdin",
 ]
 
 
@@ -235,14 +235,14 @@ class Vendor(NamedTuple):
     name: str
     programs: tuple[str, ...]
     translates: "str | Callable[[], type[Translator]]"
-    launch: Callable[[LaunchRequest], Launch]
+    launch: Callable[[LaunchRequest], LaunchSpec]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
     listed: tuple[str, ...] = ()
     chooses: Callable[[LaunchRequest], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
-    speaks: str | Callable[[], Speech] = ""
+    speaks: str | Callable[[], ChildInput] = ""
     login: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
@@ -263,9 +263,9 @@ class Vendor(NamedTuple):
         )
         return found
 
-    def speech(self) -> Speech:
+    def speech(self) -> ChildInput:
         """The `Speech` of one child that stays; only for a vendor that `speaks`."""
-        made: Speech = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+        made: ChildInput = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
         return made
 
     @property

@@ -53,7 +53,7 @@ the frontend, and a mode can change while it runs.
 from collections.abc import Mapping
 
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import Launch, LaunchRequest, Vendor
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
@@ -62,7 +62,7 @@ from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.launch import RESUME_PATTERN, Template
 
 if TYPE_CHECKING:
-    from shim.core.adapter.request import Speech
+    from shim.core.adapter.request import ChildInput
     from shim.profiles.acp.calls import Form
     from shim.profiles.acp.stream import AcpTranslator
 
@@ -126,7 +126,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     }
     asked = frozenset(own.at("asks").texts())
 
-    def start(request: LaunchRequest) -> Launch:
+    def start(request: LaunchRequest) -> LaunchSpec:
         import re
 
         if request.resume and not re.fullmatch(pattern, request.resume):
@@ -255,7 +255,7 @@ def _form(own: Spot) -> "Form":
     )
 
 
-def _speech(own: Spot) -> "Speech":
+def _speech(own: Spot) -> "ChildInput":
     from shim.profiles.acp.blocks import FILE, IMAGE, NONE
     from shim.profiles.acp.speech import AcpSpeech
 

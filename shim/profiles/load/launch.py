@@ -91,7 +91,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shim.core.adapter.tools import Tool, Tools
-from shim.core.adapter.vendor import Launch, LaunchRequest, Report, as_stdin
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Report, encode_stdin
 from shim.core.adapter.versions import VersionProbe, conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
@@ -184,7 +184,7 @@ class Template:
         }
         self.denials = _denials(spot, name, tools, self.mode_tools)
         limits = self.rules, self.denials, self.mode_tools
-        self.start: Callable[[LaunchRequest], Launch] = _start(
+        self.start: Callable[[LaunchRequest], LaunchSpec] = _start(
             spot, name, tools, command, self.variants, uses, *limits
         )
         self.models = {
@@ -205,7 +205,7 @@ def _start(
     rules: Rules | None,
     denials: "Denials | None",
     mode_tools: ModeTools,
-) -> Callable[[LaunchRequest], Launch]:
+) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
     argv = spot.at("argv")
@@ -238,7 +238,7 @@ def _start(
     pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
-    def start(request: LaunchRequest) -> Launch:
+    def start(request: LaunchRequest) -> LaunchSpec:
         invocation, resume, effort = (
             request.invocation,
             request.resume,
@@ -296,11 +296,11 @@ def _start(
             raise FrontendError(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
-        stdin = b"" if inline or path is not None else as_stdin(text)
+        stdin = b"" if inline or path is not None else encode_stdin(text)
         told = None if denials is None else denials.tell(request)
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
-        launch = Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
+        launch = LaunchSpec((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
         if rules is not None:
             launch = launch._replace(enforced=rules().build_environment(request))
         if told is None:

@@ -1,6 +1,6 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
-from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest, as_argument
+from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
 from shim.core.errors import FrontendError
 from shim.profiles.check.toml_errors import Spot
 
@@ -26,7 +26,7 @@ class Prompt:
         self.guard = spot.at("dash_guard").choice(GUARDS, "stdin")
         self.long = spot.at("long").choice(LONGS, "stdin")
         most = spot.at("max_bytes")
-        self.most = int(most.number(1, ARGUMENT_BYTES)) if most else ARGUMENT_BYTES
+        self.most = int(most.number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
 
 
 def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:
@@ -38,10 +38,10 @@ def system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, li
     if "append_system_prompt" not in uses:
         system, appended = "\n\n".join(filter(None, (system, appended))), ""
     before = []
-    if system and ("system_prompt" not in uses or _bytes(system) > ARGUMENT_BYTES):
+    if system and ("system_prompt" not in uses or _bytes(system) > MAX_ARGUMENT_BYTES):
         before.append(system)
         system = ""
-    if appended and _bytes(appended) > ARGUMENT_BYTES:
+    if appended and _bytes(appended) > MAX_ARGUMENT_BYTES:
         before.append(appended)
         appended = ""
     return system, appended, before
@@ -72,7 +72,7 @@ def place_of(
         return False, None
     long = _bytes(text) > prompt.most
     if prompt.via == "arg":
-        guarded = prompt.guard != "stdin" or as_argument(text)
+        guarded = prompt.guard != "stdin" or can_be_argument(text)
         if guarded and not long and text:
             return True, None
         if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):

@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim import adapters
 from shim.core.adapter import binding
-from shim.core.adapter.vendor import ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -103,7 +103,7 @@ def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them(
     assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
 
 
-@each("prompt", ["-h", "--help me", "@file", "resume", "", "x " * ARGUMENT_BYTES])
+@each("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
 def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
     """Threats: prompt, starts with - or @, is 1 MB."""
     launch = started(ARGV, prompt=prompt)
@@ -138,14 +138,14 @@ def test_a_single_word_is_no_subcommand(prompt, argument):
 
 def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
     with pytest.raises(FrontendError, match="takes it as an argument only"):
-        started(guarded("--", long="refuse"), prompt="x" * (ARGUMENT_BYTES + 1))
+        started(guarded("--", long="refuse"), prompt="x" * (MAX_ARGUMENT_BYTES + 1))
 
 
 def test_a_long_prompt_may_go_to_a_file():
     profile = guarded(
         "--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file"
     )
-    long = "x" * (ARGUMENT_BYTES + 1)
+    long = "x" * (MAX_ARGUMENT_BYTES + 1)
     assert started(profile, prompt="short").arguments == ("--", "short")
     assert started(profile, prompt=long, keep=lambda text: "/kept").arguments == ("-f", "/kept")
     with pytest.raises(FrontendError, match="could not be written to a file"):
@@ -509,7 +509,7 @@ def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
 
 
 def test_a_system_prompt_that_is_too_long_for_an_argument_goes_with_the_prompt():
-    launch = started(SYSTEM + "]\n", "--system-prompt", "x" * (ARGUMENT_BYTES + 1))
+    launch = started(SYSTEM + "]\n", "--system-prompt", "x" * (MAX_ARGUMENT_BYTES + 1))
     assert launch.arguments == () and launch.stdin.endswith(b"xx\n\nsay hi")
 
 
