@@ -35,9 +35,9 @@ _REBUILT_FLAGS = (
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The frontend's own flags, with stream-json for output and the prompt on stdin."""
     invocation = request.invocation
-    arguments = ["-p"] if invocation.print_mode or not request.listens else []
+    arguments = ["-p"] if invocation.print_mode or not request.persistent else []
     arguments += ["--output-format", "stream-json", "--verbose"]
-    if request.listens:
+    if request.persistent:
         arguments += ["--input-format", "stream-json"]
         arguments += ["--replay-user-messages"] if invocation.streams.replay_user_messages else []
     for field, spelling in FLAGS.items():
@@ -53,7 +53,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments += [f"--disallowedTools={rule}" for rule in denied]
     for name, value in invocation.leftovers.other:
         arguments += [name] if value is None else [f"{name}={value}"]
-    return LaunchSpec(tuple(arguments), b"" if request.listens else encode_stdin(request.prompt))
+    return LaunchSpec(tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt))
 
 
 def _format_flag(name: str, value: Any) -> list[str]:
@@ -101,7 +101,7 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """
-    asks = "stdio" if request.listens else None
+    asks = "stdio" if request.persistent else None
     invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
     if request.resume:
         invocation = invocation.with_flags(resume=request.resume, continue_last=False)

@@ -38,7 +38,7 @@ def build_arguments(request: LaunchRequest) -> list[str]:
 
 def build_environment(request: LaunchRequest) -> dict[str, str]:
     """The variables of the hook."""
-    asked = PROMPTED_TOOLS if request.listens else ()
+    asked = PROMPTED_TOOLS if request.persistent else ()
     return (
         {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, asked)}
         if _needs_hook(request)
@@ -48,7 +48,7 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
 
 def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
-    return policy is not None and (policy.narrows if request.listens else needs_hook(request))
+    return policy is not None and (policy.narrows if request.persistent else needs_hook(request))
 
 
 def allows_through_hook(rule: Rule) -> bool:

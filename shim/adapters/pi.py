@@ -60,7 +60,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     invocation = request.invocation
     arguments = [
         "--mode",
-        "rpc" if request.listens else "json",
+        "rpc" if request.persistent else "json",
         *request.flag("--model", invocation.model),
     ]
     if (effort := invocation.limits.effort) is not None:
@@ -74,7 +74,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments += build_tool_arguments(request)
     told: dict[str, str] = {}
     if uses_permission_extension(request) or (
-        request.permission_mode == "acceptEdits" and not request.listens
+        request.permission_mode == "acceptEdits" and not request.persistent
     ):
         arguments += ["-e", PERMISSION_EXTENSION]
         told["PI_GATE"] = build_extension_settings(request)
@@ -82,7 +82,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
-    if request.listens:
+    if request.persistent:
         return LaunchSpec(tuple(arguments), pipe=True, enforced=told)
     return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced=told)
 
@@ -93,14 +93,14 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     """
     policy = request.policy
     needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
-    return request.listens and (needed or not request.unheard)
+    return request.persistent and (needed or not request.unheard)
 
 
 def build_extension_settings(request: LaunchRequest) -> str:
     """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
     no question.
     """
-    if request.unheard and request.listens:
+    if request.unheard and request.persistent:
         raise ModeError(
             f"pi might not load the file that asks before each of its calls: {request.unheard}",
             hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
@@ -113,7 +113,7 @@ def build_extension_settings(request: LaunchRequest) -> str:
         )
     import json
 
-    if request.listens:
+    if request.persistent:
         return json.dumps({"asks": True})
 
     from shim.core.policy.place import OURS, PROTECTED
@@ -167,7 +167,7 @@ def needs_mcp_removal(request: LaunchRequest) -> bool:
     In one-shot mode there are no permission prompts, and only default and bypassPermissions run
     them without one.
     """
-    if request.listens:
+    if request.persistent:
         return False
     narrowing = request.policy.narrowing if request.policy is not None else ()
     return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
@@ -180,7 +180,7 @@ def needs_tool_restore(request: LaunchRequest) -> bool:
     tools are restored only if our extension asks about each call, or in bypassPermissions: the user
     may have disabled a tool in pi's settings.
     """
-    may_run = request.listens or request.permission_mode == BYPASS
+    may_run = request.persistent or request.permission_mode == BYPASS
     return may_run and bool(request.resume) and request.knows("+name")
 
 

@@ -37,7 +37,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
     arguments = ["--output-format", "stream-json", *build_mode_arguments(request)]
-    if request.listens:
+    if request.persistent:
         arguments += ["--input-format", "stream-json"]
     if invocation.streams.partial:
         arguments.append("--include-partial-messages")
@@ -46,7 +46,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     kept_prompt = request.kept(invocation.system.system_prompt)
     environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: kept_prompt} if kept_prompt else {})
     if uses_shim_settings(request):
-        name = ASK_ALL_SETTINGS if request.listens else ASK_CHANGES_SETTINGS
+        name = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
         environment |= {
             SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{name}",
             **ADMINISTRATOR_DEFAULTS,
@@ -56,7 +56,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     )
     arguments += request.flag("--append-system-prompt", invocation.system.append_system_prompt)
     turns = invocation.limits.max_turns
-    if turns is not None and not request.listens:  # it counts for the process, Claude for the turn
+    if (
+        turns is not None and not request.persistent
+    ):  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(turns)]
     kept = ADAPTER.own_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
@@ -71,13 +73,13 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     # a child that listens is told them
-    private = [] if request.listens else request.private_config()
+    private = [] if request.persistent else request.private_config()
     arguments += [f"--mcp-config={config}" for config in (*request.mcp_configs(), *private)]
-    if not request.listens:  # with stream-json input it refuses the flag
+    if not request.persistent:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += build_session_arguments(request)
     return LaunchSpec(
-        tuple(arguments), b"" if request.listens else encode_stdin(request.prompt), environment
+        tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt), environment
     )
 
 
@@ -102,7 +104,7 @@ def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     Claude's.
     """
     own = request.permission_mode in ("plan", "auto") or _allows_everything(request)
-    return ASKING_ARGUMENTS if request.listens and not own else request.mode
+    return ASKING_ARGUMENTS if request.persistent and not own else request.mode
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
@@ -118,11 +120,11 @@ def uses_shim_settings(request: LaunchRequest) -> bool:
 
 
 def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
-    if request.listens and uses_shim_settings(request):
+    if request.persistent and uses_shim_settings(request):
         return PROMPTED_WITH_SETTINGS
     return (
         PROMPTED_TOOLS
-        if request.listens and build_mode_arguments(request) == ASKING_ARGUMENTS
+        if request.persistent and build_mode_arguments(request) == ASKING_ARGUMENTS
         else frozenset()
     )
 
@@ -144,7 +146,7 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
     A tool that stands for its family stays where each call is asked about.
     """
     own = ADAPTER.own_names(request.removed)
-    if request.listens and _allows_everything(
+    if request.persistent and _allows_everything(
         request
     ):  # it would answer its question itself, with nothing
         own.append("ask_user_question")

@@ -34,7 +34,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         )
     output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
-    if request.listens:
+    if request.persistent:
         return LaunchSpec((*arguments, *request.flag("--model", invocation.model)))
     session = request.resume or NEW_SESSION
     message = build_user_message(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shim.core.adapter.vendor import Report
+from shim.core.adapter.vendor import RunReportSpec
 from shim.state.files import read_file
 from shim.state.spill import Spill
 
@@ -28,7 +28,7 @@ class ReportFile:
 
     def __init__(
         self,
-        report: Report,
+        report: RunReportSpec,
         environment: Mapping[str, str],
         session_id: str,
         recorder: "Tap | None" = None,

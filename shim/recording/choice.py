@@ -98,7 +98,7 @@ class Recordings:
             child.path, "vendor", child.number, speed, most, True, session, folder, report
         )
         return LaunchSpec(
-            tuple(words_of(wanted)), b"" if request.listens else encode_stdin(request.prompt)
+            tuple(words_of(wanted)), b"" if request.persistent else encode_stdin(request.prompt)
         )
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> PlayableChild:

@@ -569,7 +569,7 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
     arguments = (
         get_adapter("claude", flat=True)
-        .launch(LaunchRequest(parse([]), "hi", listens=listens))
+        .launch(LaunchRequest(parse([]), "hi", persistent=listens))
         .arguments
     )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens

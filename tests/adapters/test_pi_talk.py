@@ -44,7 +44,7 @@ def values(told):
 def started(mode, **fields):
     vendor = get_adapter("pi").program.two_way()
     request = LaunchRequest(
-        parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields
+        parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, persistent=True, **fields
     )
     return vendor.launch(request)
 

@@ -15,7 +15,7 @@ from casting import read_cast
 from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
 
-from shim.core.adapter.vendor import LaunchRequest, Report, TurnFiles
+from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.words import REPORT
 from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
@@ -68,7 +68,7 @@ S = "11111111-2222-4333-8444-555566667777"
 def report_file(box):
     """A place for a report in the state of the box."""
     return ReportFile(
-        Report("night.json", KEYS),
+        RunReportSpec("night.json", KEYS),
         {"SHIM_STATE": str(box.state)},
         "11111111-2222-4333-8444-555566667777",
     )

@@ -70,7 +70,7 @@ class Talk(Played):
         )
         if servers is not None:
             request = request._replace(servers=request.servers._replace(given=servers))
-        self.told += self.speech.hello(request._replace(judge=("judge",), listens=True))
+        self.told += self.speech.hello(request._replace(judge=("judge",), persistent=True))
 
     def prompt(self, message="hi"):
         self.told += self.speech.prompt(

@@ -72,7 +72,7 @@ class Talk(Played):
             parse_arguments(flags).with_flags(model=model),
             "",
             policy=Policy(place=Place("/w", "/h")),
-            listens=True,
+            persistent=True,
         )
         self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
 

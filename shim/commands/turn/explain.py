@@ -150,7 +150,7 @@ def _describe_child(
             for path, text in launcher.planned_files.items()
         },
         "stdin": "messages"
-        if request.listens
+        if request.persistent
         else "the prompt"
         if plan.launch.stdin
         else "nothing",
@@ -177,9 +177,9 @@ def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) ->
 
 
 def _name_driver(start: ConversationStartup, plan: LaunchPlan) -> str:
-    if start.adapter.passthrough and plan.request.listens:
+    if start.adapter.passthrough and plan.request.persistent:
         return "pass-through"
-    return config.TWO_WAY if plan.request.listens else config.ONE_WAY
+    return config.TWO_WAY if plan.request.persistent else config.ONE_WAY
 
 
 def _explain_driver(start: ConversationStartup) -> str:

@@ -99,7 +99,7 @@ def _find_effective_rule(
         if vendor is None:
             return rule
         request = LaunchRequest(
-            Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy
+            Invocation(), "", permission_mode=mode, persistent=bool(vendor.speaks), policy=policy
         )
         if not list_unsupported_rules(vendor, policy, request, ()):
             return rule

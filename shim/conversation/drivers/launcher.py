@@ -391,7 +391,7 @@ class ChildLauncher:
             resume=standing.vendor_session_id,
             trust=self.context.vendor_settings.trust,
             removed=self.context.list_removed_tools(policy),
-            listens=standing.persistent,
+            persistent=standing.persistent,
             policy=policy,
             judge=HOOK_ARGV,
             session=facts.rules.session_id
@@ -560,7 +560,7 @@ class ChildLauncher:
         return explain_unenforceable(
             self.adapter,
             policy,
-            self.last_request._replace(permission_mode=self.state.mode, listens=listens),
+            self.last_request._replace(permission_mode=self.state.mode, persistent=listens),
         )
 
     def prepare_report_folder(self) -> str | None:
@@ -580,7 +580,7 @@ class ChildLauncher:
 
 def build_serving_vendor(vendor: Vendor, *, name: str = "", persistent: bool) -> Serving:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
-    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, listens=persistent)
+    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, persistent=persistent)
     return Serving(
         name or vendor.shown,
         tuple(vendor.modes),

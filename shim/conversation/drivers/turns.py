@@ -110,7 +110,7 @@ class TurnLifecycle:
             vendor.modes.get(facts.mode, ()),
             facts.mode,
             removed=removed,
-            listens=standing.persistent,
+            persistent=standing.persistent,
             policy=policy,
         )
         model = facts.model if vendor.abilities.takes_model else None
@@ -303,7 +303,7 @@ def _build_evaluator(
     from shim.core.policy.judge import Judge
 
     bound = vendor.enforcement
-    questions = request.listens or bound.own
+    questions = request.persistent or bound.own
     if standing.version_check.distrust:
         return Judge(policy, questions=questions)
     return Judge(

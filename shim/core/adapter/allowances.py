@@ -65,7 +65,7 @@ def _explain_unsupported_rule(vendor: Vendor, rule: Rule, request: LaunchRequest
         return ""
     if "(" in rule.tool:
         return "it cannot be read as a rule"
-    if request.listens or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
+    if request.persistent or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
         return ""  # the policy answers its questions, or its hook
     if vendor.enforcement.allows(rule, request):
         return ""

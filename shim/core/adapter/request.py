@@ -35,7 +35,7 @@ class LaunchSpec(NamedTuple):
     enforced: Mapping[str, str] = {}
 
 
-class Report(NamedTuple):
+class RunReportSpec(NamedTuple):
     """A file, one JSON object, that a vendor writes into `Files.report` about its run, and its keys
     of use.
     """
@@ -97,7 +97,7 @@ class LaunchRequest(NamedTuple):
     trust: bool = False
     knows: Callable[[str], bool] = lambda flag: True
     removed: tuple[str, ...] = ()
-    listens: bool = False
+    persistent: bool = False
     environment: Mapping[str, str] = {}
     keep: Callable[..., str | None] = lambda text, suffix=".txt": None
     files: TurnFiles = TurnFiles()
@@ -149,7 +149,7 @@ class LaunchRequest(NamedTuple):
         return [
             kept
             for config in self.invocation.configuration.mcp_config
-            if (kept := _reachable(config))
+            if (kept := remove_sdk_servers(config))
         ]
 
     def private_config(self) -> list[str]:
@@ -232,7 +232,7 @@ class ChildInput(Protocol):
         """
 
 
-def _reachable(config: str) -> str:
+def remove_sdk_servers(config: str) -> str:
     """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
     import orjson
 

@@ -9,7 +9,7 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     LaunchRequest,
     LaunchSpec,
     McpServers,
-    Report,
+    RunReportSpec,
     TurnFiles,
     can_be_argument,
     encode_stdin,
@@ -33,7 +33,7 @@ __all__ = [
     "TurnFiles",
     "LaunchSpec",
     "ProgramFacts",
-    "Report",
+    "RunReportSpec",
     "LaunchRequest",
     "McpServers",
     "SessionFacts",
@@ -199,7 +199,7 @@ class Surroundings(NamedTuple):
     keys: tuple[str, ...] = ()
     api_base: str = ""
     home: tuple[str, str] | None = None
-    report: Report | None = None
+    report: RunReportSpec | None = None
     overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     widened_by: Mapping[str, str] = MappingProxyType({})
     servers_in: Mapping[str, str] = MappingProxyType({})

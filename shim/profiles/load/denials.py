@@ -129,7 +129,7 @@ class Denials:
 
     def tell(self, request: LaunchRequest) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""
-        denied = ([self._said["asking"]] if request.listens else []) + self._denied(request)
+        denied = ([self._said["asking"]] if request.persistent else []) + self._denied(request)
         if not denied:
             return Told()
         if request.unheard:
@@ -137,7 +137,7 @@ class Denials:
                 f"{self._name} might not hear what it must not run: {request.unheard}",
                 hint=f"remove what is named, or ask for {BYPASS} without a rule",
             )
-        if self._of_modes and not request.listens and not _ruled(request):
+        if self._of_modes and not request.persistent and not _ruled(request):
             return Told(
                 tuple(
                     word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}")
@@ -164,7 +164,7 @@ class Denials:
         policy, mode = request.policy, request.permission_mode
         removed, only = set(request.removed), None if policy is None else policy.only
         left: set[str] | None = (
-            set(self._left[mode]) if mode in self._left and not request.listens else None
+            set(self._left[mode]) if mode in self._left and not request.persistent else None
         )
         if left is not None and policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allowed if rule.content is None}
@@ -181,7 +181,7 @@ class Denials:
         if left is not None or only is not None:
             own |= dict.fromkeys(self._also)
         denied = [self._said["tool"].replace("{tool}", name) for name in own]
-        if mode == "acceptEdits" and self._said["protected"] and not request.listens:
+        if mode == "acceptEdits" and self._said["protected"] and not request.persistent:
             # first: in some programs the last matching rule decides
             denied.insert(0, self._format_protected())
         if left is not None and self._said["servers"]:
@@ -208,7 +208,7 @@ class Denials:
             policy is None
             or not self._said["allow"]
             or request.permission_mode == "plan"
-            or request.listens
+            or request.persistent
         ):
             return []
         allowed = {rule.tool for rule in policy.allowed if rule.content is None}

@@ -91,7 +91,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shim.core.adapter.tools import Tool, Tools
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Report, encode_stdin
+from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
 from shim.core.adapter.versions import VersionProbe, conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
@@ -190,7 +190,7 @@ class Template:
         self.models = {
             key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()
         }
-        self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
+        self.report: RunReportSpec | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
         self.uses = frozenset(uses)
 
@@ -331,7 +331,7 @@ def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Den
     return Denials(spot.at("denials"), name, tools, mode_tools)
 
 
-def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
+def _report(spot: Spot, argv: Spot, uses: set[str]) -> RunReportSpec | None:
     if not spot:
         if "report_folder" in uses:
             raise argv.refused(
@@ -349,7 +349,7 @@ def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
     keys = spot.at("keys").texts(20)
     if not keys:
         raise spot.refused("a table with `keys`", told="a table without")
-    return Report(spot.at("file").text(), keys)
+    return RunReportSpec(spot.at("file").text(), keys)
 
 
 def _version(spot: Spot) -> VersionProbe:

@@ -17,7 +17,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     vendor = get_adapter(name)
-    request = LaunchRequest(parse([]), "", vendor.modes[mode], mode, listens=listens)
+    request = LaunchRequest(parse([]), "", vendor.modes[mode], mode, persistent=listens)
     policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
     return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
@@ -103,7 +103,7 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
     found = {}
     for name in ("qwen", "codex"):
         request = LaunchRequest(
-            parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks)
+            parse([]), "", persistent=True, policy=Policy(place=Place("/work"), hooks=hooks)
         )
         found[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())
     (said,) = found["qwen"]

@@ -17,7 +17,7 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
     request = LaunchRequest(
-        parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed
+        parse([]), "", permission_mode=mode, persistent=listens, policy=rules, removed=removed
     )
     binding.check_enforcement(vendor, rules, request, late_denials=late)
 
@@ -84,7 +84,7 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
     vendor = vendor.program.two_way() if vendor.program.two_way else vendor
-    request = LaunchRequest(parse([]), "", permission_mode="default", listens=True, policy=rules)
+    request = LaunchRequest(parse([]), "", permission_mode="default", persistent=True, policy=rules)
     binding.check_enforcement(
         vendor,
         rules,

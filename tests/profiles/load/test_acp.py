@@ -28,7 +28,7 @@ def made(profile):
 
 def request(*denied):
     policy = Policy(place=Place("/w"), deny=tuple(map(read_rule, denied)))
-    return LaunchRequest(parse(()), "", listens=True, policy=policy)
+    return LaunchRequest(parse(()), "", persistent=True, policy=policy)
 
 
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
