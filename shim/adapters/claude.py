@@ -49,7 +49,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
             invocation.flag(field),
         )
-    denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed))
+    denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
     arguments += [f"--disallowedTools={rule}" for rule in denied]
     for name, value in invocation.leftovers.other:
         arguments += [name] if value is None else [f"{name}={value}"]
@@ -103,8 +103,8 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
     """
     asks = "stdio" if request.persistent else None
     invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
-    if request.resume:
-        invocation = invocation.with_flags(resume=request.resume, continue_last=False)
+    if request.resume_id:
+        invocation = invocation.with_flags(resume=request.resume_id, continue_last=False)
     return build_launch(request._replace(invocation=invocation))
 
 

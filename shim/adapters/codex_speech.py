@@ -38,8 +38,8 @@ class CodexInput(LinkSpeech[CodexThread]):
             CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.place.cwd,
                 build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
-                resume_id=request.resume,
-                fork=bool(request.resume and invocation.session.fork_session),
+                resume_id=request.resume_id,
+                fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model,
                 effort=None if effort is None else nearest(effort, SUPPORTED_EFFORTS),
                 instructions="\n\n".join(texts),
@@ -115,9 +115,9 @@ def build_two_way(base: Vendor) -> Vendor:
     """codex, driven so that it asks."""
 
     def start(request: LaunchRequest) -> LaunchSpec:
-        if request.resume and not re.fullmatch(THREAD_ID, request.resume):
+        if request.resume_id and not re.fullmatch(THREAD_ID, request.resume_id):
             raise FrontendError(
-                f"{request.resume[:60]!r} is no session id of codex", hint="start a new session"
+                f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
         words = codex_rules.build_server_arguments(request)
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started

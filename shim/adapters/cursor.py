@@ -28,13 +28,13 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments.append("--trust")
     arguments += request.mode
     arguments += ["--model", invocation.model or "auto"]
-    if request.resume and invocation.session.fork_session:
+    if request.resume_id and invocation.session.fork_session:
         raise FrontendError(
             "cursor cannot fork a session",
             hint="resume it without --fork-session, or start a new one",
         )
-    if request.resume or invocation.session.session_id:
-        arguments += ["--resume", request.resume or invocation.session.session_id or ""]
+    if request.resume_id or invocation.session.session_id:
+        arguments += ["--resume", request.resume_id or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if can_be_argument(prompt):

@@ -16,7 +16,7 @@ from shim.core.adapter.vendor import (
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
-    identity = request.resume or request.invocation.session.session_id
+    identity = request.resume_id or request.invocation.session.session_id
     return LaunchSpec((identity,) if identity else (), encode_stdin(request.prompt))
 
 

@@ -78,8 +78,11 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     ):
         arguments += ["-e", PERMISSION_EXTENSION]
         told["PI_GATE"] = build_extension_settings(request)
-    if request.resume:
-        arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
+    if request.resume_id:
+        arguments += [
+            "--fork" if invocation.session.fork_session else "--session",
+            request.resume_id,
+        ]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.persistent:
@@ -138,7 +141,7 @@ def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     pool, limited = tuple(names) if request.mode else ALL_TOOLS, bool(request.mode)
     if rules.tools is not None:
         names, limited = [name for name in ADAPTER.own_names(rules.tools) if name in pool], True
-    removed = ADAPTER.own_names(request.removed)
+    removed = ADAPTER.own_names(request.removed_tools)
     limited = limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], limited
 
@@ -181,7 +184,7 @@ def needs_tool_restore(request: LaunchRequest) -> bool:
     may have disabled a tool in pi's settings.
     """
     may_run = request.persistent or request.permission_mode == BYPASS
-    return may_run and bool(request.resume) and request.knows("+name")
+    return may_run and bool(request.resume_id) and request.knows("+name")
 
 
 def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
     if not rule.tool.startswith(MCP):
         return False
     return MCP in list_prompted_tools(request) or (
-        rule.tool in request.removed and "*" not in rule.tool[:-1]
+        rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
     )
 
 
@@ -145,14 +145,14 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
 
     A tool that stands for its family stays where each call is asked about.
     """
-    own = ADAPTER.own_names(request.removed)
+    own = ADAPTER.own_names(request.removed_tools)
     if request.persistent and _allows_everything(
         request
     ):  # it would answer its question itself, with nothing
         own.append("ask_user_question")
     servers = [
         own
-        for name in request.removed
+        for name in request.removed_tools
         if name.startswith(MCP)
         for own in _list_server_tool_names(name)
     ]
@@ -173,8 +173,8 @@ def _list_server_tool_names(rule: str) -> list[str]:
 def build_session_arguments(request: LaunchRequest) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
-    if request.resume:
-        return ["--resume", request.resume] + (
+    if request.resume_id:
+        return ["--resume", request.resume_id] + (
             ["--fork-session"] if invocation.session.fork_session else []
         )
     return request.flag("--session-id", invocation.session.session_id)

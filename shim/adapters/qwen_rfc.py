@@ -27,7 +27,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     RFC leaves alone.
     """
     invocation = request.invocation
-    if request.resume and invocation.session.fork_session:
+    if request.resume_id and invocation.session.fork_session:
         raise FrontendError(
             "qwen-rfc cannot fork a session",
             hint="resume it without --fork-session, or start a new one",
@@ -36,7 +36,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
     if request.persistent:
         return LaunchSpec((*arguments, *request.flag("--model", invocation.model)))
-    session = request.resume or NEW_SESSION
+    session = request.resume_id or NEW_SESSION
     message = build_user_message(
         request.with_system_prompt(),
         session_id=session,

@@ -81,7 +81,7 @@ class Recordings:
         message.
         """
         child = self.choose(
-            request.prompt, request.resume or "", asked=bool(request.invocation.json_schema)
+            request.prompt, request.resume_id or "", asked=bool(request.invocation.json_schema)
         )
         self.place, self._tried = child.identity, child.tried
         self._used.add(child.identity)

@@ -36,8 +36,8 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         prompt=prompt,
         mode=vendor.mode_arguments(mode),
         permission_mode=mode,
-        resume=resume or invocation.session.resume,
-        removed=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
+        resume_id=resume or invocation.session.resume,
+        removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
         **facts,
     )
     return vendor.launch(request)
@@ -540,7 +540,7 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
     for denied in vendor.listed:
-        request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
+        request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed_tools=(denied,))
         assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
 
 
@@ -560,7 +560,9 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
 
 
 def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
-    request = LaunchRequest(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
+    request = LaunchRequest(
+        parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed_tools=("Write",)
+    )
     denied = pairs(get_adapter("claude").launch(request).arguments, "--disallowedTools")
     assert denied == ["Bash(rm *)", "Write"]
 

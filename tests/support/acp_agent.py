@@ -64,7 +64,9 @@ class Talk:
         self.lines, self.told, self.asked = b"", b"", []
         policy = policy or Policy(place=Place("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
-        self.told += self.speech.hello(LaunchRequest(invocation, "", resume=resume, policy=policy))
+        self.told += self.speech.hello(
+            LaunchRequest(invocation, "", resume_id=resume, policy=policy)
+        )
         self.told += self.speech.prompt(Message("hi"))
 
     def says(self, *messages):

@@ -66,7 +66,7 @@ class Talk(Played):
         super().__init__(get_adapter("codex").program.two_way())
         self.told = b""
         request = LaunchRequest(
-            parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h"))
+            parse_arguments(words), "", resume_id=resume, policy=Policy(place=Place("/w", "/h"))
         )
         if servers is not None:
             request = request._replace(servers=request.servers._replace(given=servers))

@@ -161,7 +161,7 @@ def _describe_child(
         "unattended": vendor.unattended or bool(launcher.resume_state.version_check.distrust),
         "distrust": launcher.resume_state.version_check.distrust,
         "version_note": launcher.resume_state.version_check.note,
-        "removed_tools": list(request.removed),
+        "removed_tools": list(request.removed_tools),
         "rules": _describe_rules(start, launcher, plan),
         "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
     }
@@ -215,7 +215,9 @@ def _describe_rules(
         if vendor.enforcement.own:
             return f"{vendor.name} keeps it itself"
         gone = (
-            vendor.abilities.limits_tools and rule.content is None and rule.tool in request.removed
+            vendor.abilities.limits_tools
+            and rule.content is None
+            and rule.tool in request.removed_tools
         )
         if gone or vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
             return f"{vendor.name} is given it before it starts"

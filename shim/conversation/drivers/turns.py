@@ -109,7 +109,7 @@ class TurnLifecycle:
             "",
             vendor.modes.get(facts.mode, ()),
             facts.mode,
-            removed=removed,
+            removed_tools=removed,
             persistent=standing.persistent,
             policy=policy,
         )

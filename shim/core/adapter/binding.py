@@ -87,7 +87,7 @@ def find_tools_without_hook(
 
     own = {*vendor.listed, *(tool.name for tool in vendor.tools.values())}
     if vendor.abilities.limits_tools:
-        own -= {name for name in request.removed if vendor.own_names((name,))}
+        own -= {name for name in request.removed_tools if vendor.own_names((name,))}
     concerned = {name for name in own if about(hook, name)}
     if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(
         Rule(MCP), request
@@ -102,7 +102,7 @@ def can_enforce_rule(vendor: Vendor, rule: Rule, request: LaunchRequest) -> bool
         return True
     tools = list_affected_tools(vendor, rule)
     if vendor.abilities.limits_tools:
-        tools -= {name for name in request.removed if vendor.own_names((name,))}
+        tools -= {name for name in request.removed_tools if vendor.own_names((name,))}
     return tools <= vendor.enforcement.asks(request)
 
 
@@ -143,7 +143,7 @@ def explain_unenforceable(vendor: Vendor, policy: Policy, request: LaunchRequest
         check_enforcement(
             vendor,
             policy,
-            request._replace(policy=policy, removed=list_removed_tools(vendor, policy)),
+            request._replace(policy=policy, removed_tools=list_removed_tools(vendor, policy)),
             late_denials=False,
         )
     except ModeError as error:

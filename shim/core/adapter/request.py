@@ -92,11 +92,11 @@ class LaunchRequest(NamedTuple):
     prompt: str
     mode: tuple[str, ...] = ()
     permission_mode: str = "default"
-    resume: str | None = None
+    resume_id: str | None = None
     variant: str = "auto"
     trust: bool = False
     knows: Callable[[str], bool] = lambda flag: True
-    removed: tuple[str, ...] = ()
+    removed_tools: tuple[str, ...] = ()
     persistent: bool = False
     environment: Mapping[str, str] = {}
     keep: Callable[..., str | None] = lambda text, suffix=".txt": None

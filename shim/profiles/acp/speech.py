@@ -44,8 +44,8 @@ class AcpSpeech(LinkSpeech[Link]):
         return self._link.greet(
             Opening(
                 cwd="" if request.policy is None else request.policy.place.cwd,
-                resume=request.resume,
-                fork=bool(request.resume and invocation.session.fork_session),
+                resume=request.resume_id,
+                fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model if self._tells_model else None,
                 mode=self._own_mode(self._mode),
                 effort=invocation.limits.effort,

@@ -129,13 +129,13 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     def start(request: LaunchRequest) -> LaunchSpec:
         import re
 
-        if request.resume and not re.fullmatch(pattern, request.resume):
+        if request.resume_id and not re.fullmatch(pattern, request.resume_id):
             raise FrontendError(
-                f"{request.resume[:60]!r} is no session id of {base.name}",
+                f"{request.resume_id[:60]!r} is no session id of {base.name}",
                 hint="start a new session",
             )
         invocation = request.invocation.with_flags(fork_session=False)
-        return template.start(request._replace(resume=None, invocation=invocation))._replace(
+        return template.start(request._replace(resume_id=None, invocation=invocation))._replace(
             stdin=b"", pipe=True
         )
 

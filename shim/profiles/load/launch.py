@@ -241,7 +241,7 @@ def _start(
     def start(request: LaunchRequest) -> LaunchSpec:
         invocation, resume, effort = (
             request.invocation,
-            request.resume,
+            request.resume_id,
             request.invocation.limits.effort,
         )
         if resume:
@@ -277,7 +277,7 @@ def _start(
             "mcp_configs": (*request.mcp_configs(), *request.private_config())
             if "mcp_configs" in uses
             else (),
-            "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
+            "denied_tools": _denied(tools, request.removed_tools) if "denied_tools" in uses else (),
             "allowed_tools": _allowed(tools, request, name, mode_tools)
             if "allowed_tools" in uses
             else (),
@@ -475,7 +475,7 @@ def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTo
     no tool is left.
     """
     chosen, mode = _get_chosen_tools(request), request.permission_mode
-    if chosen is None and not request.removed and mode not in mode_tools:
+    if chosen is None and not request.removed_tools and mode not in mode_tools:
         return []
     left = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
@@ -488,7 +488,7 @@ def _allowed(tools: Tools, request: LaunchRequest, name: str, mode_tools: ModeTo
         }
     if chosen is not None:
         left &= chosen
-    return _list_program_names(tools, left - set(request.removed), name)
+    return _list_program_names(tools, left - set(request.removed_tools), name)
 
 
 def can_add_tool(rule: "Rule", request: LaunchRequest, mode_tools: ModeTools) -> bool:

@@ -17,7 +17,7 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
     request = LaunchRequest(
-        parse([]), "", permission_mode=mode, persistent=listens, policy=rules, removed=removed
+        parse([]), "", permission_mode=mode, persistent=listens, policy=rules, removed_tools=removed
     )
     binding.check_enforcement(vendor, rules, request, late_denials=late)
 
@@ -88,7 +88,7 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     binding.check_enforcement(
         vendor,
         rules,
-        request._replace(removed=binding.list_removed_tools(vendor, rules)),
+        request._replace(removed_tools=binding.list_removed_tools(vendor, rules)),
         late_denials=False,
     )
 

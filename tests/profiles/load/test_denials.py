@@ -29,7 +29,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         prompt="say hi",
         mode=vendor.mode_arguments(mode),
         permission_mode=mode,
-        removed=list_removed_tools(vendor, rules) if rules.narrows else (),
+        removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},
         unheard=unheard,
         keep=keep,
@@ -159,7 +159,7 @@ def test_a_program_that_might_not_hear_is_not_started(name):
 def test_a_file_that_cannot_be_written_refuses_the_turn():
     rules = policy(deny=["Bash"])
     request = LaunchRequest(
-        parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules
+        parse([]), "hi", permission_mode="bypassPermissions", removed_tools=("Bash",), policy=rules
     )
     with pytest.raises(FrontendError, match="could not be written"):
         get_adapter("gemini").launch(request)
