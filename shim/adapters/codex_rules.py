@@ -90,7 +90,7 @@ def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str,
 
     ModeError where codex may not run it, but for the widest mode without rules, which needs none.
     """
-    if request.unheard and not needs_hook(request):
+    if request.policy_bypass and not needs_hook(request):
         return {}
     line = build_hook_command(request, "codex", APPROVAL_HOOK_MODULE, module_args=servers)
     return {

@@ -43,14 +43,14 @@ class CodexInput(LinkSpeech[CodexThread]):
                 model=invocation.model,
                 effort=None if effort is None else nearest(effort, SUPPORTED_EFFORTS),
                 instructions="\n\n".join(texts),
-                servers=request.servers.all,
+                servers=request.mcp_servers.all_servers,
             )
         )
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         return self._link.encode_steering(message)
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
         untaken, self._link.pending_steering_count = self._link.pending_steering_count, 0
         return untaken
@@ -71,7 +71,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         """codex asks about each call in every mode, and the policy answers; other words need
         another child.
         """
-        if self._request is None or self._request.unheard:
+        if self._request is None or self._request.policy_bypass:
             return None
         before, self._request = (
             codex_rules.build_server_arguments(self._request),
@@ -121,7 +121,9 @@ def build_two_way(base: Vendor) -> Vendor:
             )
         words = codex_rules.build_server_arguments(request)
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
-        return LaunchSpec((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
+        return LaunchSpec(
+            (*words, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
+        )
 
     def left(request: LaunchRequest) -> tuple[str, ...]:
         asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()

@@ -20,7 +20,7 @@ from shim.core.errors import FrontendError
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
-    invocation, prompt = request.invocation, request.with_system_prompt()
+    invocation, prompt = request.invocation, request.build_full_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
     if invocation.streams.partial:
         arguments.append("--stream-partial-output")

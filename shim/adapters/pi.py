@@ -86,7 +86,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.persistent:
-        return LaunchSpec(tuple(arguments), pipe=True, enforced=told)
+        return LaunchSpec(tuple(arguments), needs_stdin_pipe=True, enforced=told)
     return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced=told)
 
 
@@ -96,22 +96,22 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     """
     policy = request.policy
     needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
-    return request.persistent and (needed or not request.unheard)
+    return request.persistent and (needed or not request.policy_bypass)
 
 
 def build_extension_settings(request: LaunchRequest) -> str:
     """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
     no question.
     """
-    if request.unheard and request.persistent:
+    if request.policy_bypass and request.persistent:
         raise ModeError(
-            f"pi might not load the file that asks before each of its calls: {request.unheard}",
+            f"pi might not load the file that asks before each of its calls: {request.policy_bypass}",
             hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
             f"{BYPASS} without rules",
         )
-    if request.unheard:
+    if request.policy_bypass:
         raise ModeError(
-            f"pi might not load the file that keeps its edits in the folder: {request.unheard}",
+            f"pi might not load the file that keeps its edits in the folder: {request.policy_bypass}",
             hint="start it without a launcher, or choose default or bypassPermissions",
         )
     import json

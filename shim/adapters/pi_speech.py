@@ -44,10 +44,10 @@ class PiInput(LinkSpeech[PiRpcSession]):
         )
         return self._link.encode_greeting(opening)
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         return self._link.encode_steering(message)
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         count, self._link.undelivered_count = self._link.undelivered_count, 0
         return count
 

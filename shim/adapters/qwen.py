@@ -116,7 +116,9 @@ def _allows_everything(request: LaunchRequest) -> bool:
 
 def uses_shim_settings(request: LaunchRequest) -> bool:
     """Whether it is started with our settings."""
-    return not (request.unheard or request.permission_mode == "auto" or _allows_everything(request))
+    return not (
+        request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
+    )
 
 
 def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:

@@ -38,7 +38,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         return LaunchSpec((*arguments, *request.flag("--model", invocation.model)))
     session = request.resume_id or NEW_SESSION
     message = build_user_message(
-        request.with_system_prompt(),
+        request.build_full_prompt(),
         session_id=session,
         prompt_id=None,
         model=invocation.model or None,

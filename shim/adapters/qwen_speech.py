@@ -50,8 +50,8 @@ class QwenInput(ClaudeInput):
         self._store_attachment = request.files.attach
         self.accepted_kinds = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
-        if request.servers.private:
-            said["mcpServers"] = request.servers.private
+        if request.mcp_servers.private:
+            said["mcpServers"] = request.mcp_servers.private
         if (effort := request.invocation.limits.effort) is not None:
             said["effort"] = effort
         return self._encode_request(subtype="initialize", **said)

@@ -177,7 +177,9 @@ def test_too_many_rules_for_an_argument_are_refused():
 def test_codex_is_not_started_where_the_hook_may_be_switched_off(asked):
     with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
         words(asked._replace(unheard="behind a launcher it might not see our file"))
-    assert words(request(BYPASS)._replace(unheard="behind a launcher it might not see our file"))
+    assert words(
+        request(BYPASS)._replace(policy_bypass="behind a launcher it might not see our file")
+    )
 
 
 # -- the hook --------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ def test_the_model_is_told_why_a_call_was_denied():
     assert answer["result"] == {"decision": "decline"}
     assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
     assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
-    assert talk.speech.untaken() == 0
+    assert talk.speech.pop_undelivered_count() == 0
 
 
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
@@ -473,11 +473,11 @@ def test_a_turn_without_a_name_is_stopped_when_it_has_one():
 
 def test_a_message_is_said_into_the_turn_that_runs():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.speech.steer(Message("more")) is None
+    assert talk.speech.encode_steering(Message("more")) is None
     talk.says(BEGUN)
-    talk.told += talk.speech.steer(Message("more"))
+    talk.told += talk.speech.encode_steering(Message("more"))
     assert talk.last()["params"]["expectedTurnId"] == "u1"
-    talk.told += talk.speech.steer(Message("even more"))
+    talk.told += talk.speech.encode_steering(Message("even more"))
     talk.says(
         {"id": 6, "result": {"turnId": "u1"}},
         {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
@@ -489,9 +489,9 @@ def test_a_message_is_said_into_the_turn_that_runs():
             for thread in ("t1", "t9")
         )
     )
-    assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
+    assert (talk.speech.pop_undelivered_count(), talk.speech.pop_undelivered_count()) == (1, 0)
     talk.says(done())
-    assert talk.speech.steer(Message("late")) is None
+    assert talk.speech.encode_steering(Message("late")) is None
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
     child = started(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
     assert json.loads(child.enforced["PI_GATE"]) == {"asks": True}
-    assert (child.stdin, child.pipe) == (b"", True)
+    assert (child.stdin, child.needs_stdin_pipe) == (b"", True)
 
 
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
@@ -446,7 +446,7 @@ def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     talk = running()
-    talk.tell(talk.speech.steer(Message("also this")))
+    talk.tell(talk.speech.encode_steering(Message("also this")))
     assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
         "also this",
         "steer",
@@ -464,20 +464,20 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = running()
-    talk.tell(talk.speech.steer(Message("also this")))
+    talk.tell(talk.speech.encode_steering(Message("also this")))
     talk.says(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
-    assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
+    assert (talk.speech.pop_undelivered_count(), talk.speech.pop_undelivered_count()) == (1, 0)
 
 
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = running()
-    talk.tell(talk.speech.steer(Message("also this")))
+    talk.tell(talk.speech.encode_steering(Message("also this")))
     talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
     talk.tell(talk.speech.interrupt())
     talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
-    assert talk.speech.untaken() == 1
+    assert talk.speech.pop_undelivered_count() == 1
 
 
 @pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
@@ -488,7 +488,10 @@ def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
 
 
 def test_there_is_no_way_into_a_run_that_is_over():
-    assert running().says(reply(text("one")), END, SETTLED).speech.steer(Message("late")) is None
+    assert (
+        running().says(reply(text("one")), END, SETTLED).speech.encode_steering(Message("late"))
+        is None
+    )
 
 
 # -- recordings ------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Talk(Played):
             parse_arguments(words), "", resume_id=resume, policy=Policy(place=Place("/w", "/h"))
         )
         if servers is not None:
-            request = request._replace(servers=request.servers._replace(given=servers))
+            request = request._replace(mcp_servers=request.mcp_servers._replace(given=servers))
         self.told += self.speech.hello(request._replace(judge=("judge",), persistent=True))
 
     def prompt(self, message="hi"):

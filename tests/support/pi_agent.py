@@ -74,7 +74,7 @@ class Talk(Played):
             policy=Policy(place=Place("/w", "/h")),
             persistent=True,
         )
-        self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
+        self.tell(self.speech.hello(request._replace(permission_mode=mode, policy_bypass=unheard)))
 
     def tell(self, data):
         self._told += map(json.loads, (data or b"").splitlines())

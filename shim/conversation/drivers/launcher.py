@@ -269,7 +269,7 @@ class ChildLauncher:
             and not prompt.startswith("/")
         ):
             standing.has_system_prompt = True
-            prompt = self._build_request(prompt).with_system_prompt()
+            prompt = self._build_request(prompt).build_full_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
             prompt = self.adapter.enforcement.plain(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
@@ -336,7 +336,7 @@ class ChildLauncher:
         if self.list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self.list_replayed_attempts()
             self.state.serving = self.state.serving._replace(vendor=vendor.shown)
-        feed = self.resume_state.persistent or launch.pipe or bool(launch.stdin)
+        feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
         self.resume_state.has_started = True
@@ -383,7 +383,7 @@ class ChildLauncher:
             or invocation.system.append_system_prompt,
         )
         return LaunchRequest(
-            servers=self._build_servers(),
+            mcp_servers=self._build_servers(),
             invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
             prompt=prompt if standing.persistent else self.build_prompt(prompt),
             mode=self.adapter.mode_arguments(facts.mode),
@@ -404,7 +404,7 @@ class ChildLauncher:
             files=TurnFiles(
                 self.prepare_report_folder(), self._store_attachment if self._can_attach else None
             ),
-            unheard=unheard(
+            policy_bypass=unheard(
                 self.adapter,
                 self.program.command_prefix,
                 (self.context.cwd, self.child_environment.get("HOME", "")),

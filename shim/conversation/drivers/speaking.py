@@ -73,7 +73,7 @@ class StdinDriver(ChildDriver):
                 or not (self._turn_running and self._message_sent and pump.can_steer)
             ):
                 return
-            data = self._child_input.steer(self._encode_prompt(message))
+            data = self._child_input.encode_steering(self._encode_prompt(message))
             if data is None:
                 return
             messages.remove(message)
@@ -86,7 +86,10 @@ class StdinDriver(ChildDriver):
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet
         then.
         """
-        count = max(self._child_input.untaken(), pump.unanswered_count if self._interrupted else 0)
+        count = max(
+            self._child_input.pop_undelivered_count(),
+            pump.unanswered_count if self._interrupted else 0,
+        )
         return pump.steered_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[Message]) -> None:

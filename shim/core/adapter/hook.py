@@ -45,9 +45,9 @@ def build_hook_command(
     run the line as it is.
     """
     assert request.policy is not None, "a turn has a policy"
-    if request.unheard:
+    if request.policy_bypass:
         raise ModeError(
-            f"{name} might not start the hook that applies the permission rules: {request.unheard}",
+            f"{name} might not start the hook that applies the permission rules: {request.policy_bypass}",
             hint=f"remove what is named, or ask for {BYPASS} without rules",
         )
     known = Known(

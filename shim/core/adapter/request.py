@@ -30,7 +30,7 @@ class LaunchSpec(NamedTuple):
     stdin: bytes = b""
     environment: Mapping[str, str] = {}
     unset: tuple[str, ...] = ()
-    pipe: bool = False
+    needs_stdin_pipe: bool = False
     files: tuple[str, ...] = ()
     enforced: Mapping[str, str] = {}
 
@@ -54,7 +54,7 @@ class McpServers(NamedTuple):
     private: Mapping[str, Mapping[str, Any]] = {}
 
     @property
-    def all(self) -> dict[str, Mapping[str, Any]]:
+    def all_servers(self) -> dict[str, Mapping[str, Any]]:
         return {**self.given, **self.private}
 
 
@@ -101,13 +101,13 @@ class LaunchRequest(NamedTuple):
     environment: Mapping[str, str] = {}
     keep: Callable[..., str | None] = lambda text, suffix=".txt": None
     files: TurnFiles = TurnFiles()
-    unheard: str = ""
+    policy_bypass: str = ""
     policy: "Policy | None" = None
     judge: tuple[str, ...] = ()
     session: str = ""
     transcript: str = ""
     mode_file: str = ""
-    servers: McpServers = McpServers()
+    mcp_servers: McpServers = McpServers()
 
     def asks_person(self) -> bool:
         """Whether the frontend can be asked a question to the person."""
@@ -116,7 +116,7 @@ class LaunchRequest(NamedTuple):
         asked = self.invocation.permissions.permission_prompt_tool == "stdio"
         return asked and (self.policy is None or bool(self.policy.listed((QUESTION,))))
 
-    def with_system_prompt(self) -> str:
+    def build_full_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
         given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)
         return "\n\n".join([text for text in given if text] + [self.prompt])
@@ -156,7 +156,7 @@ class LaunchRequest(NamedTuple):
         """The path of a file of ours with the private servers, for a vendor that reads such files."""
         import orjson
 
-        servers = self.servers.private
+        servers = self.mcp_servers.private
         path = (
             self.keep(orjson.dumps({"mcpServers": servers}).decode(), ".json") if servers else None
         )
@@ -192,13 +192,13 @@ class ChildInput(Protocol):
     def prompt(self, message: "Message") -> bytes:
         """A message; nothing where the child has to say something first, and it is told then."""
 
-    def steer(self, message: "Message") -> bytes | None:
+    def encode_steering(self, message: "Message") -> bytes | None:
         """A message into the turn that runs; None: it cannot be told now, and waits.
 
         It is tried again while the turn goes on, and else gets a turn of its own.
         """
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         """How many messages, the last ones of `steer`, the vendor did not take before its turn
         ended; then forgotten.
 

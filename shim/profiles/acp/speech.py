@@ -49,7 +49,7 @@ class AcpSpeech(LinkSpeech[Link]):
                 model=invocation.model if self._tells_model else None,
                 mode=self._own_mode(self._mode),
                 effort=invocation.limits.effort,
-                servers=servers(request.servers.all),
+                servers=servers(request.mcp_servers.all_servers),
                 version=self._version,
                 documents=self._documents,
                 addresses=self._addresses,

@@ -136,7 +136,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
             )
         invocation = request.invocation.with_flags(fork_session=False)
         return template.start(request._replace(resume_id=None, invocation=invocation))._replace(
-            stdin=b"", pipe=True
+            stdin=b"", needs_stdin_pipe=True
         )
 
     def binds(rule: Rule, request: LaunchRequest) -> bool:

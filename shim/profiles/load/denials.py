@@ -132,9 +132,9 @@ class Denials:
         denied = ([self._said["asking"]] if request.persistent else []) + self._denied(request)
         if not denied:
             return Told()
-        if request.unheard:
+        if request.policy_bypass:
             raise ModeError(
-                f"{self._name} might not hear what it must not run: {request.unheard}",
+                f"{self._name} might not hear what it must not run: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {BYPASS} without a rule",
             )
         if self._of_modes and not request.persistent and not _ruled(request):

@@ -246,9 +246,9 @@ def _start(
         )
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
-        if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
+        if request.policy_bypass and BUNDLED in uses and request.permission_mode != WIDEST:
             raise FrontendError(
-                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.unheard}",
+                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {WIDEST}",
             )
         system, appended, before = system_prompts(request, uses)
@@ -300,7 +300,9 @@ def _start(
         told = None if denials is None else denials.tell(request)
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
-        launch = LaunchSpec((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
+        launch = LaunchSpec(
+            (*first, *words), stdin, given, unset=unset, needs_stdin_pipe=pipe, files=files
+        )
         if rules is not None:
             launch = launch._replace(enforced=rules().build_environment(request))
         if told is None:

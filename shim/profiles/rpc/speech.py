@@ -53,9 +53,9 @@ class LinkSpeech(Generic[L]):
     def prompt(self, message: Message) -> bytes:
         return self._link.prompt(message)
 
-    def steer(self, message: Message) -> bytes | None:
+    def encode_steering(self, message: Message) -> bytes | None:
         """None, where a session has one prompt at a time."""
         return None
 
-    def untaken(self) -> int:
+    def pop_undelivered_count(self) -> int:
         return 0

@@ -31,7 +31,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         permission_mode=mode,
         removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},
-        unheard=unheard,
+        policy_bypass=unheard,
         keep=keep,
         policy=rules,
     )
