@@ -24,9 +24,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments = ["-p", "--output-format", "stream-json"]
     if invocation.streams.partial:
         arguments.append("--stream-partial-output")
-    if request.trust:
+    if request.opens_trust_prompt:
         arguments.append("--trust")
-    arguments += request.mode
+    arguments += request.mode_arguments
     arguments += ["--model", invocation.model or "auto"]
     if request.resume_id and invocation.session.fork_session:
         raise FrontendError(

@@ -61,7 +61,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments = [
         "--mode",
         "rpc" if request.persistent else "json",
-        *request.flag("--model", invocation.model),
+        *request.format_flag("--model", invocation.model),
     ]
     if (effort := invocation.limits.effort) is not None:
         arguments += ["--thinking", str(nearest(effort, SUPPORTED_EFFORTS))]
@@ -70,7 +70,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         ("--append-system-prompt", invocation.system.append_system_prompt),
     ):
         # the path of a file is as good
-        arguments += [name, request.kept(text) or text] if text else []
+        arguments += [name, request.store_long_text(text) or text] if text else []
     arguments += build_tool_arguments(request)
     told: dict[str, str] = {}
     if uses_permission_extension(request) or (
@@ -83,11 +83,11 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             "--fork" if invocation.session.fork_session else "--session",
             request.resume_id,
         ]
-    elif invocation.session.session_id and request.knows("--session-id"):
+    elif invocation.session.session_id and request.has_flag("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.persistent:
-        return LaunchSpec(tuple(arguments), needs_stdin_pipe=True, enforced=told)
-    return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced=told)
+        return LaunchSpec(tuple(arguments), needs_stdin_pipe=True, enforced_environment=told)
+    return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced_environment=told)
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
@@ -135,10 +135,13 @@ def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     tool cannot be told to pi.
     """
     rules = request.invocation.rules
-    names = request.mode[1].split(",") if request.mode else list(BUILT_IN_TOOLS)
-    if request.mode and request.permission_mode != "plan":
+    names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
+    if request.mode_arguments and request.permission_mode != "plan":
         names += [name for name in ADAPTER.own_names(rules.allowed_tools) if name not in names]
-    pool, limited = tuple(names) if request.mode else ALL_TOOLS, bool(request.mode)
+    pool, limited = (
+        tuple(names) if request.mode_arguments else ALL_TOOLS,
+        bool(request.mode_arguments),
+    )
     if rules.tools is not None:
         names, limited = [name for name in ADAPTER.own_names(rules.tools) if name in pool], True
     removed = ADAPTER.own_names(request.removed_tools)
@@ -151,7 +154,7 @@ def build_tool_arguments(request: LaunchRequest) -> list[str]:
     names, limited = choose_tools(request)
     arguments = []
     if needs_mcp_removal(request):
-        if request.knows("--no-mcp"):
+        if request.has_flag("--no-mcp"):
             arguments = ["--no-mcp"]
         else:
             names, limited = [*names, NO_MCP_TOOL], True
@@ -173,7 +176,7 @@ def needs_mcp_removal(request: LaunchRequest) -> bool:
     if request.persistent:
         return False
     narrowing = request.policy.narrowing if request.policy is not None else ()
-    return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
+    return bool(request.mode_arguments) or any(rule.tool.startswith(MCP) for rule in narrowing)
 
 
 def needs_tool_restore(request: LaunchRequest) -> bool:
@@ -184,7 +187,7 @@ def needs_tool_restore(request: LaunchRequest) -> bool:
     may have disabled a tool in pi's settings.
     """
     may_run = request.persistent or request.permission_mode == BYPASS
-    return may_run and bool(request.resume_id) and request.knows("+name")
+    return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 
 def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:

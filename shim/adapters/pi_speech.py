@@ -40,7 +40,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
             cwd="" if request.policy is None else request.policy.place.cwd,
             must_ask=self._uses_extension,
             chooses_model=request.invocation.model is None,
-            can_ask_person=request.asks_person(),
+            can_ask_person=request.can_ask_person(),
         )
         return self._link.encode_greeting(opening)
 

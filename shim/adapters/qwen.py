@@ -41,9 +41,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments += ["--input-format", "stream-json"]
     if invocation.streams.partial:
         arguments.append("--include-partial-messages")
-    arguments += request.flag("--model", invocation.model)
-    arguments += request.flag("--fallback-model", invocation.fallback_model)
-    kept_prompt = request.kept(invocation.system.system_prompt)
+    arguments += request.format_flag("--model", invocation.model)
+    arguments += request.format_flag("--fallback-model", invocation.fallback_model)
+    kept_prompt = request.store_long_text(invocation.system.system_prompt)
     environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: kept_prompt} if kept_prompt else {})
     if uses_shim_settings(request):
         name = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
@@ -51,10 +51,12 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{name}",
             **ADMINISTRATOR_DEFAULTS,
         }
-    arguments += request.flag(
+    arguments += request.format_flag(
         "--system-prompt", None if kept_prompt else invocation.system.system_prompt
     )
-    arguments += request.flag("--append-system-prompt", invocation.system.append_system_prompt)
+    arguments += request.format_flag(
+        "--append-system-prompt", invocation.system.append_system_prompt
+    )
     turns = invocation.limits.max_turns
     if (
         turns is not None and not request.persistent
@@ -73,10 +75,10 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     # a child that listens is told them
-    private = [] if request.persistent else request.private_config()
-    arguments += [f"--mcp-config={config}" for config in (*request.mcp_configs(), *private)]
+    private = [] if request.persistent else request.store_private_servers()
+    arguments += [f"--mcp-config={config}" for config in (*request.list_mcp_configs(), *private)]
     if not request.persistent:  # with stream-json input it refuses the flag
-        arguments += request.flag("--json-schema", invocation.json_schema)
+        arguments += request.format_flag("--json-schema", invocation.json_schema)
     arguments += build_session_arguments(request)
     return LaunchSpec(
         tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt), environment
@@ -104,7 +106,7 @@ def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     Claude's.
     """
     own = request.permission_mode in ("plan", "auto") or _allows_everything(request)
-    return ASKING_ARGUMENTS if request.persistent and not own else request.mode
+    return ASKING_ARGUMENTS if request.persistent and not own else request.mode_arguments
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
@@ -179,7 +181,7 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
         return ["--resume", request.resume_id] + (
             ["--fork-session"] if invocation.session.fork_session else []
         )
-    return request.flag("--session-id", invocation.session.session_id)
+    return request.format_flag("--session-id", invocation.session.session_id)
 
 
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how

@@ -33,9 +33,15 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             hint="resume it without --fork-session, or start a new one",
         )
     output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
-    arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
+    arguments = [
+        "--input-format",
+        "stream-json",
+        "--output-format",
+        output,
+        *request.mode_arguments,
+    ]
     if request.persistent:
-        return LaunchSpec((*arguments, *request.flag("--model", invocation.model)))
+        return LaunchSpec((*arguments, *request.format_flag("--model", invocation.model)))
     session = request.resume_id or NEW_SESSION
     message = build_user_message(
         request.build_full_prompt(),

@@ -47,11 +47,13 @@ class QwenInput(ClaudeInput):
         """Turn the control protocol on, and tell it the MCP servers that its command line does not
         name.
         """
-        self._store_attachment = request.files.attach
-        self.accepted_kinds = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
+        self._store_attachment = request.files.store_attachment
+        self.accepted_kinds = (
+            TEXT_ONLY if request.files.store_attachment is None else frozenset(("image",))
+        )
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
-        if request.mcp_servers.private:
-            said["mcpServers"] = request.mcp_servers.private
+        if request.mcp_servers.private_servers:
+            said["mcpServers"] = request.mcp_servers.private_servers
         if (effort := request.invocation.limits.effort) is not None:
             said["effort"] = effort
         return self._encode_request(subtype="initialize", **said)

@@ -65,7 +65,7 @@ def launch_environment(
         for name, value in {**child, **launch.environment}.items()
         if name not in launch.unset
     }
-    return found | dict(settings.env) | dict(launch.enforced)
+    return found | dict(settings.env) | dict(launch.enforced_environment)
 
 
 LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know

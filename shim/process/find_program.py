@@ -171,10 +171,10 @@ def check_programs(
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """
     facts = vendor.surroundings
-    if request.trust or not facts.brings:
+    if request.opens_trust_prompt or not facts.brings:
         return
     path = _program(facts.brings, cwd, environment.get("HOME", ""))
-    if path and facts.brings_off and request.knows(facts.brings_off):
+    if path and facts.brings_off and request.has_flag(facts.brings_off):
         return
     if path:
         raise ModeError(

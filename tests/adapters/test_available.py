@@ -27,7 +27,7 @@ def available(name, mode, hooks=(), **rules):
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
     arguments = vendor.mode_arguments(mode)
     request = LaunchRequest(
-        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy
+        parse(["-p", "hi"]), "hi", mode_arguments=arguments, permission_mode=mode, policy=policy
     )
     return set(vendor.available(request))
 

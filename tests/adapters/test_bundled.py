@@ -511,7 +511,7 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
     for vendor in ("opencode", "kilo"):
         started = launch(vendor, "--permission-mode", "acceptEdits")
         said = json.loads(
-            {**started.environment, **started.enforced}[f"{vendor.upper()}_PERMISSION"]
+            {**started.environment, **started.enforced_environment}[f"{vendor.upper()}_PERMISSION"]
         )
         expected = {"*": "allow"} | {
             pattern: "deny" for name in names for pattern in (f"*{name}", f"*{name}/*")
@@ -544,7 +544,9 @@ def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     """opencode's plan agent runs commands, and edits are accepted together with them."""
     started = launch(vendor, "--permission-mode", mode)
     said = json.loads(
-        {**started.environment, **started.enforced}.get(f"{vendor.upper()}_PERMISSION", "{}")
+        {**started.environment, **started.enforced_environment}.get(
+            f"{vendor.upper()}_PERMISSION", "{}"
+        )
     )
     # what Claude has no name for
     unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}

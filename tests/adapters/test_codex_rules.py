@@ -30,7 +30,12 @@ def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
     arguments = get_adapter("codex").mode_arguments(mode)
     return LaunchRequest(
-        parse(["-p", "hi"]), "hi", mode=arguments, permission_mode=mode, policy=policy, judge=judge
+        parse(["-p", "hi"]),
+        "hi",
+        mode_arguments=arguments,
+        permission_mode=mode,
+        policy=policy,
+        judge=judge,
     )
 
 

@@ -33,7 +33,7 @@ def launch(mode, **more):
         LaunchRequest(
             parse(["-p", "hi"]),
             "hi",
-            mode=vendor.mode_arguments(mode),
+            mode_arguments=vendor.mode_arguments(mode),
             permission_mode=mode,
             policy=policy,
             judge=("judge",),
@@ -130,7 +130,11 @@ def test_its_answer_is_a_decision_of_copilots():
 )
 def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
     started = launch(mode, rules=rules)
-    assert ("--plugin-dir" in started.arguments) is (HOOK_VARIABLE in started.enforced) is hooked
+    assert (
+        ("--plugin-dir" in started.arguments)
+        is (HOOK_VARIABLE in started.enforced_environment)
+        is hooked
+    )
     if hooked:
         assert started.arguments[started.arguments.index("--plugin-dir") + 1] == PLUGIN_FOLDER
     assert started.environment["COPILOT_ALLOW_ALL"] == "false"

@@ -34,7 +34,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
     request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
-        mode=vendor.mode_arguments(mode),
+        mode_arguments=vendor.mode_arguments(mode),
         permission_mode=mode,
         resume_id=resume or invocation.session.resume,
         removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
@@ -621,7 +621,7 @@ def test_a_resumed_pi_session_gets_its_builtin_tools_again(words, facts, given_b
 def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
     started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
     assert pairs(started.arguments, "-e")[0].endswith("/adapters/pi_gate.js")
-    told = json.loads(started.enforced["PI_GATE"])
+    told = json.loads(started.enforced_environment["PI_GATE"])
     assert told["folders"] == [".", "/elsewhere"]
     assert ".git" in told["names"]
     assert "-e" not in launch("pi").arguments

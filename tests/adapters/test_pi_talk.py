@@ -44,7 +44,12 @@ def values(told):
 def started(mode, **fields):
     vendor = get_adapter("pi").program.two_way()
     request = LaunchRequest(
-        parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, persistent=True, **fields
+        parse(()),
+        "hi",
+        mode_arguments=vendor.modes[mode],
+        permission_mode=mode,
+        persistent=True,
+        **fields,
     )
     return vendor.launch(request)
 
@@ -53,7 +58,7 @@ def started(mode, **fields):
 def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
     child = started(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
-    assert json.loads(child.enforced["PI_GATE"]) == {"asks": True}
+    assert json.loads(child.enforced_environment["PI_GATE"]) == {"asks": True}
     assert (child.stdin, child.needs_stdin_pipe) == (b"", True)
 
 

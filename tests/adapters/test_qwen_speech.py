@@ -83,7 +83,9 @@ def test_an_image_is_named_by_its_path_in_its_place():
 
     def said(attach):
         speech = QwenInput()
-        speech.encode_greeting(LaunchRequest(parse(()), "", files=TurnFiles(attach=attach)))
+        speech.encode_greeting(
+            LaunchRequest(parse(()), "", files=TurnFiles(store_attachment=attach))
+        )
         return json.loads(speech.encode_prompt(message))["message"]["content"]
 
     assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"

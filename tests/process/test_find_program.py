@@ -158,7 +158,7 @@ def repository(tmp_path):
 
 def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
     """Why a vendor is not started in a folder; "" where it is."""
-    request = LaunchRequest(parse([]), "", trust=trust, knows=lambda flag: knows)
+    request = LaunchRequest(parse([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows)
     try:
         check_programs(
             get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)

@@ -157,7 +157,7 @@ def _describe_child(
         "driver": _name_driver(start, plan),
         "driver_why": _explain_driver(start),
         "asks_frontend": launcher.state.prompts,
-        "mode_arguments": list(request.mode),
+        "mode_arguments": list(request.mode_arguments),
         "unattended": vendor.unattended or bool(launcher.resume_state.version_check.distrust),
         "distrust": launcher.resume_state.version_check.distrust,
         "version_note": launcher.resume_state.version_check.note,

@@ -108,7 +108,7 @@ class Program:
                 raise self._context.settings.mistake(keys, allowed, self._variant)
             if vendor.program.probe is not None and self._variant == "auto":
                 self._variant = vendor.program.probe(probe().text())
-        return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
+        return request._replace(variant=self._variant, has_flag=lambda flag: probe().knows(flag))
 
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
@@ -386,10 +386,10 @@ class ChildLauncher:
             mcp_servers=self._build_servers(),
             invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
             prompt=prompt if standing.persistent else self.build_prompt(prompt),
-            mode=self.adapter.mode_arguments(facts.mode),
+            mode_arguments=self.adapter.mode_arguments(facts.mode),
             permission_mode=facts.mode,
             resume_id=standing.vendor_session_id,
-            trust=self.context.vendor_settings.trust,
+            opens_trust_prompt=self.context.vendor_settings.trust,
             removed_tools=self.context.list_removed_tools(policy),
             persistent=standing.persistent,
             policy=policy,

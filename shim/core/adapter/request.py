@@ -32,7 +32,7 @@ class LaunchSpec(NamedTuple):
     unset: tuple[str, ...] = ()
     needs_stdin_pipe: bool = False
     files: tuple[str, ...] = ()
-    enforced: Mapping[str, str] = {}
+    enforced_environment: Mapping[str, str] = {}
 
 
 class RunReportSpec(NamedTuple):
@@ -51,11 +51,11 @@ class McpServers(NamedTuple):
     """
 
     given: Mapping[str, Mapping[str, Any]] = {}
-    private: Mapping[str, Mapping[str, Any]] = {}
+    private_servers: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def all_servers(self) -> dict[str, Mapping[str, Any]]:
-        return {**self.given, **self.private}
+        return {**self.given, **self.private_servers}
 
 
 class TurnFiles(NamedTuple):
@@ -68,7 +68,7 @@ class TurnFiles(NamedTuple):
     """
 
     report: str | None = None
-    attach: Callable[[str, str], str | None] | None = None
+    store_attachment: Callable[[str, str], str | None] | None = None
 
 
 class LaunchRequest(NamedTuple):
@@ -90,12 +90,12 @@ class LaunchRequest(NamedTuple):
 
     invocation: Invocation
     prompt: str
-    mode: tuple[str, ...] = ()
+    mode_arguments: tuple[str, ...] = ()
     permission_mode: str = "default"
     resume_id: str | None = None
     variant: str = "auto"
-    trust: bool = False
-    knows: Callable[[str], bool] = lambda flag: True
+    opens_trust_prompt: bool = False
+    has_flag: Callable[[str], bool] = lambda flag: True
     removed_tools: tuple[str, ...] = ()
     persistent: bool = False
     environment: Mapping[str, str] = {}
@@ -109,7 +109,7 @@ class LaunchRequest(NamedTuple):
     mode_file: str = ""
     mcp_servers: McpServers = McpServers()
 
-    def asks_person(self) -> bool:
+    def can_ask_person(self) -> bool:
         """Whether the frontend can be asked a question to the person."""
         from shim.core.claude.permissions import QUESTION
 
@@ -121,7 +121,7 @@ class LaunchRequest(NamedTuple):
         given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)
         return "\n\n".join([text for text in given if text] + [self.prompt])
 
-    def flag(self, name: str, value: str | None) -> list[str]:
+    def format_flag(self, name: str, value: str | None) -> list[str]:
         """`[name, value]`, or nothing when there is no value.
 
         A value that begins with a dash is joined with `=`, so that it cannot become a flag
@@ -131,7 +131,7 @@ class LaunchRequest(NamedTuple):
             return []
         return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
-    def kept(self, text: str | None) -> str | None:
+    def store_long_text(self, text: str | None) -> str | None:
         """The path of a file that holds a text which is too long for an argument; None for one that
         is not.
         """
@@ -141,7 +141,7 @@ class LaunchRequest(NamedTuple):
             else None
         )
 
-    def mcp_configs(self) -> list[str]:
+    def list_mcp_configs(self) -> list[str]:
         """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
 
         A vendor reaches those through relays of ours, which are among the private servers.
@@ -152,11 +152,11 @@ class LaunchRequest(NamedTuple):
             if (kept := remove_sdk_servers(config))
         ]
 
-    def private_config(self) -> list[str]:
+    def store_private_servers(self) -> list[str]:
         """The path of a file of ours with the private servers, for a vendor that reads such files."""
         import orjson
 
-        servers = self.mcp_servers.private
+        servers = self.mcp_servers.private_servers
         path = (
             self.keep(orjson.dumps({"mcpServers": servers}).decode(), ".json") if servers else None
         )

@@ -53,7 +53,7 @@ class AcpSpeech(LinkSpeech[Link]):
                 version=self._version,
                 documents=self._documents,
                 addresses=self._addresses,
-                asks=request.asks_person(),
+                asks=request.can_ask_person(),
             )
         )
 

@@ -256,7 +256,7 @@ def _start(
         inline, path = place_of(prompt, request, text, name)
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
-            "permission_args": request.mode,
+            "permission_args": request.mode_arguments,
             RULES: () if rules is None else rules().build_arguments(request),
             "prompt": f" {text}" if needs_space(prompt.guard, text) else text,
             "prompt_file": path,
@@ -274,7 +274,7 @@ def _start(
             if invocation.limits.max_turns is None
             else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
-            "mcp_configs": (*request.mcp_configs(), *request.private_config())
+            "mcp_configs": (*request.list_mcp_configs(), *request.store_private_servers())
             if "mcp_configs" in uses
             else (),
             "denied_tools": _denied(tools, request.removed_tools) if "denied_tools" in uses else (),
@@ -284,7 +284,7 @@ def _start(
             "chosen_tools": _list_chosen_tools(tools, request, name)
             if "chosen_tools" in uses
             else (),
-            "trust": request.trust,
+            "trust": request.opens_trust_prompt,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
             "report_folder": request.files.report,
@@ -304,11 +304,11 @@ def _start(
             (*first, *words), stdin, given, unset=unset, needs_stdin_pipe=pipe, files=files
         )
         if rules is not None:
-            launch = launch._replace(enforced=rules().build_environment(request))
+            launch = launch._replace(enforced_environment=rules().build_environment(request))
         if told is None:
             return launch
         return launch._replace(
-            arguments=(*launch.arguments, *told.arguments), enforced=told.environment
+            arguments=(*launch.arguments, *told.arguments), enforced_environment=told.environment
         )
 
     return start

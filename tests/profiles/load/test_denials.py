@@ -27,7 +27,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
     request = LaunchRequest(
         invocation=parse([]),
         prompt="say hi",
-        mode=vendor.mode_arguments(mode),
+        mode_arguments=vendor.mode_arguments(mode),
         permission_mode=mode,
         removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},
@@ -48,7 +48,7 @@ def gemini_rules(*given, **named):
 
 def opencode_permission(*given, **named):
     launch, _ = told("opencode", *given, **named)
-    return json.loads(launch.enforced["OPENCODE_PERMISSION"])
+    return json.loads(launch.enforced_environment["OPENCODE_PERMISSION"])
 
 
 def test_gemini_is_told_of_a_whole_tool_by_its_own_name():
@@ -108,7 +108,7 @@ def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
 def test_nothing_is_said_where_nothing_is_denied():
     for name in ("gemini", "opencode"):
         launch, kept = told(name)
-        assert not (launch.enforced or launch.files or kept)
+        assert not (launch.enforced_environment or launch.files or kept)
 
 
 def test_the_file_goes_with_the_child():
@@ -119,10 +119,10 @@ def test_the_file_goes_with_the_child():
 def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():
     launch, _ = told("opencode", deny=["Bash"])
     rules = {"bash*": "deny", "task*": "deny"}
-    assert json.loads(launch.enforced["OPENCODE_PERMISSION"]) == rules
-    agents = json.loads(launch.enforced["OPENCODE_CONFIG_CONTENT"])["agent"]
+    assert json.loads(launch.enforced_environment["OPENCODE_PERMISSION"]) == rules
+    agents = json.loads(launch.enforced_environment["OPENCODE_CONFIG_CONTENT"])["agent"]
     assert [agents[name]["permission"] for name in ("build", "plan")] == [rules, rules]
-    assert launch.enforced["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+    assert launch.enforced_environment["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
 
 
 def test_writing_and_editing_are_one_permission_of_opencode():
