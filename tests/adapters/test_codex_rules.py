@@ -35,7 +35,7 @@ def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
         mode_arguments=arguments,
         permission_mode=mode,
         policy=policy,
-        judge=judge,
+        hook_argv=judge,
     )
 
 
@@ -164,7 +164,7 @@ def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
 def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
     asked = request("default")._replace(
-        policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t"
+        policy=Policy(place=HERE, hooks=hooks), session_id="S", transcript_path="/t"
     )
     policy, known = read(shlex.split(hook(asked))[-1], str)
     assert (policy.hooks, known) == (hooks, Known("default", "S", "/t"))

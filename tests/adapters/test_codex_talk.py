@@ -160,7 +160,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
 )
 def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
     talk = Talk().prompt().says(GREETED, CONFIG, answer)
-    assert not talk.speech.usable and "thread/start" not in methods(talk)
+    assert not talk.speech.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.end().lines, partial=False)
     assert said in turn[-2]["errors"][0]
 
@@ -185,14 +185,14 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 
 def test_another_model_comes_with_the_next_message():
     talk = Talk().begun().says(done()).end()
-    assert talk.speech.model("m2") == b""
-    assert json.loads(talk.speech.prompt(Message("next")))["params"]["model"] == "m2"
-    assert talk.speech.model(None) == b""
-    assert json.loads(talk.speech.prompt(Message("next")))["params"]["model"] == "m1"
+    assert talk.speech.encode_model("m2") == b""
+    assert json.loads(talk.speech.encode_prompt(Message("next")))["params"]["model"] == "m2"
+    assert talk.speech.encode_model(None) == b""
+    assert json.loads(talk.speech.encode_prompt(Message("next")))["params"]["model"] == "m1"
 
 
 def test_its_own_model_is_not_known_where_another_one_was_asked_for():
-    assert Talk("--model", "m2").begun().speech.model(None) is None
+    assert Talk("--model", "m2").begun().speech.encode_model(None) is None
 
 
 def test_an_image_is_given_as_it_is():
@@ -212,7 +212,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
             GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
         )
     )
-    assert not talk.speech.usable
+    assert not talk.speech.is_usable
     assert "turn/start" not in methods(talk)
     (turn,) = check_turns(talk.end().lines, partial=False)
     assert turn[-2]["errors"] == ["no rollout"]
@@ -458,7 +458,7 @@ def test_between_two_turns_questions_and_answers_are_read():
 
 def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
     talk = Talk().begun().says(delta("Hel"))
-    talk.told += talk.speech.interrupt()
+    talk.told += talk.speech.encode_interrupt()
     assert talk.last()["params"] == {"threadId": "t1", "turnId": "u1"}
     talk.pump.interrupt()
     (turn,) = check_turns(talk.says(done("interrupted")).end().lines, partial=False)
@@ -467,7 +467,7 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
     talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.speech.interrupt() == b""
+    assert talk.speech.encode_interrupt() == b""
     assert talk.says(BEGUN).last()["method"] == "turn/interrupt"
 
 
@@ -504,7 +504,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
     ],
 )
 def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
-    assert Talk(*flags).begun().speech.mode(mode) == (b"" if same else None)
+    assert Talk(*flags).begun().speech.encode_mode(mode) == (b"" if same else None)
 
 
 # -- items that come again, and how they ended -----------------------------------------------------

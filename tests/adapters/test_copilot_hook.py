@@ -36,7 +36,7 @@ def launch(mode, **more):
             mode_arguments=vendor.mode_arguments(mode),
             permission_mode=mode,
             policy=policy,
-            judge=("judge",),
+            hook_argv=("judge",),
             **more,
         )
     )

@@ -92,7 +92,7 @@ def test_a_turn_is_what_pi_says_until_it_has_settled():
 
 def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
     talk = Talk().begun(hello=False)
-    assert "prompt" not in kinds(talk.told) and not talk.speech.usable
+    assert "prompt" not in kinds(talk.told) and not talk.speech.is_usable
     (result,) = talk.end().results
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
 
@@ -102,7 +102,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
         mode="bypassPermissions", unheard="behind a launcher it might not see our file"
     ).begun(hello=False)
     assert "prompt" in kinds(talk.told)
-    assert talk.speech.mode("default") is None
+    assert talk.speech.encode_mode("default") is None
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
@@ -377,7 +377,7 @@ def test_a_question_between_two_turns_is_put_to_nobody():
 
 def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
     talk = Talk().begun()
-    talk.tell(talk.speech.interrupt())
+    talk.tell(talk.speech.encode_interrupt())
     talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
     assert TurnStage.VENDOR_DONE not in talk.stages
     assert kinds(talk.says(START).told)[-1] == "abort"
@@ -385,7 +385,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = running()
-    talk.tell(talk.speech.interrupt()).pump.interrupt()
+    talk.tell(talk.speech.encode_interrupt()).pump.interrupt()
     talk.says(
         reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
     )
@@ -395,7 +395,7 @@ def test_a_run_that_was_aborted_is_over_when_pi_says_so():
 
 def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
     talk = Talk().prompt()
-    talk.tell(talk.speech.interrupt())
+    talk.tell(talk.speech.encode_interrupt())
     talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
     talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
     assert "prompt" not in kinds(talk.told) and talk.stages[-1] is TurnStage.VENDOR_DONE
@@ -420,24 +420,24 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, told):
     talk.forget()
     assert [
         {key: one[key] for key in one if key != "id"}
-        for one in talk.tell(talk.speech.model(name)).told
+        for one in talk.tell(talk.speech.encode_model(name)).told
     ] == told
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
-    assert Talk().begun().speech.model("m2") is None
+    assert Talk().begun().speech.encode_model("m2") is None
 
 
 def test_its_own_model_is_told_where_pi_chose_one():
-    assert Talk().begun().speech.model(None).count(b'"provider":"mock","modelId":"m1"') == 1
-    assert Talk(model="mock/m2").begun().speech.model(None) is None
+    assert Talk().begun().speech.encode_model(None).count(b'"provider":"mock","modelId":"m1"') == 1
+    assert Talk(model="mock/m2").begun().speech.encode_model(None) is None
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     talk = running().says(reply(text("one")), END, SETTLED).finish()
-    talk.tell(talk.speech.model("mock/m9")).prompt("two")
+    talk.tell(talk.speech.encode_model("mock/m9")).prompt("two")
     talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
-    assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.usable
+    assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.is_usable
     assert "Model not found" in json.dumps(talk.end().results[-1])
 
 
@@ -446,7 +446,7 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
-    assert Talk(mode=before).speech.mode(name) == told
+    assert Talk(mode=before).speech.encode_mode(name) == told
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
@@ -480,7 +480,7 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = running()
     talk.tell(talk.speech.encode_steering(Message("also this")))
     talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
-    talk.tell(talk.speech.interrupt())
+    talk.tell(talk.speech.encode_interrupt())
     talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
     assert talk.speech.pop_undelivered_count() == 1
 
@@ -488,8 +488,8 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
 @pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
 def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
     talk = running()
-    assert talk.tell(talk.speech.effort(level)).told[-1]["level"] == told
-    assert talk.speech.effort(None) is None
+    assert talk.tell(talk.speech.encode_effort(level)).told[-1]["level"] == told
+    assert talk.speech.encode_effort(None) is None
 
 
 def test_there_is_no_way_into_a_run_that_is_over():

@@ -49,8 +49,8 @@ def hooked(
         "",
         permission_mode=mode,
         policy=rules,
-        judge=judge,
-        session="S",
+        hook_argv=judge,
+        session_id="S",
         mode_file=mode_file,
     )
     line = build_hook_command(request, "codex", module)

@@ -67,7 +67,7 @@ class Talk:
         vendor = agent.vendor()
         self.speech = vendor.speech()
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        reader = self.speech.reader(vendor.translator)
+        reader = self.speech.bind_translator(vendor.translator)
         self.pump = ChildStream(Translation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""
         self.turns = 1
@@ -79,9 +79,11 @@ class Talk:
         self._late = b""
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
         self._told(
-            self.speech.hello(LaunchRequest(asking, "", policy=Policy(place=Place("/w", "/h"))))
+            self.speech.encode_greeting(
+                LaunchRequest(asking, "", policy=Policy(place=Place("/w", "/h")))
+            )
         )
-        self._told(self.speech.prompt(Message("hi")))
+        self._told(self.speech.encode_prompt(Message("hi")))
 
     def run(self) -> None:
         """Draw what happens next until the conversation is over."""
@@ -94,9 +96,9 @@ class Talk:
             elif move < 0.94:
                 self._note("the frontend interrupts")
                 self.pump.interrupt()
-                self._told(self.speech.interrupt())
+                self._told(self.speech.encode_interrupt())
             elif move < 0.96:
-                self._told(self.speech.mode(self._chance.choice(("plan", "default"))) or b"")
+                self._told(self.speech.encode_mode(self._chance.choice(("plan", "default"))) or b"")
             else:
                 self._next()
         self._finish()
@@ -121,7 +123,7 @@ class Talk:
         self._sizes()
         if self._settled:  # as the driver does it
             for permission in self._asked:
-                self._told(self.speech.decide(permission, Decision(False, interrupt=True)))
+                self._told(self.speech.encode_decision(permission, Decision(False, interrupt=True)))
             self._asked.clear()
         if self._settled and (waiting := self.agent.waits()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
@@ -139,14 +141,18 @@ class Talk:
                     self._told(line)
                 case AskPermission(permission) if permission.refusal:
                     self._told(
-                        self.speech.decide(permission, Decision(False, message=permission.refusal))
+                        self.speech.encode_decision(
+                            permission, Decision(False, message=permission.refusal)
+                        )
                     )
                 case AskPermission(permission):
                     self._asked.append(permission)
                 case WithdrawPermission(request):
                     for permission in [one for one in self._asked if one.request == request]:
                         self._asked.remove(permission)
-                        self._told(self.speech.decide(permission, Decision(False, interrupt=True)))
+                        self._told(
+                            self.speech.encode_decision(permission, Decision(False, interrupt=True))
+                        )
                 case TurnStage.VENDOR_DONE | TurnStage.FINISHED:
                     self._note("the turn is settled")
                     self._settled = True
@@ -191,10 +197,10 @@ class Talk:
         if decision.allow and decision.changed is None:
             self._granted.append(permission)
         try:
-            answer = self.speech.decide(permission, decision)
+            answer = self.speech.encode_decision(permission, decision)
         except ValueError:
             decision = Decision(False, message="made again")
-            answer = self.speech.decide(permission, decision)
+            answer = self.speech.encode_decision(permission, decision)
         if not decision.allow:
             said, commands = self.pump.record_refusal(permission, decision.message, announced=True)
             self.lines += said
@@ -203,7 +209,7 @@ class Talk:
 
     def _next(self) -> None:
         """The next message, once the agent has ended the turn of the last."""
-        if not self._settled or not self.speech.usable:
+        if not self._settled or not self.speech.is_usable:
             return
         self._end_turn(*self.pump.finish())
         for command in self.pump.skip_bytes(self._late):
@@ -212,13 +218,15 @@ class Talk:
                     self._told(line)
                 case AskPermission(permission):
                     self._told(
-                        self.speech.decide(permission, Decision(False, message=permission.refusal))
+                        self.speech.encode_decision(
+                            permission, Decision(False, message=permission.refusal)
+                        )
                     )
         self.pump.start_turn()
         self.turns += 1
         self._settled, self._late = False, b""
         self._note("the next message")
-        self._told(self.speech.prompt(Message("go on")))
+        self._told(self.speech.encode_prompt(Message("go on")))
 
     def _end_turn(self, said: bytes, commands: Any) -> None:
         self.lines += said

@@ -53,7 +53,7 @@ class Talk:
     ):
         self.vendor = made or get_adapter(vendor).program.two_way()
         self.speech = self.vendor.speech()
-        reader = self.speech.reader(self.vendor.translator)
+        reader = self.speech.bind_translator(self.vendor.translator)
         self.pump = ChildStream(
             Translation(
                 reader,
@@ -64,10 +64,10 @@ class Talk:
         self.lines, self.told, self.asked = b"", b"", []
         policy = policy or Policy(place=Place("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
-        self.told += self.speech.hello(
+        self.told += self.speech.encode_greeting(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)
         )
-        self.told += self.speech.prompt(Message("hi"))
+        self.told += self.speech.encode_prompt(Message("hi"))
 
     def says(self, *messages):
         data = b"".join(
@@ -84,7 +84,7 @@ class Talk:
         return self
 
     def answer(self, allow):
-        self.told += self.speech.decide(self.asked.pop(0), Decision(allow))
+        self.told += self.speech.encode_decision(self.asked.pop(0), Decision(allow))
 
     def finish(self):
         said, _ = self.pump.finish()

@@ -70,10 +70,12 @@ class Talk(Played):
         )
         if servers is not None:
             request = request._replace(mcp_servers=request.mcp_servers._replace(given=servers))
-        self.told += self.speech.hello(request._replace(judge=("judge",), persistent=True))
+        self.told += self.speech.encode_greeting(
+            request._replace(hook_argv=("judge",), persistent=True)
+        )
 
     def prompt(self, message="hi"):
-        self.told += self.speech.prompt(
+        self.told += self.speech.encode_prompt(
             message if isinstance(message, Message) else Message(message)
         )
         return self
@@ -93,7 +95,7 @@ class Talk(Played):
         return self
 
     def answer(self, allow, place=0, **more):
-        self.told += self.speech.decide(self.asked.pop(place), Decision(allow, **more))
+        self.told += self.speech.encode_decision(self.asked.pop(place), Decision(allow, **more))
         return self
 
     @property

@@ -74,7 +74,11 @@ class Talk(Played):
             policy=Policy(place=Place("/w", "/h")),
             persistent=True,
         )
-        self.tell(self.speech.hello(request._replace(permission_mode=mode, policy_bypass=unheard)))
+        self.tell(
+            self.speech.encode_greeting(
+                request._replace(permission_mode=mode, policy_bypass=unheard)
+            )
+        )
 
     def tell(self, data):
         self._told += map(json.loads, (data or b"").splitlines())
@@ -92,7 +96,7 @@ class Talk(Played):
 
     def prompt(self, message="hi"):
         return self.tell(
-            self.speech.prompt(message if isinstance(message, Message) else Message(message))
+            self.speech.encode_prompt(message if isinstance(message, Message) else Message(message))
         )
 
     def begun(self, *, commands=(), hello=True, **state):
@@ -128,7 +132,9 @@ class Talk(Played):
         return self
 
     def answer(self, *, allow=True, **decision):
-        return self.tell(self.speech.decide(self.asked.pop(0), Decision(allow, **decision)))
+        return self.tell(
+            self.speech.encode_decision(self.asked.pop(0), Decision(allow, **decision))
+        )
 
     def finish(self):
         """The result of the turn, and the next one."""

@@ -56,7 +56,7 @@ class PersistentDriver(StdinDriver):
         self._reset_turn()
         self._deadlines.reset()
         self._decided_calls.end()
-        if self._child is not None and (self._needs_restart or not self._child_input.usable):
+        if self._child is not None and (self._needs_restart or not self._child_input.is_usable):
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.stream is None:
             if self._child is not None:
@@ -90,7 +90,7 @@ class PersistentDriver(StdinDriver):
 
     async def _answer_message(self, child: Child, pump: ChildStream, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
-        self._child_input.follow(self.launcher.vendor_session_id)
+        self._child_input.set_session(self.launcher.vendor_session_id)
         prompt, fresh = self._encode_prompt(message), not self._child_has_output
         over = await self._send_message(child, pump, prompt)
         silent = not (
@@ -139,7 +139,8 @@ class PersistentDriver(StdinDriver):
             # the vendor waits for no answer behind its turn
             for permission in self._pending_prompts.open_questions:
                 await self._write_to_child(
-                    child, self._child_input.decide(permission, Decision(False, interrupt=True))
+                    child,
+                    self._child_input.encode_decision(permission, Decision(False, interrupt=True)),
                 )
             await self._write_turn_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
@@ -161,7 +162,7 @@ class PersistentDriver(StdinDriver):
                     case AskPermission(permission):
                         denied = Decision(False, message=permission.refusal)
                         await self._write_to_child(
-                            child, self._child_input.decide(permission, denied)
+                            child, self._child_input.encode_decision(permission, denied)
                         )
 
     async def _start_child(
@@ -177,12 +178,14 @@ class PersistentDriver(StdinDriver):
             self._requeue_messages(pump.steered_messages)  # the next child knows nothing of them
         self._child = child = Child(started._replace(stdin=b""))
         self.stream = pump = pump or self.launcher.turn_lifecycle.open_stream(
-            self.stream, self._child_input.reader
+            self.stream, self._child_input.bind_translator
         )
         self._service_scope = anyio.CancelScope()
         self._tasks.start_soon(self._service_child, child, self._service_scope)
         self._tasks.start_soon(self._watch_child_exit, child)
-        await self._write_to_child(child, self._child_input.hello(self.launcher.last_request))
+        await self._write_to_child(
+            child, self._child_input.encode_greeting(self.launcher.last_request)
+        )
         return child, pump
 
     async def _service_child(self, child: Child, serving: anyio.CancelScope) -> None:
@@ -194,11 +197,11 @@ class PersistentDriver(StdinDriver):
 
     async def _send_heartbeats(self, child: Child) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
-        beat = self._child_input.heartbeat
+        beat = self._child_input.encode_heartbeat
         while self._child is child and beat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
             if self._turn_running and self._message_sent:
-                self._child_input.follow(self.launcher.vendor_session_id)
+                self._child_input.set_session(self.launcher.vendor_session_id)
                 await self._write_to_child(child, beat())
 
     async def _release_child(self, child: Child) -> None:
@@ -336,7 +339,8 @@ class PersistentDriver(StdinDriver):
             ):
                 await self._output.lines(self._pending_prompts.take())
                 await self._write_to_child(
-                    child, self._child_input.decide(permission, Decision(False, interrupt=True))
+                    child,
+                    self._child_input.encode_decision(permission, Decision(False, interrupt=True)),
                 )
 
     def _cancel_waits(self) -> None:
@@ -422,7 +426,7 @@ class PersistentDriver(StdinDriver):
         except ValueError as error:  # the call has to be made again; then it was allowed already
             self._decided_calls.grant(request.tool, decision.changed or {}, Decision(True))
             decision = Decision(False, message=str(error))
-            answer = self._child_input.decide(request, decision)
+            answer = self._child_input.encode_decision(request, decision)
             pump.record_correction(request, decision.message)
         else:
             if not decision.allow:
@@ -455,7 +459,7 @@ class PersistentDriver(StdinDriver):
         ):
             self._decided_calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)
-        return self._child_input.decide(permission, decision)
+        return self._child_input.encode_decision(permission, decision)
 
     # -- what the child is told --------------------------------------------------------------------
 
@@ -466,7 +470,7 @@ class PersistentDriver(StdinDriver):
         either.
         """
         self._turn_has_output = self._message_sent = False
-        await self._write_to_child(child, self._child_input.prompt(prompt))
+        await self._write_to_child(child, self._child_input.encode_prompt(prompt))
         self._message_sent = True
         return await self._read_turn_output(child, pump)
 

@@ -338,7 +338,7 @@ class ChildLauncher:
             self.state.serving = self.state.serving._replace(vendor=vendor.shown)
         feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
-        process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
+        process = spawn(command, environment, setup.cwd, feed=feed, files=launch.temporary_files)
         self.resume_state.has_started = True
         self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
@@ -367,7 +367,9 @@ class ChildLauncher:
             from shim.core.secrets.redactor import RedactedTail
 
             tail = RedactedTail()
-        return Started(process, launch.stdin, tail, track, launch.files, vendor.exit.grace)
+        return Started(
+            process, launch.stdin, tail, track, launch.temporary_files, vendor.exit.grace
+        )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
         facts, standing, invocation = self.state, self.resume_state, self.context.invocation
@@ -393,14 +395,14 @@ class ChildLauncher:
             removed_tools=self.context.list_removed_tools(policy),
             persistent=standing.persistent,
             policy=policy,
-            judge=HOOK_ARGV,
-            session=facts.rules.session_id
+            hook_argv=HOOK_ARGV,
+            session_id=facts.rules.session_id
             if invocation.session.session_id or standing.vendor_session_id
             else "",
-            transcript=facts.transcript,
+            transcript_path=facts.transcript,
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
-            keep=self.store_text,
+            store_text=self.store_text,
             files=TurnFiles(
                 self.prepare_report_folder(), self._store_attachment if self._can_attach else None
             ),

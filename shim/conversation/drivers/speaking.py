@@ -47,7 +47,7 @@ class StdinDriver(ChildDriver):
         return message.worded(self.launcher.build_prompt(message.text))
 
     def _list_accepted_kinds(self) -> Kinds:
-        return self._child_input.takes
+        return self._child_input.accepted_kinds
 
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_messages():
@@ -107,8 +107,8 @@ class StdinDriver(ChildDriver):
 
     async def _interrupt_child(self, child: Child) -> None:
         self._deadlines.shorten_deadline(INTERRUPT_TIMEOUT_S)
-        self._child_input.follow(self.launcher.vendor_session_id)
-        await self._write_to_child(child, self._child_input.interrupt())
+        self._child_input.set_session(self.launcher.vendor_session_id)
+        await self._write_to_child(child, self._child_input.encode_interrupt())
 
     def _needs_restart_for_rules(self) -> bool:
         from shim.core.adapter.binding import needs_restart
@@ -132,7 +132,7 @@ class StdinDriver(ChildDriver):
             said = (
                 None
                 if self.launcher.policy.ruled and vendor.enforcement.judged
-                else self._child_input.mode(mode)
+                else self._child_input.encode_mode(mode)
             )
         elif (
             what == "rules"
@@ -142,9 +142,9 @@ class StdinDriver(ChildDriver):
             said, relaunch = b"", True
         else:
             said = (
-                self._child_input.model(value)
+                self._child_input.encode_model(value)
                 if what == "model"
-                else self._child_input.effort(value)
+                else self._child_input.encode_effort(value)
             )
         if self._child is not None:
             self._needs_restart = self._needs_restart or said is None or relaunch

@@ -52,8 +52,8 @@ def build_hook_command(
         )
     known = Known(
         request.permission_mode,
-        request.session,
-        request.transcript,
+        request.session_id,
+        request.transcript_path,
         request.mode_file,
         ",".join(asked),
     )
@@ -66,7 +66,7 @@ def build_hook_command(
                 "-c",
                 FAIL_CLOSED_SCRIPT,
                 "sh",
-                *request.judge,
+                *request.hook_argv,
                 module,
                 policy,
                 *module_args,

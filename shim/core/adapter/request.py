@@ -31,7 +31,7 @@ class LaunchSpec(NamedTuple):
     environment: Mapping[str, str] = {}
     unset: tuple[str, ...] = ()
     needs_stdin_pipe: bool = False
-    files: tuple[str, ...] = ()
+    temporary_files: tuple[str, ...] = ()
     enforced_environment: Mapping[str, str] = {}
 
 
@@ -99,13 +99,13 @@ class LaunchRequest(NamedTuple):
     removed_tools: tuple[str, ...] = ()
     persistent: bool = False
     environment: Mapping[str, str] = {}
-    keep: Callable[..., str | None] = lambda text, suffix=".txt": None
+    store_text: Callable[..., str | None] = lambda text, suffix=".txt": None
     files: TurnFiles = TurnFiles()
     policy_bypass: str = ""
     policy: "Policy | None" = None
-    judge: tuple[str, ...] = ()
-    session: str = ""
-    transcript: str = ""
+    hook_argv: tuple[str, ...] = ()
+    session_id: str = ""
+    transcript_path: str = ""
     mode_file: str = ""
     mcp_servers: McpServers = McpServers()
 
@@ -136,7 +136,7 @@ class LaunchRequest(NamedTuple):
         is not.
         """
         return (
-            self.keep(text)
+            self.store_text(text)
             if text and len(text.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES
             else None
         )
@@ -158,7 +158,9 @@ class LaunchRequest(NamedTuple):
 
         servers = self.mcp_servers.private_servers
         path = (
-            self.keep(orjson.dumps({"mcpServers": servers}).decode(), ".json") if servers else None
+            self.store_text(orjson.dumps({"mcpServers": servers}).decode(), ".json")
+            if servers
+            else None
         )
         return [] if path is None else [path]
 
@@ -169,27 +171,27 @@ class ChildInput(Protocol):
     """
 
     @property
-    def usable(self) -> bool: ...
+    def is_usable(self) -> bool: ...
 
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+    def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         """What makes the translator of a child's lines: another one where it has to know what the
         child was asked.
         """
 
-    def hello(self, request: LaunchRequest) -> bytes: ...
+    def encode_greeting(self, request: LaunchRequest) -> bytes: ...
 
-    def follow(self, session: str) -> None:
+    def set_session(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to
         name it.
         """
 
     @property
-    def takes(self) -> "Kinds":
+    def accepted_kinds(self) -> "Kinds":
         """What a message may have beside its text, as far as it is known once the child has
         greeted.
         """
 
-    def prompt(self, message: "Message") -> bytes:
+    def encode_prompt(self, message: "Message") -> bytes:
         """A message; nothing where the child has to say something first, and it is told then."""
 
     def encode_steering(self, message: "Message") -> bytes | None:
@@ -205,28 +207,28 @@ class ChildInput(Protocol):
         Each of them gets a turn of its own.
         """
 
-    def interrupt(self) -> bytes:
+    def encode_interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """Another model, None is its own; gives back None where it cannot be told: another child
         has to be.
         """
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         """How hard its model is to try, in Claude's words; None is its own. Gives back None as
         `model` does.
         """
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """Another permission mode, in Claude's words; None: it cannot be told, another child has to
         be.
         """
 
-    def heartbeat(self) -> bytes:
+    def encode_heartbeat(self) -> bytes:
         """A question whether it is alive; nothing for a vendor that has no answer to that."""
 
-    def decide(self, permission: "Permission", decision: "Decision") -> bytes:
+    def encode_decision(self, permission: "Permission", decision: "Decision") -> bytes:
         """The answer to its question. ValueError, with words for the model, when it would not do
         what was changed.
         """

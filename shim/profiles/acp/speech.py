@@ -39,7 +39,7 @@ class AcpSpeech(LinkSpeech[Link]):
         self._tells_model = model
         self._mode = ""
 
-    def hello(self, request: LaunchRequest) -> bytes:
+    def encode_greeting(self, request: LaunchRequest) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode
         return self._link.greet(
             Opening(
@@ -57,17 +57,17 @@ class AcpSpeech(LinkSpeech[Link]):
             )
         )
 
-    def interrupt(self) -> bytes:
+    def encode_interrupt(self) -> bytes:
         return self._link.cancel()
 
-    def model(self, name: str | None) -> bytes | None:
+    def encode_model(self, name: str | None) -> bytes | None:
         """From the next message on."""
         return self._link.set("model", name)
 
-    def effort(self, level: str | None) -> bytes | None:
+    def encode_effort(self, level: str | None) -> bytes | None:
         return self._link.effort(level)
 
-    def mode(self, name: str) -> bytes | None:
+    def encode_mode(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one
         to it.
         """
@@ -78,7 +78,7 @@ class AcpSpeech(LinkSpeech[Link]):
     def _own_mode(self, name: str) -> str | None:
         return self._modes.get(name, self._modes.get("default"))
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def encode_decision(self, permission: Permission, decision: Decision) -> bytes:
         """One of the options that it gave. ValueError for a changed input, which the protocol has
         no word for.
         """

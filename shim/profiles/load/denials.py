@@ -149,7 +149,7 @@ class Denials:
         )
         files: tuple[str, ...] = ()
         if any("{file}" in word for word in self._arguments):
-            path = request.keep(said, self._suffix)
+            path = request.store_text(said, self._suffix)
             if path is None or "," in path:  # a comma may end the path there
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file of ours",

@@ -301,7 +301,12 @@ def _start(
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
         launch = LaunchSpec(
-            (*first, *words), stdin, given, unset=unset, needs_stdin_pipe=pipe, files=files
+            (*first, *words),
+            stdin,
+            given,
+            unset=unset,
+            needs_stdin_pipe=pipe,
+            temporary_files=files,
         )
         if rules is not None:
             launch = launch._replace(enforced_environment=rules().build_environment(request))

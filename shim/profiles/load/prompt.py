@@ -78,7 +78,7 @@ def place_of(
         if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
             return False, None
     if prompt.via == "file" or prompt.long == "file":
-        if path := request.keep(text):
+        if path := request.store_text(text):
             return False, path
         raise FrontendError(
             f"the prompt for {name} could not be written to a file", hint="is the disk full?"

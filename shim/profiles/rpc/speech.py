@@ -31,26 +31,26 @@ class LinkSpeech(Generic[L]):
     def __init__(self, link: L) -> None:
         self._link = link
 
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+    def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         reads: Any = translator  # one that takes a link
         return lambda turn, partial: reads(turn, partial=partial, link=self._link)
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         return self._link.usable
 
     @property
-    def takes(self) -> Kinds:
+    def accepted_kinds(self) -> Kinds:
         return self._link.takes
 
-    def follow(self, session: str) -> None:
+    def set_session(self, session: str) -> None:
         """Nothing: it said its session itself."""
 
-    def heartbeat(self) -> bytes:
+    def encode_heartbeat(self) -> bytes:
         """Nothing: what it would answer while it works says no more than what it prints."""
         return b""
 
-    def prompt(self, message: Message) -> bytes:
+    def encode_prompt(self, message: Message) -> bytes:
         return self._link.prompt(message)
 
     def encode_steering(self, message: Message) -> bytes | None:

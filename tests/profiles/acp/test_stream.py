@@ -163,9 +163,9 @@ def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers
 def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = Talk().says(ANSWERS[0], session, DONE).end()
-    talk.told += talk.speech.mode("plan")
+    talk.told += talk.speech.encode_mode("plan")
     talk.pump.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
-    assert json.loads(talk.speech.prompt(Message("next")))["method"] == "session/prompt"
+    assert json.loads(talk.speech.encode_prompt(Message("next")))["method"] == "session/prompt"
 
 
 def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
@@ -173,7 +173,7 @@ def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_o
     talk = Talk(model="nobody's").says(
         ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}}
     )
-    assert not talk.speech.usable
+    assert not talk.speech.is_usable
     assert b"session/prompt" not in talk.told
 
 
@@ -186,7 +186,7 @@ def test_the_model_that_was_asked_for_stands_in_init():
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
     talk = begun().says(DONE).end()
-    prompt = json.loads(talk.speech.prompt(Message(words)))["params"]["prompt"]
+    prompt = json.loads(talk.speech.encode_prompt(Message(words)))["params"]["prompt"]
     assert prompt == [{"type": "text", "text": f"\\{words}"}]
 
 
@@ -300,7 +300,7 @@ def test_an_agent_that_is_not_logged_in_says_so():
 def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
     talk = begun().says(text("Hel"))
     talk.pump.interrupt()
-    talk.told += talk.speech.interrupt()
+    talk.told += talk.speech.encode_interrupt()
     assert talk.last() == {
         "jsonrpc": "2.0",
         "method": "session/cancel",
@@ -324,7 +324,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
 def test_a_changed_input_cannot_be_told():
     talk = begun().says(question())
     try:
-        talk.speech.decide(talk.asked[0], Decision(True, changed={"command": "pwd"}))
+        talk.speech.encode_decision(talk.asked[0], Decision(True, changed={"command": "pwd"}))
     except ValueError as error:
         assert "as it is or not at all" in str(error)
     else:
@@ -346,7 +346,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
 def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
     talk = begun().says(question())
     talk.answer(True)
-    talk.speech.interrupt()
+    talk.speech.encode_interrupt()
     talk.says(question(identity=8))
     assert len(talk.asked) == 1
 
@@ -418,7 +418,9 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
     (asked,) = talk.asked
     assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
-    talk.told += talk.speech.decide(talk.asked.pop(), Decision(False, message="rather not"))
+    talk.told += talk.speech.encode_decision(
+        talk.asked.pop(), Decision(False, message="rather not")
+    )
     talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
     prompt = talk.last()
     assert prompt["method"] == "session/prompt"
@@ -433,7 +435,7 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
 
 def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
-    talk.told += talk.speech.decide(
+    talk.told += talk.speech.encode_decision(
         talk.asked.pop(), Decision(False, message="stop", interrupt=True)
     )
     told = talk.told

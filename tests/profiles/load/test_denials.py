@@ -32,7 +32,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},
         policy_bypass=unheard,
-        keep=keep,
+        store_text=keep,
         policy=rules,
     )
     check_enforcement(vendor, rules, request, late_denials=False)
@@ -102,18 +102,21 @@ def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
         names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
         found |= {(rule.get("mcpName", ""), name) for name in names if named in rule["modes"]}
     assert found == gemini_rules(mode, allow=["Nothing"])
-    assert not (kept or launch.files)
+    assert not (kept or launch.temporary_files)
 
 
 def test_nothing_is_said_where_nothing_is_denied():
     for name in ("gemini", "opencode"):
         launch, kept = told(name)
-        assert not (launch.enforced_environment or launch.files or kept)
+        assert not (launch.enforced_environment or launch.temporary_files or kept)
 
 
 def test_the_file_goes_with_the_child():
     launch, _ = told("gemini", deny=["Bash"])
-    assert launch.files == ("/kept.toml",) and launch.arguments[-1] == "--admin-policy=/kept.toml"
+    assert (
+        launch.temporary_files == ("/kept.toml",)
+        and launch.arguments[-1] == "--admin-policy=/kept.toml"
+    )
 
 
 def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():

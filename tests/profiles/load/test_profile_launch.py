@@ -543,7 +543,7 @@ def test_a_prompts_file_is_named_for_removal():
         '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
     )
     launch = started(profile, keep=lambda text: f"/kept/{text}")
-    assert (launch.arguments, launch.files, launch.stdin) == (
+    assert (launch.arguments, launch.temporary_files, launch.stdin) == (
         ("-f", "/kept/say hi"),
         ("/kept/say hi",),
         b"",

@@ -165,7 +165,7 @@ def test_the_person_answers_a_form():
     (asked,) = talk.asked
     assert asked.tool == "AskUserQuestion"
     changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
-    talk.told += talk.speech.decide(asked, Decision(True, changed=changed))
+    talk.told += talk.speech.encode_decision(asked, Decision(True, changed=changed))
     assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
     talk.says(DONE).end()
     (turn,) = check_turns(talk.lines, partial=False)
@@ -184,7 +184,7 @@ def test_the_person_answers_a_form():
 )
 def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
     talk = begun(*ASKING).says(asks())
-    talk.told += talk.speech.decide(talk.asked[0], decision)
+    talk.told += talk.speech.encode_decision(talk.asked[0], decision)
     assert talk.last()["result"] == {"action": action}
 
 
