@@ -14,7 +14,7 @@ from shim.adapters.codex_record import (
     MissingCall,
     build_change_calls,
 )
-from shim.core.adapter.tools import absolute
+from shim.core.adapter.tools import resolve_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
@@ -186,7 +186,8 @@ class CodexTranslator(ProfileTranslator):
 
     def _write_missing_call(self, unsaid: MissingCall) -> None:
         calls = [
-            (name, absolute(arguments, self.turn.terms.cwd)) for name, arguments in unsaid.calls
+            (name, resolve_paths(arguments, self.turn.terms.cwd))
+            for name, arguments in unsaid.calls
         ]
         for own in self._write_calls(unsaid.call_id, calls, refused=unsaid.is_denied):
             self.turn.tool_result(own, unsaid.output, unsaid.is_error)

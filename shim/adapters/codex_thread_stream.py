@@ -29,7 +29,7 @@ from shim.adapters.codex_thread import (
     USER_INPUT,
     CodexThread,
 )
-from shim.core.adapter.tools import absolute
+from shim.core.adapter.tools import resolve_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION
 from shim.core.claude.usage import usage
@@ -214,7 +214,9 @@ class ThreadTranslator(Translator):
             return
         self._rollout = self._rollout or CodexRollout(home, self.thread.thread_id)
         for call in self._rollout.take_missing_calls():
-            calls = [(name, absolute(given, self.turn.terms.cwd)) for name, given in call.calls]
+            calls = [
+                (name, resolve_paths(given, self.turn.terms.cwd)) for name, given in call.calls
+            ]
             for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
                 if call.is_denied:
                     self.turn.denied(own, name, given)
@@ -295,7 +297,7 @@ class ThreadTranslator(Translator):
         found = codex_items.list_item_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
             return found
-        return [(name, absolute(given, self.turn.terms.cwd)) for name, given in found]
+        return [(name, resolve_paths(given, self.turn.terms.cwd)) for name, given in found]
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:

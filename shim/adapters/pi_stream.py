@@ -9,7 +9,7 @@ until `message_end` makes them superfluous, so that a reply that was cut is stil
 from typing import Any
 
 from shim.adapters.pi import TOOLS, build_two_way
-from shim.core.adapter.tools import absolute, translate
+from shim.core.adapter.tools import resolve_paths, translate
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.core.reading.decode import Decoder
@@ -288,7 +288,7 @@ class PiTranslator(Translator):
         """Announce a call. pi reports each call in its reply, and again when the call runs."""
         name, arguments = translate(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
-            arguments = absolute(arguments, self._cwd)
+            arguments = resolve_paths(arguments, self._cwd)
         self.turn.tool_use(call.get("id"), name, arguments, source=source)
 
     def _read_arguments(self, call: dict[str, Any]) -> object:

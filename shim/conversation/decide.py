@@ -27,7 +27,7 @@ from shim.conversation.invocation import (
     validate_invocation,
 )
 from shim.conversation.session_facts import build_session_state, load_mcp_servers
-from shim.core.adapter.routing import routed
+from shim.core.adapter.routing import parse_model_route
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
@@ -199,7 +199,9 @@ class ConversationStartup:
         """The vendors that are meant, and the model for them."""
         if self._replay_path is not None:
             place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
-            return VendorChoice((REPLAY_VENDOR,), routed(invocation.model, VENDORS).model, place)
+            return VendorChoice(
+                (REPLAY_VENDOR,), parse_model_route(invocation.model, VENDORS).model, place
+            )
         session = self.resumed_session.vendor if self.resumed_session else None
         return choose_vendors(
             invocation,

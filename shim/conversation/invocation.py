@@ -5,7 +5,7 @@ recordings.
 import os
 from collections.abc import Callable, Mapping
 
-from shim.core.adapter.routing import PLAYS, check_model
+from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
@@ -43,7 +43,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     is to run at all.
     """
     named = invocation.own.shim_vendor or environment.get("SHIM_VENDOR") or ""
-    return named[len(PLAYS) :] if named.startswith(PLAYS) else None
+    return named[len(REPLAY_PREFIX) :] if named.startswith(REPLAY_PREFIX) else None
 
 
 def choose_terminator(invocation: Invocation, setting: str) -> str:
@@ -177,7 +177,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
     model, resume = invocation.model, invocation.session.resume
     if model:
         try:
-            check_model(model)
+            check_model_name(model)
         except ValueError as error:
             raise FrontendError(str(error)) from None
     if resume == "":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from shim.adapters import VENDORS
 from shim.conversation.drivers.setup import list_known_models, resolve_vendor_model
 from shim.conversation.invocation import can_prompt_frontend
-from shim.core.adapter.routing import check_model, chosen
+from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, Serving, SessionRules
@@ -99,7 +99,7 @@ def _resolve_model(model: str, vendor: str) -> str | None:
     """The model for the rest of a conversation. ValueError for another vendor's model, or for a
     flag.
     """
-    own = chosen(model, vendor, VENDORS)
+    own = resolve_model_name(model, vendor, VENDORS)
     if own is not None:
-        check_model(own)
+        check_model_name(own)
     return own

@@ -63,7 +63,7 @@ def launch_environment(
     found = {
         name: value
         for name, value in {**child, **launch.environment}.items()
-        if name not in launch.unset
+        if name not in launch.unset_variables
     }
     return found | dict(settings.env) | dict(launch.enforced_environment)
 

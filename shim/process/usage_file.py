@@ -41,9 +41,9 @@ class ReportFile:
         """Read the wanted keys of its object (None: no file), and remove the folder."""
         if self.folder is None:
             return None
-        data = read_file(self.folder, self._report.file, REPORT_BYTES)
+        data = read_file(self.folder, self._report.file_name, REPORT_BYTES)
         self.remove()
-        found = picked(data, self._report.keys) if data else None
+        found = picked(data, self._report.usage_keys) if data else None
         if found is not None and self._recorder is not None:
             self._recorder.note("report", report=found)
         return found

@@ -72,7 +72,7 @@ class Recordings:
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = (
-            vendor.surroundings.report.file if vendor.surroundings.report is not None else ""
+            vendor.surroundings.report.file_name if vendor.surroundings.report is not None else ""
         )
         return vendor
 
@@ -93,7 +93,11 @@ class Recordings:
         session = chosen if self._verbatim else ""
         speed, most = self._pace
         folder = "" if self._alone or request.prompt else os.path.dirname(child.path)
-        report = os.path.join(request.files.report, self._report) if request.files.report else ""
+        report = (
+            os.path.join(request.files.report_folder, self._report)
+            if request.files.report_folder
+            else ""
+        )
         wanted = Wanted(
             child.path, "vendor", child.number, speed, most, True, session, folder, report
         )

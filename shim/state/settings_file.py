@@ -5,7 +5,7 @@ what is allowed.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.routing import may_be_told
+from shim.core.adapter.routing import is_safe_model_name
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ def _fits(value: object, kind: str) -> bool:
     if kind == VARIABLE:
         return isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind == MODEL:
-        return isinstance(value, str) and may_be_told(value)
+        return isinstance(value, str) and is_safe_model_name(value)
     if isinstance(value, str):
         return kind in (TEXT, NAMES)
     return (

@@ -69,7 +69,9 @@ class Talk(Played):
             parse_arguments(words), "", resume_id=resume, policy=Policy(place=Place("/w", "/h"))
         )
         if servers is not None:
-            request = request._replace(mcp_servers=request.mcp_servers._replace(given=servers))
+            request = request._replace(
+                mcp_servers=request.mcp_servers._replace(flag_servers=servers)
+            )
         self.told += self.speech.encode_greeting(
             request._replace(hook_argv=("judge",), persistent=True)
         )

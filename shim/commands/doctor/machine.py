@@ -16,7 +16,7 @@ from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisF
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
-from shim.core.adapter.routing import listed
+from shim.core.adapter.routing import parse_vendor_list
 from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
@@ -91,10 +91,10 @@ def list_default_vendors(settings: Settings, environment: Mapping[str, str]) -> 
     the settings.
     """
     if named := environment.get("SHIM_VENDOR"):
-        return () if named.startswith("replay:") else listed(named)
+        return () if named.startswith("replay:") else parse_vendor_list(named)
     path = found_first("claude", environment.get("PATH", ""))
     baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
-    return listed(baked) if baked else settings.vendor
+    return parse_vendor_list(baked) if baked else settings.vendor
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:

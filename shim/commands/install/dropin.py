@@ -14,7 +14,7 @@ from shim.commands.doctor.machine import check_settings
 from shim.commands.install.command import install_and_report, uninstall_and_report
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
-from shim.core.adapter.routing import listed
+from shim.core.adapter.routing import parse_vendor_list
 from shim.process.find_program import found_on_path
 from shim.process.install import (
     DEFAULT_DIRECTORY,
@@ -60,7 +60,7 @@ def install_dropin(
     Example: shim install --vendor qwen
     """
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
-    names = tuple(dict.fromkeys(listed(vendor or "")))
+    names = tuple(dict.fromkeys(parse_vendor_list(vendor or "")))
     if len(names) > MAX_VENDORS:
         raise typer.BadParameter(
             f"{len(names)} vendors; at most {MAX_VENDORS} are allowed", param_hint="--vendor"
@@ -127,7 +127,11 @@ def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, .
     choose.
     """
     named = os.environ.get("SHIM_VENDOR", "")
-    return names or (() if named.startswith("replay:") else listed(named)) or settings.vendor
+    return (
+        names
+        or (() if named.startswith("replay:") else parse_vendor_list(named))
+        or settings.vendor
+    )
 
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:

@@ -5,7 +5,7 @@ vendor of a turn).
 from collections.abc import Mapping
 
 from shim.adapters import VENDORS
-from shim.core.adapter.routing import PLAYS, listed, routed
+from shim.core.adapter.routing import REPLAY_PREFIX, parse_model_route, parse_vendor_list
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
@@ -40,13 +40,13 @@ def choose_vendors(
     `configured` are those of the settings file, `session` is the vendor of the session that goes
     on.
     """
-    named, model = routed(invocation.model, VENDORS)
+    named, model = parse_model_route(invocation.model, VENDORS)
     sayings = (
         ("--shim-vendor", (invocation.own.shim_vendor,)),
         ("the session that goes on", (session_vendor,)),
         ("--model", (named,)),
-        ("SHIM_VENDOR", listed(environment.get("SHIM_VENDOR", ""))),
-        ("`shim install`", listed(installed.get("vendor", ""))),
+        ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),
+        ("`shim install`", parse_vendor_list(installed.get("vendor", ""))),
         ("the settings file", configured),
     )
     place, names = next(
@@ -57,7 +57,7 @@ def choose_vendors(
         ),
         ("", ()),
     )
-    if any(name == REPLAY_VENDOR or name.startswith(PLAYS) for name in names):
+    if any(name == REPLAY_VENDOR or name.startswith(REPLAY_PREFIX) for name in names):
         shown = printable(",".join(names))[:60]
         raise FrontendError(
             f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",

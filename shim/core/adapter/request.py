@@ -29,7 +29,7 @@ class LaunchSpec(NamedTuple):
     arguments: tuple[str, ...]
     stdin: bytes = b""
     environment: Mapping[str, str] = {}
-    unset: tuple[str, ...] = ()
+    unset_variables: tuple[str, ...] = ()
     needs_stdin_pipe: bool = False
     temporary_files: tuple[str, ...] = ()
     enforced_environment: Mapping[str, str] = {}
@@ -40,8 +40,8 @@ class RunReportSpec(NamedTuple):
     of use.
     """
 
-    file: str
-    keys: tuple[str, ...]
+    file_name: str
+    usage_keys: tuple[str, ...]
 
 
 class McpServers(NamedTuple):
@@ -50,12 +50,12 @@ class McpServers(NamedTuple):
     `given` are those of `--mcp-config`, `private` those that no command line may have.
     """
 
-    given: Mapping[str, Mapping[str, Any]] = {}
+    flag_servers: Mapping[str, Mapping[str, Any]] = {}
     private_servers: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def all_servers(self) -> dict[str, Mapping[str, Any]]:
-        return {**self.given, **self.private_servers}
+        return {**self.flag_servers, **self.private_servers}
 
 
 class TurnFiles(NamedTuple):
@@ -67,7 +67,7 @@ class TurnFiles(NamedTuple):
     reads none.
     """
 
-    report: str | None = None
+    report_folder: str | None = None
     store_attachment: Callable[[str, str], str | None] | None = None
 
 

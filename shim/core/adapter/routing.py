@@ -6,12 +6,16 @@ from collections.abc import Collection
 
 from shim.core.reading.typed import NamedTuple
 
-PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
-_MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, ")
-MODEL_CHARACTERS = 200
+REPLAY_PREFIX = (
+    "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
+)
+_MODEL_NAME_CHARS = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, "
+)
+MAX_MODEL_NAME_CHARS = 200
 
 
-class Routed(NamedTuple):
+class ModelRoute(NamedTuple):
     """A model's name without its prefix, and the vendor of the prefix. None stands for a missing
     part.
     """
@@ -20,12 +24,12 @@ class Routed(NamedTuple):
     model: str | None
 
 
-def listed(text: str) -> tuple[str, ...]:
+def parse_vendor_list(text: str) -> tuple[str, ...]:
     """The names of a list such as `qwen, codex`."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
-def routed(model: str | None, vendors: Collection[str]) -> Routed:
+def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute:
     """Split a model's name. `vendors` are the names that count as a prefix.
 
     `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of
@@ -33,15 +37,15 @@ def routed(model: str | None, vendors: Collection[str]) -> Routed:
     """
     prefix, colon, rest = (model or "").partition(":")
     if colon and not prefix:
-        return Routed(None, rest or None)
+        return ModelRoute(None, rest or None)
     if colon and prefix in vendors:
-        return Routed(prefix, rest or None)
-    return Routed(None, model)
+        return ModelRoute(prefix, rest or None)
+    return ModelRoute(None, model)
 
 
-def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
+def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     """The model's name for a running conversation. ValueError if the prefix names another vendor."""
-    named, rest = routed(model, vendors)
+    named, rest = parse_model_route(model, vendors)
     if named not in (None, vendor):
         raise ValueError(
             f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one"
@@ -49,12 +53,16 @@ def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     return rest
 
 
-def may_be_told(name: str) -> bool:
+def is_safe_model_name(name: str) -> bool:
     """Whether a name may become an argument: it cannot be taken for a flag or a path."""
-    return len(name) <= MODEL_CHARACTERS and name[:1].isalnum() and _MODEL.issuperset(name)
+    return (
+        len(name) <= MAX_MODEL_NAME_CHARS
+        and name[:1].isalnum()
+        and _MODEL_NAME_CHARS.issuperset(name)
+    )
 
 
-def check_model(name: str) -> None:
+def check_model_name(name: str) -> None:
     """Raise ValueError for a name that must not become an argument."""
-    if not may_be_told(name):
+    if not is_safe_model_name(name):
         raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -162,7 +162,7 @@ def _same(value: Any) -> Any:
 _MISSING = object()
 
 
-def absolute(arguments: Arguments, cwd: str) -> Arguments:
+def resolve_paths(arguments: Arguments, cwd: str) -> Arguments:
     """The arguments with relative paths resolved on `cwd`: Claude's file tools take absolute ones."""
     if not cwd.startswith("/"):
         return arguments

@@ -9,7 +9,7 @@ count: a preview is nearer to what it is a preview of than to what came before.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.adapter.routing import may_be_told
+from shim.core.adapter.routing import is_safe_model_name
 from shim.core.reading.typed import NamedTuple
 
 ANSWER_CHARACTERS = 4000  # characters that a pattern sees
@@ -108,7 +108,7 @@ class ModelProbe(NamedTuple):
 
         found = re.finditer(self.regex, answer, re.MULTILINE)
         names = ["/".join(one.groups()) or one[0] for one in islice(found, MOST_MODELS)]
-        return [name for name in dict.fromkeys(names) if may_be_told(name)]
+        return [name for name in dict.fromkeys(names) if is_safe_model_name(name)]
 
 
 class LoginProbe(NamedTuple):

@@ -287,7 +287,7 @@ def _start(
             "trust": request.opens_trust_prompt,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
-            "report_folder": request.files.report,
+            "report_folder": request.files.report_folder,
         }
         if variants:
             filled[request.variant if request.variant in variants else variants[-1]] = True
@@ -304,7 +304,7 @@ def _start(
             (*first, *words),
             stdin,
             given,
-            unset=unset,
+            unset_variables=unset,
             needs_stdin_pipe=pipe,
             temporary_files=files,
         )

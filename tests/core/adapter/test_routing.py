@@ -3,7 +3,7 @@
 import pytest
 from sweeps import each
 
-from shim.core.adapter.routing import chosen, routed
+from shim.core.adapter.routing import parse_model_route, resolve_model_name
 
 VENDORS = ("qwen", "my-own")
 
@@ -25,12 +25,16 @@ VENDORS = ("qwen", "my-own")
     ],
 )
 def test_a_prefix_is_the_name_of_a_vendor_and_nothing_else(model, named, rest):
-    assert routed(model, VENDORS) == (named, rest)
+    assert parse_model_route(model, VENDORS) == (named, rest)
 
 
 def test_a_conversation_goes_on_with_a_model_of_its_own_vendor():
-    assert chosen("qwen:m1", "qwen", VENDORS) == chosen("m1", "qwen", VENDORS) == "m1"
-    assert chosen(":my-own:m1", "qwen", VENDORS) == "my-own:m1"
-    assert chosen("qwen:", "qwen", VENDORS) is None
+    assert (
+        resolve_model_name("qwen:m1", "qwen", VENDORS)
+        == resolve_model_name("m1", "qwen", VENDORS)
+        == "m1"
+    )
+    assert resolve_model_name(":my-own:m1", "qwen", VENDORS) == "my-own:m1"
+    assert resolve_model_name("qwen:", "qwen", VENDORS) is None
     with pytest.raises(ValueError, match="this conversation is qwen's"):
-        chosen("my-own:m1", "qwen", VENDORS)
+        resolve_model_name("my-own:m1", "qwen", VENDORS)

@@ -554,7 +554,7 @@ def test_variables_that_a_program_must_not_see():
     launch = started(
         f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n'
     )
-    assert (launch.unset, launch.needs_stdin_pipe) == (("NODE_OPTIONS", "CI"), True)
+    assert (launch.unset_variables, launch.needs_stdin_pipe) == (("NODE_OPTIONS", "CI"), True)
 
 
 @each("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
