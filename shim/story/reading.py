@@ -11,7 +11,7 @@ import orjson
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
 from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.dialects import resolve_dialect
@@ -125,7 +125,7 @@ class Teller:
         self._stdin = bytearray()
         self._heard = 0.0
         self._splitters = {letter: LineSplitter(LINE_BYTES) for letter in STREAMS}
-        self._translation: Translation | None = None
+        self._translation: StreamTranslation | None = None
         self._readable = False  # the output of some child can be translated
         self._stderr = Tail()
         self._at = 0.0
@@ -291,7 +291,7 @@ class Teller:
             said += translation.finish()
         return said
 
-    def _opened(self, other: object) -> Translation | None:
+    def _opened(self, other: object) -> StreamTranslation | None:
         """A translation of the next child's output, in the same conversation as the last one.
 
         `other` is the child's vendor if that is not the header's: in a fallback list a later vendor
@@ -306,7 +306,7 @@ class Teller:
                 if vendor != last.turn.terms.vendor.name:
                     # the other vendor has its own session
                     last.turn.conversation.vendor_session = None
-                return Translation(
+                return StreamTranslation(
                     get_adapter(vendor).translator, opened.turn.terms, last.pen, last.turn
                 )
             return opened

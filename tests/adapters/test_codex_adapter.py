@@ -15,7 +15,7 @@ from sweeps import each
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import Exit
 from shim.process.vendor_home import Home
 
@@ -86,7 +86,7 @@ def dump(value):
 
 
 def lines(terms, *events, code=0):
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
@@ -218,7 +218,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
     terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
@@ -248,7 +248,7 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
 def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
     terms = records(BEGUN, changed("c1", TWO))
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
@@ -277,7 +277,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
     terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
@@ -412,7 +412,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     terms = records(BEGUN)
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = translation.feed(dump(BEGIN).encode() + b"\n")

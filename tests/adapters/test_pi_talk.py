@@ -10,7 +10,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message, Part
@@ -504,7 +504,7 @@ def test_there_is_no_way_into_a_run_that_is_over():
 
 def test_a_recording_of_two_turns_is_read_as_two():
 
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("pi").translator, terms_of("pi"), ClaudePen(STABLE_ID_PREFIX)
     )
     state = {

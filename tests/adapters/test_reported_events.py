@@ -8,7 +8,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import Exit
 
 
@@ -316,7 +316,7 @@ def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
 
 def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
-    translation = Translation(
+    translation = StreamTranslation(
         vendor("copilot").translator,
         terms_of("copilot", judge=judge(deny=["Read"])),
         open_writer("claude", STABLE_ID_PREFIX),
@@ -524,7 +524,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     }
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: servers)
-    translation = Translation(
+    translation = StreamTranslation(
         vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
@@ -550,7 +550,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
     }
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
-    translation = Translation(
+    translation = StreamTranslation(
         vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(

@@ -17,7 +17,7 @@ from sweeps import each
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
 
@@ -26,7 +26,7 @@ IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empt
 
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = Translation(get_adapter(vendor).translator, terms_of(vendor, **terms), pen)
+    translation = StreamTranslation(get_adapter(vendor).translator, terms_of(vendor, **terms), pen)
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
     return parse(said + translation.close(Exit(code=0), ""))
 
@@ -223,7 +223,7 @@ def test_pi_asks_about_both_calls(identity):
 @each("identity", ["same", "", 7])
 @each("announced", [True, False])
 def test_qwen_asks_about_both_calls(identity, announced):
-    translation = Translation(
+    translation = StreamTranslation(
         get_adapter("qwen").translator,
         terms_of("qwen"),
         ClaudePen(STABLE_ID_PREFIX),

@@ -22,7 +22,7 @@ from support import fixture_cases, terms_of
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.outcome import Exit
@@ -40,7 +40,7 @@ def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> tuple[float,
     for data in streams:
         pen = ClaudePen(STABLE_ID_PREFIX, partial=partial)
         terms = terms_of(vendor.name, tools=vendor.listed, retracts=vendor.abilities.retracts)
-        translation = Translation(vendor.translator, terms, pen)
+        translation = StreamTranslation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))
     return time.process_time() - began, said
 

@@ -356,14 +356,14 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
     real_box, inside, capfd, monkeypatch, name
 ):
     from shim.commands.claude import dropin
-    from shim.core.adapter.translation import Translation
+    from shim.core.adapter.translation import StreamTranslation
     from shim.process.child import Child
 
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")
 
     lifeline = real_box.lifeline()
-    monkeypatch.setattr(*((Translation, "read") if name == "read" else (Child, "say")), bug)
+    monkeypatch.setattr(*((StreamTranslation, "read") if name == "read" else (Child, "say")), bug)
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(
         "SHIM_BIN",

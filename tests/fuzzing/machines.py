@@ -40,7 +40,7 @@ from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -68,7 +68,7 @@ class Talk:
         self.speech = vendor.speech()
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.speech.bind_translator(vendor.translator)
-        self.pump = ChildStream(Translation(reader, terms_of(agent.vendor_name), pen))
+        self.pump = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""
         self.turns = 1
         self.messages = 0

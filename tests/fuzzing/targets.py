@@ -19,7 +19,7 @@ from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.permissions import Permission
 from shim.core.turn.outcome import Exit
@@ -79,7 +79,7 @@ def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
     return {} if read.passthrough and not terms.keys() <= {"judge", "chosen_id"} else terms
 
 
-def open_child(run: Run, previous: Translation | None = None) -> Translation:
+def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTranslation:
     """The translation that a run asks for."""
     read = vendor(run)
     terms = terms_of(
@@ -94,11 +94,11 @@ def open_child(run: Run, previous: Translation | None = None) -> Translation:
         },
     )
     if previous is not None:
-        return Translation(read.translator, terms, previous.pen, previous.turn)
+        return StreamTranslation(read.translator, terms, previous.pen, previous.turn)
     spoken = DIALECTS[dialect(run)]
     limit = LIMITS[run.knob("limit", len(LIMITS))]
     pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
-    return Translation(read.translator, terms, pen)
+    return StreamTranslation(read.translator, terms, pen)
 
 
 def run_child(run: Run) -> int:
@@ -151,7 +151,7 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
     return whole, accounts
 
 
-def _checked_account(translation: Translation) -> object:
+def _checked_account(translation: StreamTranslation) -> object:
     check_account(translation.account)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
     assert "malformed_end" not in translation.account.repairs, translation.account.samples[

@@ -12,7 +12,7 @@ from sweeps import each, over
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.tools import translate
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
@@ -23,7 +23,7 @@ PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "parti
 def said(vendor, data, end, stderr, partial):
     pen = ClaudePen(STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"])
     terms = terms_of("acai", tools=vendor.listed, unattended=True, retracts=False)
-    translation = Translation(vendor.translator, terms, pen)
+    translation = StreamTranslation(vendor.translator, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)
 
 

@@ -7,7 +7,7 @@ from support import STABLE_ID_PREFIX, terms_of
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
@@ -55,7 +55,7 @@ class Talk:
         self.speech = self.vendor.speech()
         reader = self.speech.bind_translator(self.vendor.translator)
         self.pump = ChildStream(
-            Translation(
+            StreamTranslation(
                 reader,
                 terms_of(vendor),
                 ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),

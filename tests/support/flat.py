@@ -9,7 +9,7 @@ from typing import Any
 from support import FROM_CASE, Case, Line, _FromCase, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation
@@ -44,7 +44,7 @@ def translate_flat(
     child_exit: Exit | _FromCase | None = FROM_CASE,
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
-) -> tuple[bytes, Translation]:
+) -> tuple[bytes, StreamTranslation]:
     """What the shim says for a case in Yume's dialect, with ids that count."""
     translation = open_translation(case.vendor, dialect="yume", stable=True)
     if chunks is None:

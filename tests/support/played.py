@@ -7,7 +7,7 @@ import json
 from support import STABLE_ID_PREFIX, terms_of
 
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
 
@@ -19,7 +19,7 @@ class Played:
         self.speech = vendor.speech()
         self.reader = self.speech.bind_translator(vendor.translator)
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        self.pump = ChildStream(Translation(self.reader, terms_of(vendor.name, **terms), pen))
+        self.pump = ChildStream(StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen))
         self.lines, self.asked = b"", []
 
     def says(self, *messages):

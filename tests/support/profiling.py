@@ -7,7 +7,7 @@ from typing import Any
 from support import Line, brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Vendor
 from shim.core.turn.outcome import Exit
 from shim.profiles.check.toml_errors import Source
@@ -32,8 +32,8 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
 
 
 def translation_of(
-    vendor: Vendor, *, partial: bool = False, previous: Translation | None = None
-) -> Translation:
+    vendor: Vendor, *, partial: bool = False, previous: StreamTranslation | None = None
+) -> StreamTranslation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = (
         open_writer("claude", STABLE_ID_PREFIX, partial=partial)
@@ -41,7 +41,7 @@ def translation_of(
         else previous.pen
     )
     terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
-    return Translation(vendor.translator, terms, pen, previous and previous.turn)
+    return StreamTranslation(vendor.translator, terms, pen, previous and previous.turn)
 
 
 def lines_of(

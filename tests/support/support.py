@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     open_translation,
 )
-from shim.core.adapter.translation import Translation, guarded
+from shim.core.adapter.translation import StreamTranslation, guarded
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
@@ -136,7 +136,7 @@ def translate_case(
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
     redact: bool = False,
-) -> tuple[bytes, Translation]:
+) -> tuple[bytes, StreamTranslation]:
     """What the shim says for a case, with ids that count; every argument replaces what the case
     holds.
     """
@@ -442,7 +442,7 @@ _TAKEN = frozenset({"asked", "observed", "outbox"})
 _TABLES = frozenset({dict, list, set, tuple})
 
 
-def check_memory(translation: Translation) -> None:
+def check_memory(translation: StreamTranslation) -> None:
     """Assert that what is remembered of a child is bounded, however many lines it printed (threats:
     vendor output).
     """

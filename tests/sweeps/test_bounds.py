@@ -22,7 +22,7 @@ from sweeps import each
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter import translator
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude import usage
 from shim.core.claude.control import Control
 from shim.core.claude.hooks import callbacks
@@ -323,16 +323,16 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
     return ((vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor))
 
 
-def opened(vendor: str, *, partial: bool = False) -> Translation:
+def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
     """A translation with the smallest lines, in the middle of a turn."""
     pen = ClaudePen(
         STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
     )
     agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.retracts)
-    return Translation(get_adapter(vendor).translator, agreed, pen)
+    return StreamTranslation(get_adapter(vendor).translator, agreed, pen)
 
 
-def check_events(translation: Translation, *events: dict[str, Any]) -> None:
+def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> None:
     """Events again and again, each time with other ids: nothing grows, and every line is short."""
     longest = 0
     place = b"%d" % NUMBER

@@ -129,15 +129,15 @@ def _raising(monkeypatch):
 
 
 def _by_chunks(monkeypatch):
-    from shim.core.adapter.translation import Translation
+    from shim.core.adapter.translation import StreamTranslation
 
-    feed = Translation.feed
+    feed = StreamTranslation.feed
 
-    def fed(translation: Translation, chunk: bytes) -> bytes:
+    def fed(translation: StreamTranslation, chunk: bytes) -> bytes:
         translation.account.repaired("chunk")
         return feed(translation, chunk)
 
-    monkeypatch.setattr(Translation, "feed", fed)
+    monkeypatch.setattr(StreamTranslation, "feed", fed)
 
 
 def _deaf(monkeypatch):

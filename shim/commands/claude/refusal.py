@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.drivers.open_translation import open_writer
 from shim.conversation.invocation import choose_terminator
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
@@ -182,7 +182,7 @@ def refuse_turn(
         lines = pen.take()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
-        translation = Translation(Translator, terms, pen)
+        translation = StreamTranslation(Translator, terms, pen)
         translation.turn.stopped(str(error), cause)
         lines = translation.close(None)
     if invocation.streams.output_format == "json":

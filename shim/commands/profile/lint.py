@@ -13,7 +13,7 @@ import orjson
 
 from shim.commands.profile.tracing import FieldPath, RuleTracer, find_unread_paths, format_path
 from shim.commands.profile.watched import Verb, observe_translator
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Vendor
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.reading.account import printable
@@ -203,7 +203,7 @@ class Checker:
             tools=vendor.listed,
         )
         pen = ClaudePen(ID_PREFIX, terminator=TERMINATORS["none"])
-        self._translation = Translation(
+        self._translation = StreamTranslation(
             observe_translator(vendor.translator, self._record_verb),
             terms,
             pen,

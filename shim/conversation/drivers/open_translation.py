@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.usage import Tally
 from shim.core.dialects import DIALECTS
@@ -80,7 +80,7 @@ def open_translation(
     stable: bool = False,
     max_line_bytes: int = LINE_BYTES,
     redact: bool = False,
-) -> Translation:
+) -> StreamTranslation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
 
     `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
@@ -114,7 +114,7 @@ def open_translation(
     )
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
-    return Translation(
+    return StreamTranslation(
         vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES)
     )
 
@@ -134,7 +134,7 @@ def _create_text_store(session: str) -> Keep:
 
 
 def translate_stream(
-    translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str
+    translation: StreamTranslation, source: int, sink: int, child_exit: Exit, stderr: str
 ) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
     while chunk := os.read(source, CHUNK_BYTES):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, ResumeState
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import LaunchRequest, Vendor
 from shim.core.claude.facts import Facts
 from shim.core.reading.ids import check_uuid
@@ -87,7 +87,7 @@ class TurnLifecycle:
                 before.conversation.vendor_session = None
         inbound = setup.settings.max_inbound_bytes
         translator = vendor.translator if reader is None else reader(vendor.translator)
-        translation = Translation(
+        translation = StreamTranslation(
             translator,
             self.build_turn_config(),
             self._writer,

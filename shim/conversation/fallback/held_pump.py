@@ -14,7 +14,7 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.adapter.pump import ChildStream, ResumeInfo
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
 from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
 from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
@@ -90,7 +90,7 @@ class BufferedChildStream(ChildStream):
     def __init__(
         self,
         hold: FallbackBuffer,
-        translation: Translation,
+        translation: StreamTranslation,
         *,
         saves_late: bool = False,
         known: ResumeInfo = (None, True),

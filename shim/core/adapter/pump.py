@@ -20,7 +20,7 @@ from shim.core.adapter.commands import (
     TurnStage,
     WithdrawPermission,
 )
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
@@ -48,7 +48,7 @@ class ChildStream:
 
     def __init__(
         self,
-        translation: Translation,
+        translation: StreamTranslation,
         *,
         saves_late: bool = False,
         resume_info: ResumeInfo = (None, True),

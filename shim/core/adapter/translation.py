@@ -34,7 +34,7 @@ def guarded(turn: Turn) -> Turn:
     return cast("Turn", TurnWithoutSecrets(turn))
 
 
-class Translation:
+class StreamTranslation:
     """One child's output on its way to the frontend.
 
     `feed` takes chunks of any size, `close` takes how the child ended; both give back whole lines

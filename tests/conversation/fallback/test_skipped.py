@@ -14,7 +14,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
 from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import (
@@ -137,7 +137,7 @@ def held(pen=None):
     translation = open_translation("demo", partial=False, stable=True)
     if pen is not None:
         terms = terms_of(fresh_id=f"{IDENTITY}000000000000")
-        translation = Translation(Translator, terms, pen)
+        translation = StreamTranslation(Translator, terms, pen)
     return hold, BufferedChildStream(hold, translation)
 
 

@@ -16,7 +16,7 @@ from shim.core.adapter.commands import (
     TurnStage,
 )
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import Message
@@ -69,7 +69,7 @@ class Toy(Translator):
 def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = terms_of("toy")
-    pump = ChildStream(Translation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
+    pump = ChildStream(StreamTranslation(Toy, terms, ClaudePen(STABLE_ID_PREFIX)), **facts)
     pump.answer_message(Message("hi"), echo=False, hooks=hooks)
     return pump
 

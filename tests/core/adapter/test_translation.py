@@ -8,7 +8,7 @@ from support import STABLE_ID_PREFIX, brief, check_turns, parse, terms_of
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
@@ -54,10 +54,10 @@ class BadEnd(Toy):
 
 def run(
     data: bytes | str, translator: type[Translator] = Toy, stderr: str = ""
-) -> tuple[list[str], Translation]:
+) -> tuple[list[str], StreamTranslation]:
     """What is said for `data` and exit code 0."""
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = Translation(translator, terms_of("toy"), pen)
+    translation = StreamTranslation(translator, terms_of("toy"), pen)
     data = data if isinstance(data, bytes) else data.encode()
     said = translation.feed(data) + translation.close(Exit(code=0), stderr)
     check_turns(said, partial=False)
@@ -76,7 +76,7 @@ def test_events_reach_their_handlers():
 
 def test_what_is_said_comes_with_the_chunk_that_says_it():
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, terms_of("toy"), pen)
     assert brief(parse(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
     assert not translation.finished
@@ -163,7 +163,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
 
 def test_a_line_that_is_too_long_is_counted():
     pen = ClaudePen(STABLE_ID_PREFIX)
-    translation = Translation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, terms_of("toy"), pen)
     translation._lines._limit = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
@@ -250,7 +250,7 @@ def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
 
 def test_an_event_may_be_joined_over_chunks():
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, terms_of("toy"), pen)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
     said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
     said += translation.close(Exit(code=0))
@@ -277,7 +277,7 @@ def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindl
 
 def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, terms_of("toy"), pen)
     said = translation.feed((HELLO + SAY).encode())
     translation.interrupt()
     said += translation.feed(BYE.encode()) + translation.close(Exit(code=0))

@@ -10,7 +10,7 @@ from sweeps import each
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
-from shim.core.adapter.translation import Translation
+from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import Exit
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.files import packaged
@@ -251,7 +251,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = named("hide")
     terms = terms_of("own", judge=judge(deny=["own"]))
-    translation = Translation(
+    translation = StreamTranslation(
         vendor.translator, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
