@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
-from shim.core.adapter.tools import translate
+from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.account import Account
@@ -180,7 +180,7 @@ class CursorTranslator(Translator):
                 str(body.get("name")),
                 _parse_arguments(body.get("arguments"), self.turn.account),
             )
-        name, claude = translate(TOOLS, kind, arguments)
+        name, claude = translate_tool_call(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
             name = name[:1].upper() + name[1:]

@@ -4,10 +4,10 @@ Its arguments carry internals (ids, parsed commands), so only the keys that are 
 Older captures spell some keys with underscores.
 """
 
-from shim.core.adapter.tools import Arguments, Tool, edits, todos
+from shim.core.adapter.tools import Arguments, Tool, build_edits_reshape, convert_todos
 from shim.core.reading.typed import Any
 
-_RESHAPE_EDITS = edits("oldText", "newText", "replaceAll")
+_RESHAPE_EDITS = build_edits_reshape("oldText", "newText", "replaceAll")
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
@@ -84,13 +84,13 @@ TOOLS = {
     "shellToolCall": Tool(
         "Bash",
         _map_keys("command", "description", "timeout", isBackground="run_in_background"),
-        only=True,
+        only_renamed=True,
     ),
-    "readToolCall": Tool("Read", _PATH | _map_keys("offset", "limit"), only=True),
+    "readToolCall": Tool("Read", _PATH | _map_keys("offset", "limit"), only_renamed=True),
     "editToolCall": Tool(
         "Edit",
         _PATH | _map_keys("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
-        only=True,
+        only_renamed=True,
         reshape=_reshape_edit,
     ),
     "writeToolCall": Tool(
@@ -102,10 +102,10 @@ TOOLS = {
             "content": "content",
             "fileContent": "content",
         },
-        only=True,
+        only_renamed=True,
     ),
-    "deleteToolCall": Tool("Delete", _PATH, only=True),
-    "grepToolCall": Tool("Grep", _GREP, only=True),
+    "deleteToolCall": Tool("Delete", _PATH, only_renamed=True),
+    "grepToolCall": Tool("Grep", _GREP, only_renamed=True),
     "globToolCall": Tool(
         "Glob",
         {
@@ -114,27 +114,33 @@ TOOLS = {
             "targetDirectory": "path",
             "target_directory": "path",
         },
-        only=True,
+        only_renamed=True,
     ),
-    "lsToolCall": Tool("LS", _map_keys("path", "ignore"), only=True),
+    "lsToolCall": Tool("LS", _map_keys("path", "ignore"), only_renamed=True),
     "updateTodosToolCall": Tool(
-        "TodoWrite", _map_keys("todos"), only=True, convert={"todos": todos}
+        "TodoWrite", _map_keys("todos"), only_renamed=True, convert={"todos": convert_todos}
     ),
-    "readTodosToolCall": Tool("TodoRead", only=True),
+    "readTodosToolCall": Tool("TodoRead", only_renamed=True),
     "mcpToolCall": Tool("mcp", reshape=_reshape_mcp),
-    "webFetchToolCall": Tool("WebFetch", _map_keys("url"), only=True, extra={"prompt": ""}),
-    "fetchToolCall": Tool("WebFetch", _map_keys("url"), only=True, extra={"prompt": ""}),
+    "webFetchToolCall": Tool("WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}),
+    "fetchToolCall": Tool("WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}),
     "webSearchToolCall": Tool(
-        "WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True
+        "WebSearch", {"searchTerm": "query", "search_term": "query"}, only_renamed=True
     ),
     "taskToolCall": Tool(
-        "Task", _map_keys("description", "prompt", "subagentType"), only=True, reshape=_reshape_task
+        "Task",
+        _map_keys("description", "prompt", "subagentType"),
+        only_renamed=True,
+        reshape=_reshape_task,
     ),
     "askQuestionToolCall": Tool(
-        "AskUserQuestion", _map_keys("title", "questions"), only=True, reshape=_reshape_question
+        "AskUserQuestion",
+        _map_keys("title", "questions"),
+        only_renamed=True,
+        reshape=_reshape_question,
     ),
-    "createPlanToolCall": Tool("ExitPlanMode", _map_keys("plan"), only=True),
-    "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only=True),
+    "createPlanToolCall": Tool("ExitPlanMode", _map_keys("plan"), only_renamed=True),
+    "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only_renamed=True),
 }
 
 # What it can run in print mode; an MCP server's tools are not known before they are called.
@@ -243,7 +249,7 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
         said = ((step.get("assistantMessage") or {}).get("text") for step in steps)
         return "\n".join(text for text in said if text)
     if isinstance(items := body.get("todos"), list):
-        return "\n".join(f"[{item['status']}] {item['content']}" for item in todos(items))
+        return "\n".join(f"[{item['status']}] {item['content']}" for item in convert_todos(items))
     return _dump_json(body) if body else ""
 
 

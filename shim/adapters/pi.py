@@ -5,7 +5,7 @@
 is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in it.
 """
 
-from shim.core.adapter.tools import Tool, edits, milliseconds
+from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
 from shim.core.adapter.vendor import (
     Abilities,
     Enforcement,
@@ -29,10 +29,13 @@ from shim.core.policy.rules import MCP
 _DROPPED_KEYS = ("file_path",)
 TOOLS = {
     "read": Tool("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
-    "bash": Tool("Bash", convert={"timeout": milliseconds}),
+    "bash": Tool("Bash", convert={"timeout": convert_seconds}),
     "write": Tool("Write", {"path": "file_path"}, drop=_DROPPED_KEYS),
     "edit": Tool(
-        "Edit", {"path": "file_path"}, drop=_DROPPED_KEYS, reshape=edits("oldText", "newText")
+        "Edit",
+        {"path": "file_path"},
+        drop=_DROPPED_KEYS,
+        reshape=build_edits_reshape("oldText", "newText"),
     ),
     "grep": Tool(
         "Grep",

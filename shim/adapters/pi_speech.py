@@ -5,7 +5,7 @@ from typing import Any
 
 from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
 from shim.adapters.pi_link import PiRpcSession, PiRunParams
-from shim.core.adapter.tools import own_arguments
+from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
@@ -86,7 +86,7 @@ class PiInput(LinkSpeech[PiRpcSession]):
 
 def _convert_changed_input(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
     """A changed input in pi's words."""
-    own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+    own = build_vendor_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
     if own is None:
         raise ValueError(
             UNSUPPORTED_CHANGE_MESSAGE.format(

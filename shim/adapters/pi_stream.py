@@ -9,7 +9,7 @@ until `message_end` makes them superfluous, so that a reply that was cut is stil
 from typing import Any
 
 from shim.adapters.pi import TOOLS, build_two_way
-from shim.core.adapter.tools import resolve_paths, translate
+from shim.core.adapter.tools import resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.core.reading.decode import Decoder
@@ -286,7 +286,7 @@ class PiTranslator(Translator):
 
     def _announce_call(self, call: dict[str, Any], source: str) -> None:
         """Announce a call. pi reports each call in its reply, and again when the call runs."""
-        name, arguments = translate(TOOLS, call["name"], self._read_arguments(call))
+        name, arguments = translate_tool_call(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
             arguments = resolve_paths(arguments, self._cwd)
         self.turn.tool_use(call.get("id"), name, arguments, source=source)
@@ -339,7 +339,7 @@ class PiTranslator(Translator):
     def _write_result(self, result: dict[str, Any]) -> None:
         turn, call = self.turn, read_id(result.get("toolCallId"))
         tool = result.get("toolName")
-        name = translate(TOOLS, tool, {})[0] if isinstance(tool, str) else None
+        name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
         blocks = convert_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call, name) is not None:

@@ -23,7 +23,7 @@ from shim.adapters.pi_link import (
     PiRpcSession,
 )
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
-from shim.core.adapter.tools import Arguments, resolve_paths, translate
+from shim.core.adapter.tools import Arguments, resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION
 from shim.core.turn.open_calls import read_id
@@ -240,13 +240,13 @@ class PiRpcTranslator(PiTranslator):
         try:
             asked = orjson.loads(event["placeholder"])
             call, own, given = read_id(asked["call"]), str(asked["tool"]), asked["input"]
-            name, arguments = translate(TOOLS, own, given)
+            name, arguments = translate_tool_call(TOOLS, own, given)
             if own in TOOLS:
                 arguments = resolve_paths(arguments, self._cwd)
             announced = name, arguments
             if self._is_foreign_tool(own, asked.get("replaced"), name, arguments):
                 own = name = f"{FOREIGN_TOOL_PREFIX}{own}"
-                arguments = translate({}, own, given)[1]
+                arguments = translate_tool_call({}, own, given)[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.turn.account.repaired("malformed_event", f"{error!r}: {event.get('placeholder')}")
             self._refuse_request(identity)

@@ -14,7 +14,7 @@ from shim.adapters.qwen_rfc_tools import (
     read_display_text,
     translate_rfc_call,
 )
-from shim.core.adapter.tools import translate
+from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.tool_calls import OPEN_CALLS
@@ -194,7 +194,7 @@ class CallsTranslator(Translator):
             self._resume_turn()
             name = message.get("name")
             made: dict[str, Any] = (
-                {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
+                {"name": translate_tool_call(TOOLS, name, {})[0]} if isinstance(name, str) else {}
             )
             failed = self._take_unreported_result(call, default=False) or bool(
                 message.get("is_error")

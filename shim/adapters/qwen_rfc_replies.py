@@ -6,7 +6,7 @@ import orjson
 
 from shim.adapters.qwen_rfc_calls import CallsTranslator, read_text
 from shim.adapters.qwen_rfc_tools import TOOLS, format_error
-from shim.core.adapter.tools import claude_names
+from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, usage
 from shim.core.turn.machine import DONE
@@ -68,7 +68,7 @@ class RepliesTranslator(CallsTranslator):
 
     def _read_session_fields(self, event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
         tools = metadata.get("tools")
-        listed = claude_names(TOOLS, tools) if isinstance(tools, list) else None
+        listed = list_claude_names(TOOLS, tools) if isinstance(tools, list) else None
         return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": listed}
 
     def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:

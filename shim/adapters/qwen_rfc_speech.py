@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.adapters.qwen_speech import CHANGED_MESSAGE
-from shim.core.adapter.tools import own_arguments
+from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
@@ -178,7 +178,7 @@ class QwenRfcInput:
                 )
             )
         if decision.changed is not None:
-            own = own_arguments(
+            own = build_vendor_arguments(
                 TOOLS, permission.own_tool, permission.own_arguments, decision.changed
             )
             raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import qwen_tools
-from shim.core.adapter.tools import Arguments, Tool, translate
+from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
@@ -58,8 +58,8 @@ def translate_rfc_call(name: object, arguments: object, account: Account) -> tup
     """
     given = parse_arguments(arguments, account)
     if given is None:
-        return translate(TOOLS, str(name), None)[0], {"_raw": arguments}
-    return translate(TOOLS, str(name), given)
+        return translate_tool_call(TOOLS, str(name), None)[0], {"_raw": arguments}
+    return translate_tool_call(TOOLS, str(name), given)
 
 
 def parse_arguments(arguments: object, account: Account) -> Arguments | None:
@@ -104,7 +104,7 @@ def build_displayed_call(event: dict[str, Any], account: Account) -> tuple[str, 
     }
     arguments = {argument: value for argument, value in found.items() if value is not None}
     if claude == "TodoWrite":
-        return translate(TOOLS, "todo_write", arguments)
+        return translate_tool_call(TOOLS, "todo_write", arguments)
     return claude, arguments
 
 

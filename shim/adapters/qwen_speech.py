@@ -10,7 +10,7 @@ from typing import Any
 
 from shim.adapters.claude_speech import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
-from shim.core.adapter.tools import own_arguments
+from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY, Message, Part
 from shim.core.claude.permissions import Decision, Permission
@@ -100,7 +100,7 @@ def _convert_answers(permission: Permission, changed: Mapping[str, Any]) -> Mapp
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
-        own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+        own = build_vendor_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
         raise ValueError(
             CHANGED_MESSAGE.format(input=dump(changed if own is None else own).decode())
         )

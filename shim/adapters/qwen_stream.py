@@ -13,7 +13,7 @@ from typing import Any
 
 from shim.adapters.claude_speech import encode_unsupported_request
 from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate_call
-from shim.core.adapter.tools import claude_names
+from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.claude.usage import Usage, usage
 from shim.core.turn.open_calls import read_id
@@ -105,7 +105,7 @@ class QwenTranslator(StreamedTranslator):
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),
-            tools=claude_names(TOOLS, tools),
+            tools=list_claude_names(TOOLS, tools),
             mode=PERMISSION_MODES.get(str(mode), self.turn.terms.mode) if mode else None,
             mcp_servers=event.get("mcp_servers"),
             slash_commands=event.get("slash_commands"),

@@ -1,6 +1,12 @@
 """qwen's tools in Claude's words (qwen page, section 8)."""
 
-from shim.core.adapter.tools import Arguments, Tool, one_based, todos, translate
+from shim.core.adapter.tools import (
+    Arguments,
+    Tool,
+    convert_line_number,
+    convert_todos,
+    translate_tool_call,
+)
 from shim.core.policy.rules import MCP
 
 # Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
@@ -31,7 +37,9 @@ _TASK = Tool("Task", drop=("fork_context", "fork_session", "fork_turns"))
 TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOLS} | {
     "loop_wakeup": Tool("ScheduleWakeup"),
     "read_file": Tool(
-        "Read", {"absolute_path": "file_path", "path": "file_path"}, convert={"offset": one_based}
+        "Read",
+        {"absolute_path": "file_path", "path": "file_path"},
+        convert={"offset": convert_line_number},
     ),
     "write_file": Tool("Write", drop=("record_as_artifact",)),
     "edit": Tool("Edit"),
@@ -40,7 +48,7 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOL
     "glob": Tool("Glob"),
     "grep_search": Tool("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
     "list_directory": Tool("LS", drop=("file_filtering_options",)),
-    "todo_write": Tool("TodoWrite", convert={"todos": todos}),
+    "todo_write": Tool("TodoWrite", convert={"todos": convert_todos}),
     "agent": _TASK,
     "task": _TASK,
     "web_fetch": Tool("WebFetch", drop=("format",)),
@@ -70,4 +78,4 @@ def drop_hash(name: str) -> str:
 
 def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:
     """Return a call in Claude's words."""
-    return translate(TOOLS, drop_hash(name), arguments)
+    return translate_tool_call(TOOLS, drop_hash(name), arguments)

@@ -17,7 +17,7 @@ from sweeps import each, over
 
 from shim import adapters
 from shim.adapters import VENDORS
-from shim.core.adapter.tools import translate
+from shim.core.adapter.tools import translate_tool_call
 from shim.core.policy.place import OURS, PROTECTED
 from tests.adapters.test_launch import launch
 
@@ -475,7 +475,7 @@ def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
 def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, said):
     """Its own words: [start, end], and -1 for the end of the file."""
     given = {"path": "/a"} | ({"view_range": lines} if lines else {})
-    assert translate(adapters.get_adapter("copilot").tools, "view", given) == (
+    assert translate_tool_call(adapters.get_adapter("copilot").tools, "view", given) == (
         "Read",
         {"file_path": "/a"} | said,
     )
@@ -525,7 +525,7 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
 def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said):
-    words = translate(
+    words = translate_tool_call(
         adapters.get_adapter("copilot").tools, tool, {"pattern": "x", "paths": paths}
     )[1]
     assert (words.get("path") or None) == said

@@ -11,7 +11,7 @@ from sweeps import each, over
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.adapter.tools import translate
+from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 
@@ -64,7 +64,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
 )
 def test_a_range_of_lines_is_offset_and_limit(given, said):
     """acai page, section 4."""
-    assert translate(get_adapter("acai").tools, "Read", given) == ("Read", said)
+    assert translate_tool_call(get_adapter("acai").tools, "Read", given) == ("Read", said)
 
 
 EDIT = {"old_text": "a", "new_text": "b"}
@@ -93,7 +93,7 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
 )
 def test_its_tools_in_claudes_words(name, given, expected):
     """acai page, section 4; keys keep their places."""
-    claude, arguments = translate(get_adapter("acai").tools, name, given)
+    claude, arguments = translate_tool_call(get_adapter("acai").tools, name, given)
     assert (claude, list(arguments.items())) == (expected[0], list(expected[1].items()))
 
 

@@ -10,7 +10,14 @@ calls are open.
 import re
 from typing import Any
 
-from shim.core.adapter.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
+from shim.core.adapter.tools import (
+    Arguments,
+    Tool,
+    build_edits_reshape,
+    convert_seconds,
+    list_claude_names,
+    translate_tool_call,
+)
 from shim.core.adapter.translator import Event, Translator
 from shim.core.adapter.vendor import LaunchSpec, Vendor
 from shim.core.claude.usage import Usage, usage
@@ -31,12 +38,14 @@ def line_range(arguments: Arguments) -> tuple[str, Arguments]:
 
 
 TOOLS = {
-    "shell": Tool("Bash", convert={"timeout": milliseconds}),
-    "Shell": Tool("Bash", convert={"timeout": milliseconds}),
-    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": milliseconds}),
+    "shell": Tool("Bash", convert={"timeout": convert_seconds}),
+    "Shell": Tool("Bash", convert={"timeout": convert_seconds}),
+    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": convert_seconds}),
     "Read": Tool("Read", {"path": "file_path"}, reshape=line_range),
     "Write": Tool("Write", {"path": "file_path"}),
-    "Edit": Tool("Edit", {"path": "file_path"}, reshape=edits("old_text", "new_text")),
+    "Edit": Tool(
+        "Edit", {"path": "file_path"}, reshape=build_edits_reshape("old_text", "new_text")
+    ),
 }
 FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a shell command that failed
 LIMITS = {"max_turns": "error_max_turns"}
@@ -58,7 +67,7 @@ class AcaiTranslator(Translator):
         self._held.clear()
 
     def on_init(self, event: Event) -> None:
-        tools = claude_names(TOOLS, event.get("tools"))
+        tools = list_claude_names(TOOLS, event.get("tools"))
         self.turn.started(session_id=event.get("session_id"), cwd=event.get("cwd"), tools=tools)
 
     def on_task_start(self, event: Event) -> None:
@@ -98,7 +107,7 @@ class AcaiTranslator(Translator):
         arguments = event.get("arguments")
         if isinstance(arguments, str):
             arguments = parsed(arguments, self.turn.account)
-        name, claude = translate(TOOLS, event["name"], arguments)
+        name, claude = translate_tool_call(TOOLS, event["name"], arguments)
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:

@@ -26,14 +26,23 @@ class Tool:
     reshape  function of the renamed arguments, for what one key cannot say; may choose another name
     """
 
-    __slots__ = ("convert", "drop", "extra", "name", "only", "rename", "reshape", "touched")
+    __slots__ = (
+        "convert",
+        "drop",
+        "extra",
+        "name",
+        "only_renamed",
+        "rename",
+        "reshape",
+        "affected_keys",
+    )
 
     def __init__(
         self,
         name: str,
         rename: Mapping[str, str] | None = None,
         *,
-        only: bool = False,
+        only_renamed: bool = False,
         drop: tuple[str, ...] = (),
         convert: Mapping[str, Callable[[Any], Any]] | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -41,28 +50,30 @@ class Tool:
     ) -> None:
         self.name = name
         self.rename = rename or {}
-        self.only = only
+        self.only_renamed = only_renamed
         self.drop = frozenset(drop)
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
         # Without these an argument needs no second look: most calls go through as they are, not
         # even copied.
-        self.touched = (
-            None if only or extra or reshape else frozenset((*self.rename, *drop, *self.convert))
+        self.affected_keys = (
+            None
+            if only_renamed or extra or reshape
+            else frozenset((*self.rename, *drop, *self.convert))
         )
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
         rename, drop = self.rename, self.drop
-        if self.only:
+        if self.only_renamed:
             claude = {rename[key]: value for key, value in arguments.items() if key in rename}
         else:
             claude = {
                 rename.get(key, key): value for key, value in arguments.items() if key not in drop
             }
         if len(claude) < len(arguments):
-            claude |= self._said_twice(arguments)
+            claude |= self._collect_repeated_keys(arguments)
         for key, convert in self.convert.items():
             if claude.get(key) is not None:
                 claude[key] = convert(claude[key])
@@ -70,7 +81,7 @@ class Tool:
             claude.update(self.extra)
         return self.reshape(claude) if self.reshape else (self.name, claude)
 
-    def _said_twice(self, arguments: Arguments) -> Arguments:
+    def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
         """Claude's arguments that a call says under several keys, with different values: a list of
         all of them.
 
@@ -80,7 +91,7 @@ class Tool:
         """
         said: dict[str, list[Any]] = {}
         for key, value in arguments.items():
-            if key not in self.drop and (key in self.rename or not self.only):
+            if key not in self.drop and (key in self.rename or not self.only_renamed):
                 values = said.setdefault(self.rename.get(key, key), [])
                 if value not in values:
                     values.append(value)
@@ -90,7 +101,7 @@ class Tool:
 Tools = Mapping[str, Tool]
 
 
-def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
+def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
     """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`, whatever
     the tool.
     """
@@ -101,12 +112,12 @@ def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Argument
         arguments = {}
     if tool is None:
         return name, arguments
-    if tool.touched is not None and tool.touched.isdisjoint(arguments):
+    if tool.affected_keys is not None and tool.affected_keys.isdisjoint(arguments):
         return tool.name, arguments
     return tool.apply(arguments)
 
 
-def claude_names(tools: Tools, names: object) -> list[str]:
+def list_claude_names(tools: Tools, names: object) -> list[str]:
     """The Claude names of a vendor's list of tool names, each once, in their order."""
     if not isinstance(names, list | tuple):
         return []
@@ -118,14 +129,14 @@ def claude_names(tools: Tools, names: object) -> list[str]:
     return list(found)
 
 
-def vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
+def list_vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
     """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left
     out.
     """
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
 
 
-def own_arguments(
+def build_vendor_arguments(
     tools: Tools, name: str, own: Mapping[str, Any], changed: Mapping[str, Any]
 ) -> Arguments | None:
     """Changed arguments of a call in the vendor's words; None when its table cannot say them.
@@ -136,7 +147,7 @@ def own_arguments(
     tool = tools.get(name)
     if tool is None:
         return dict(changed)
-    claude = translate(tools, name, own)[1]
+    claude = translate_tool_call(tools, name, own)[1]
     result = dict(own)
     for key in {*claude, *changed}:
         if claude.get(key, _MISSING) == changed.get(key, _MISSING):
@@ -148,14 +159,16 @@ def own_arguments(
         result.pop(theirs, None)
         if key in changed:
             convert = tool.convert.get(key)
-            back = _BACK.get(convert) if convert else _same
+            back = _INVERSE_CONVERSIONS.get(convert) if convert else _keep_value
             if back is None:
                 return None
             result[theirs] = back(changed[key])
-    return result if translate(tools, name, result) == (tool.name, dict(changed)) else None
+    return (
+        result if translate_tool_call(tools, name, result) == (tool.name, dict(changed)) else None
+    )
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
@@ -176,17 +189,17 @@ def resolve_paths(arguments: Arguments, cwd: str) -> Arguments:
 # -- the functions that tables name ----------------------------------------------------------------
 
 
-def milliseconds(seconds: Any) -> Any:
+def convert_seconds(seconds: Any) -> Any:
     """Claude's Bash timeout is in milliseconds, most vendors' in seconds."""
     return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
 
 
-def one_based(line: Any) -> Any:
+def convert_line_number(line: Any) -> Any:
     """Claude's Read offset counts lines from 1 (qwen's from 0)."""
     return line + 1 if isinstance(line, int) else line
 
 
-def edits(old: str, new: str, every: str = "") -> Reshape:
+def build_edits_reshape(old: str, new: str, every: str = "") -> Reshape:
     """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's
     keys in an item.
     """
@@ -198,7 +211,7 @@ def edits(old: str, new: str, every: str = "") -> Reshape:
             arguments = {key: arguments[key] for key in arguments if key not in (old, new, every)}
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             return "Edit", arguments | {"edits": items}
-        claude = [_edit(item, old, new, every) for item in items]
+        claude = [_convert_edit(item, old, new, every) for item in items]
         if len(claude) == 1:
             return "Edit", arguments | claude[0]
         return "MultiEdit", arguments | {"edits": claude}
@@ -206,14 +219,14 @@ def edits(old: str, new: str, every: str = "") -> Reshape:
     return reshape
 
 
-def _edit(item: Arguments, old: str, new: str, every: str) -> Arguments:
+def _convert_edit(item: Arguments, old: str, new: str, every: str) -> Arguments:
     edit = {"old_string": item.get(old, ""), "new_string": item.get(new, "")}
     if every and item.get(every):
         edit["replace_all"] = True
     return edit
 
 
-def todos(items: Any) -> Any:
+def convert_todos(items: Any) -> Any:
     """A list of todos in Claude's form: content, status and activeForm."""
     if not isinstance(items, list):
         return items
@@ -230,7 +243,7 @@ def todos(items: Any) -> Any:
 
 
 # How a converted value is said in the vendor's words again.
-_BACK: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
-    milliseconds: lambda value: value / 1000 if isinstance(value, int | float) else value,
-    one_based: lambda line: line - 1 if isinstance(line, int) else line,
+_INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
+    convert_seconds: lambda value: value / 1000 if isinstance(value, int | float) else value,
+    convert_line_number: lambda line: line - 1 if isinstance(line, int) else line,
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Events that make a person or a program act. They are never believed from a repaired line (threats:
 # forged lines).
-_CONTROL = ("control_request", "control_response", "control_cancel_request")
+_CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
 def guarded(turn: Turn) -> Turn:
@@ -344,14 +344,18 @@ class StreamTranslation:
         if kind is None:
             return self._translator.untyped and isinstance(event, dict)
         return isinstance(kind, str) and (
-            self._overridden or kind in self._translator.handlers or kind in _CONTROL
+            self._overridden or kind in self._translator.handlers or kind in _CONTROL_TYPES
         )
 
     def _believable(self, event: object) -> bool:
         """Whether an object out of a broken line may be an event of this session: never a control
         message.
         """
-        if not isinstance(event, dict) or not self._known(event) or event.get("type") in _CONTROL:
+        if (
+            not isinstance(event, dict)
+            or not self._known(event)
+            or event.get("type") in _CONTROL_TYPES
+        ):
             return False
         session = event.get("session_id")
         ours = self.turn.conversation.vendor_session

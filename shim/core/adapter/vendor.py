@@ -14,7 +14,7 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     can_be_argument,
     encode_stdin,
 )
-from shim.core.adapter.tools import Tools, vendor_names
+from shim.core.adapter.tools import Tools, list_vendor_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ModeError
@@ -331,7 +331,7 @@ class Vendor(NamedTuple):
 
     def own_names(self, names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
-        return vendor_names(self.tools, names)
+        return list_vendor_names(self.tools, names)
 
 
 def _loaded(place: str) -> Any:

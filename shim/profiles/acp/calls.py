@@ -13,7 +13,7 @@ from re import Pattern
 
 import orjson
 
-from shim.core.adapter.tools import Tools, translate
+from shim.core.adapter.tools import Tools, translate_tool_call
 from shim.core.policy.rules import UNNAMED
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -211,7 +211,7 @@ class Call:
             }
             if known is not None or self.kind not in KINDS:
                 title = {} if self.own or self._form.name != "kind" else {"title": self.title}
-                words = translate(tools, self._shown_name, title | given)
+                words = translate_tool_call(tools, self._shown_name, title | given)
                 command, twice = given.get("command"), isinstance(words[1].get("command"), list)
                 if self.kind != "execute" or twice or command in (None, *words[1].values()):
                     # otherwise its name says another tool than the one that runs the command

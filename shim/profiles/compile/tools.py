@@ -44,7 +44,7 @@ class RuledTool(Tool):
 
     def __init__(self, name: str, others: tuple[str, ...], change: Callable[[], Change]) -> None:
         super().__init__(name)
-        self.touched = None
+        self.affected_keys = None
         self.others = others
         self._compile = change
         self._change: Change | None = None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shim.core.adapter.tools import Tool, Tools, translate
+from shim.core.adapter.tools import Tool, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, count
@@ -159,14 +159,14 @@ class Engine(Translator):
         configured MCP servers.
         """
         if not self.server_tool or name.__class__ is not str or name in self.tools:
-            return translate(self.tools, name, arguments)
+            return translate_tool_call(self.tools, name, arguments)
         from shim.profiles.acp.servers import tool_of
 
         if self._server_names is None:
             self._server_names = self.turn.terms.session.server_names()
         claude_name = tool_of(self.server_tool, self._server_names, name, self.turn.terms.judge)
         tools = {name: Tool(claude_name)} if claude_name else self.tools
-        return translate(tools, name, arguments)
+        return translate_tool_call(tools, name, arguments)
 
     # -- calls -------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ A value that is not there is None, and every operator takes that.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shim.core.adapter.tools import claude_names, translate
+from shim.core.adapter.tools import list_claude_names, translate_tool_call
 from shim.core.claude.usage import Usage, dollars, usage
 from shim.core.reading.decode import parsed
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
@@ -230,7 +230,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         along,
         among,
         captured,
-        claude_names,
+        list_claude_names,
         counted,
         dollars,
         identity,
@@ -240,7 +240,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         parsed,
         rest,
     ),
-    *(stripped, there, together, total, translate, unquoted),
+    *(stripped, there, together, total, translate_tool_call, unquoted),
 )
 # NOTHING stands for an object that is not there.
 NAMES: dict[str, Any] = {"NOTHING": {}} | {one.__name__: one for one in _FUNCTIONS}

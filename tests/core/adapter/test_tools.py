@@ -7,14 +7,14 @@ from shim.adapters.pi import TOOLS as PI
 from shim.adapters.qwen_tools import TOOLS as QWEN
 from shim.core.adapter.tools import (
     Tool,
-    claude_names,
-    edits,
-    milliseconds,
-    one_based,
-    own_arguments,
-    todos,
-    translate,
-    vendor_names,
+    build_edits_reshape,
+    build_vendor_arguments,
+    convert_line_number,
+    convert_seconds,
+    convert_todos,
+    list_claude_names,
+    list_vendor_names,
+    translate_tool_call,
 )
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -22,33 +22,33 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 
 TABLE = {
-    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": milliseconds}),
+    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds}),
     "shell": Tool("Bash"),
-    "cat": Tool("Read", {"path": "file_path"}, only=True),
+    "cat": Tool("Read", {"path": "file_path"}, only_renamed=True),
     "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
 }
 
 
 def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
-    assert translate(TABLE, "unheard_of", {"a": 1}) == ("unheard_of", {"a": 1})
+    assert translate_tool_call(TABLE, "unheard_of", {"a": 1}) == ("unheard_of", {"a": 1})
 
 
 def test_a_plain_entry_only_renames_the_tool():
     arguments = {"command": "ls"}
-    name, claude = translate(TABLE, "shell", arguments)
+    name, claude = translate_tool_call(TABLE, "shell", arguments)
     assert (name, claude) == ("Bash", {"command": "ls"})
     assert claude is arguments, "no copy where nothing changes (house: speed)"
 
 
 def test_keys_are_renamed_and_the_others_kept():
-    assert translate(TABLE, "sh", {"cmd": "ls", "why": "x"}) == (
+    assert translate_tool_call(TABLE, "sh", {"cmd": "ls", "why": "x"}) == (
         "Bash",
         {"command": "ls", "why": "x"},
     )
 
 
 def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
-    assert translate(TABLE, "cat", {"path": "/a", "requestId": "x"}) == (
+    assert translate_tool_call(TABLE, "cat", {"path": "/a", "requestId": "x"}) == (
         "Read",
         {"file_path": "/a"},
     )
@@ -58,9 +58,9 @@ def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
 def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order):
     """Which one the vendor reads is not known, so that a policy has to take it for any."""
     given = dict([("cmd", "rm x"), ("command", "ls")][::order])
-    assert translate(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
+    assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
     paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
-    name, claude = translate(QWEN, "read_file", paths)
+    name, claude = translate_tool_call(QWEN, "read_file", paths)
     policy = Policy(place=Place("/w"), deny=read_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
     assert Judge(policy).verdict(name, claude, "default").decided == "deny"
@@ -68,19 +68,22 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
 
 
 def test_an_argument_that_is_said_twice_alike_is_said_once():
-    assert translate(TABLE, "sh", {"cmd": "ls", "command": "ls"}) == ("Bash", {"command": "ls"})
+    assert translate_tool_call(TABLE, "sh", {"cmd": "ls", "command": "ls"}) == (
+        "Bash",
+        {"command": "ls"},
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_key_that_the_vendors_tool_does_not_read_decides_nothing(order):
     for name in ("read", "write", "edit"):
         given = dict([("path", "/out"), ("file_path", "/w/in"), ("edits", "x")][::order])
-        assert translate(PI, name, given)[1]["file_path"] == "/out"
-        assert "file_path" not in translate(PI, name, {"file_path": "/w/in"})[1]
+        assert translate_tool_call(PI, name, given)[1]["file_path"] == "/out"
+        assert "file_path" not in translate_tool_call(PI, name, {"file_path": "/w/in"})[1]
 
 
 def test_keys_can_be_dropped_and_added():
-    assert translate(TABLE, "find", {"pattern": "*", "limit": 3}) == (
+    assert translate_tool_call(TABLE, "find", {"pattern": "*", "limit": 3}) == (
         "Glob",
         {"pattern": "*", "sorted": True},
     )
@@ -90,19 +93,19 @@ def test_keys_can_be_dropped_and_added():
     ("given", "said"), [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")]
 )
 def test_values_are_converted(given, said):
-    assert translate(TABLE, "sh", given) == ("Bash", {"timeout": said})
+    assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"timeout": said})
 
 
 def test_a_value_that_is_missing_or_null_is_not_converted():
-    assert translate(TABLE, "sh", {"timeout": None}) == ("Bash", {"timeout": None})
-    assert translate(TABLE, "sh", {}) == ("Bash", {})
+    assert translate_tool_call(TABLE, "sh", {"timeout": None}) == ("Bash", {"timeout": None})
+    assert translate_tool_call(TABLE, "sh", {}) == ("Bash", {})
 
 
 @pytest.mark.parametrize("name", list(TABLE))
 def test_the_vendors_arguments_are_not_changed(name):
     arguments = {"cmd": "ls", "path": "/a", "timeout": 1, "limit": 2}
     before = dict(arguments)
-    translate(TABLE, name, arguments)
+    translate_tool_call(TABLE, name, arguments)
     assert arguments == before
 
 
@@ -112,11 +115,11 @@ def test_the_vendors_arguments_are_not_changed(name):
 )
 def test_arguments_that_are_no_object_become_one(arguments, said):
     """`input` must be an object (contract S6); what the model wrote is not lost."""
-    assert translate({}, "t", arguments) == ("t", said)
+    assert translate_tool_call({}, "t", arguments) == ("t", said)
 
 
 def test_a_list_of_names_is_said_in_claudes_names_each_once():
-    assert claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == [
+    assert list_claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == [
         "Bash",
         "Read",
         "other",
@@ -125,14 +128,14 @@ def test_a_list_of_names_is_said_in_claudes_names_each_once():
 
 @pytest.mark.parametrize("names", [None, "sh", {"sh": 1}, 7])
 def test_a_list_of_names_that_is_no_list_is_empty(names):
-    assert claude_names(TABLE, names) == []
+    assert list_claude_names(TABLE, names) == []
 
 
 def test_a_vendors_own_names_are_found_behind_claudes():
-    assert vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
+    assert list_vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
 
 
-RESHAPE = edits("old", "new", "all")
+RESHAPE = build_edits_reshape("old", "new", "all")
 
 
 @each(
@@ -178,7 +181,7 @@ def test_one_edit_is_edit_and_several_are_multiedit(given, name, said):
 @pytest.mark.parametrize(("line", "said"), [(0, 1), (9, 10), (None, None), ("x", "x")])
 def test_offsets_from_zero_become_offsets_from_one(line, said):
     """qwen page, section 8."""
-    assert one_based(line) == said
+    assert convert_line_number(line) == said
 
 
 def test_todos_are_content_status_and_active_form():
@@ -188,7 +191,7 @@ def test_todos_are_content_status_and_active_form():
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c"},
     ]
-    assert todos(given) == [
+    assert convert_todos(given) == [
         {"content": "a", "status": "in_progress", "activeForm": "a"},
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c", "status": "pending", "activeForm": "c"},
@@ -197,7 +200,7 @@ def test_todos_are_content_status_and_active_form():
 
 @each("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
 def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
-    assert todos(items) == items
+    assert convert_todos(items) == items
 
 
 # -- and back --------------------------------------------------------------------------------------
@@ -242,6 +245,6 @@ def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(
     """What comes out is translated again and says exactly what was wanted; None where a table
     cannot say it.
     """
-    assert own_arguments(QWEN, name, own, changed) == expected
+    assert build_vendor_arguments(QWEN, name, own, changed) == expected
     if expected is not None and name in QWEN:
-        assert translate(QWEN, name, expected) == (QWEN[name].name, changed)
+        assert translate_tool_call(QWEN, name, expected) == (QWEN[name].name, changed)

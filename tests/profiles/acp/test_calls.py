@@ -128,7 +128,7 @@ def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
     call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
     asked = call.asked({"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == (
+    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
@@ -137,7 +137,7 @@ def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
 def test_a_command_is_shown_whatever_the_call_is_named():
     call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == (
+    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
@@ -222,5 +222,5 @@ def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
     asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
     tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
     assert asked.in_claudes_words(tools)[1]["path"] == ["a /out", "/out"]
-    tools = {"look": Tool("Read", {"path": "file_path"}, only=True)}
+    tools = {"look": Tool("Read", {"path": "file_path"}, only_renamed=True)}
     assert asked.in_claudes_words(tools) == ("Read", {"file_path": "/out"})
