@@ -102,7 +102,7 @@ class ChildReader:
         """Add what was new to the drift of the version. A field of an untranslated event is not
         added again.
         """
-        account = self._translation.account
+        account = self._translation.diagnostics
         drift.malformed += account.repairs.get(MALFORMED, 0)
         drift.events.update(account.unknown)
         for name, count in self._news.items():

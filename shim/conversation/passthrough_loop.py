@@ -163,7 +163,7 @@ class PassthroughLoop(ConversationLoop):
                 return
             if reading.cancelled_caught or not chunk:
                 break
-            lines = pump.translation.split(chunk)
+            lines = pump.translation.split_lines(chunk)
             for line in lines:
                 exchange.read_child_line(line)
             await self._write_output(pump.translate_lines(lines))

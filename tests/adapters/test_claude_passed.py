@@ -454,7 +454,7 @@ def test_nothing_passes_behind_a_terminator_that_was_said():
     said += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
     (turn,) = check_frames(said)
     assert turn[-2]["type"] == "result"
-    assert translation.account.repairs["late_event"] == 1
+    assert translation.diagnostics.repairs["late_event"] == 1
 
 
 def test_a_streamed_block_without_end_is_not_remembered_without_end():

@@ -152,14 +152,14 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
 
 
 def _checked_account(translation: StreamTranslation) -> object:
-    check_account(translation.account)
+    check_account(translation.diagnostics)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
-    assert "malformed_end" not in translation.account.repairs, translation.account.samples[
+    assert "malformed_end" not in translation.diagnostics.repairs, translation.diagnostics.samples[
         "malformed_end"
     ]
     check_memory(translation)
     _check_questions(translation.turn.asked)
-    return translation.account.report()
+    return translation.diagnostics.report()
 
 
 def _check_stream(run: Run, said: bytes) -> None:

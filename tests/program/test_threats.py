@@ -522,10 +522,10 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
     said, translation = translate_case(chosen, data=bad)
     assert told(said) == told_of(chosen)
     assert b"pwned" not in said and b'"type":"control_re' not in said
-    repairs = translation.account.repairs
-    assert repairs.keys() & {"doubtful_event", "malformed_event"} or translation.account.unknown, (
-        repairs
-    )
+    repairs = translation.diagnostics.repairs
+    assert (
+        repairs.keys() & {"doubtful_event", "malformed_event"} or translation.diagnostics.unknown
+    ), repairs
     assert translation.turn.asked == [] and translation.outgoing() == []
 
 

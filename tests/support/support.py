@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     open_translation,
 )
-from shim.core.adapter.translation import StreamTranslation, guarded
+from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
@@ -195,7 +195,7 @@ class Stage:
         self.terms = terms_of(**terms)
         if room:
             self.pen.room = room
-        self.turn = guarded(Turn(self.pen, self.terms, self.conversation, self.account))
+        self.turn = redact_turn(Turn(self.pen, self.terms, self.conversation, self.account))
         self.bytes = b""
 
     def lines(self) -> list[Line]:
@@ -450,7 +450,7 @@ def check_memory(translation: StreamTranslation) -> None:
     for part in (
         turn,
         turn.conversation,
-        translation.account,
+        translation.diagnostics,
         translation._translator,
         translation._decoder,
     ):

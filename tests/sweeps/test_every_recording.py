@@ -214,9 +214,9 @@ def blocks_of(turn: list[Event], kind: str) -> list[Event]:
 def turns_of(case: Case, partial: bool) -> list[list[Event]]:
     """What we say for it, under all invariants."""
     said, translation = translate_case(case, partial)
-    bad = {kind for kind in translation.account.repairs if kind.startswith("malformed")}
+    bad = {kind for kind in translation.diagnostics.repairs if kind.startswith("malformed")}
     assert not bad or case.name.startswith("torture/"), (
-        f"our own mistake: {translation.account.report()}"
+        f"our own mistake: {translation.diagnostics.report()}"
     )
     return check_frames(said) if case.passthrough else check_turns(said, partial)
 

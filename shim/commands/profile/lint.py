@@ -211,7 +211,7 @@ class Checker:
         )
 
     def feed(self, chunk: bytes) -> None:
-        for raw in self._translation.split(chunk):
+        for raw in self._translation.split_lines(chunk):
             self._read_line(raw)
 
     def end_child(self, child_exit: Exit | None, stderr: str | None) -> None:
@@ -219,7 +219,7 @@ class Checker:
         self._line_number += 1
         self._start_line()
         self._translation.close(child_exit, stderr or "")
-        account = self._translation.account
+        account = self._translation.diagnostics
         place = self._label
         for kind, count in account.repairs.items():
             sample = self._format_sample(account.samples.get(kind, ""))
@@ -320,7 +320,7 @@ class Checker:
         self._verbs_of_line.append(verb)
         if name == "unknown":
             kind = str(verb.args[0] if verb.args else "untyped")[:MAX_TYPE_CHARS]
-            line = self._translation.account.line
+            line = self._translation.diagnostics.line
             self._findings.add_entry(
                 "no_rule",
                 kind,

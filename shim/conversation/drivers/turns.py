@@ -224,7 +224,7 @@ class TurnLifecycle:
             standing.failed_attempts = ()
             facts: dict[str, Any] = {
                 "cause": turn.cause,
-                "account": pump.translation.account.report(),
+                "account": pump.translation.diagnostics.report(),
             }
             setup.log("turn ended", **facts, ms=turn.terms.clock())
             self._warn_about_secrets(pump)
@@ -261,11 +261,11 @@ class TurnLifecycle:
         """Record once for a turn what was mended in it, and what was not understood."""
         if self._context.recorder is not None and pump.turn is not self._recorded_turn:
             self._recorded_turn = pump.turn
-            self._context.recorder.account(pump.translation.account)
+            self._context.recorder.account(pump.translation.diagnostics)
 
     def _warn_about_secrets(self, pump: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
-        counts = pump.translation.account.redacted
+        counts = pump.translation.diagnostics.redacted
         if (
             counts
             and self._context.dialect.reports_secret_counts

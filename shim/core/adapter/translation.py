@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
-def guarded(turn: Turn) -> Turn:
+def redact_turn(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
     if not turn.terms.redact:
         return turn
@@ -57,17 +57,17 @@ class StreamTranslation:
         `aside` opens.
         """
         self.pen = pen
-        self.account = Account()
+        self.diagnostics = Account()
         self._inbound = inbound, aside
         self._lines = LineSplitter(inbound, aside)
-        self._decoder = Decoder(self.account)
+        self._decoder = Decoder(self.diagnostics)
         self._read: str | None = None
         self._skipped, self._skipped_first = 0, b""  # lines between two turns
         if previous is None:
-            turn = Turn(pen, terms, Conversation(terms.session.thread), self.account)
+            turn = Turn(pen, terms, Conversation(terms.session.thread), self.diagnostics)
         else:
-            turn = previous.inner.next(terms, self.account)
-        self._read_by(translator(guarded(turn), partial=pen.partial))
+            turn = previous.inner.next(terms, self.diagnostics)
+        self._read_by(translator(redact_turn(turn), partial=pen.partial))
 
     @property
     def turn(self) -> Turn:
@@ -85,10 +85,10 @@ class StreamTranslation:
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
         # no name for the lines: a large one is gone before what it said is joined
-        self._pump(self.split(chunk))
+        self._pump(self.split_lines(chunk))
         return self.pen.take()
 
-    def split(self, chunk: bytes) -> list[bytes]:
+    def split_lines(self, chunk: bytes) -> list[bytes]:
         """The lines that a chunk of the child's stdout completes; lines that were too long are
         counted.
         """
@@ -104,7 +104,7 @@ class StreamTranslation:
 
     def _count_skipped(self) -> None:
         for _ in range(self._lines.skipped):
-            self.account.repaired("line_too_long", self._lines.head)
+            self.diagnostics.repaired("line_too_long", self._lines.head)
         self._lines.skipped = 0
 
     def drain(self) -> bytes:
@@ -164,7 +164,7 @@ class StreamTranslation:
         try:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
-            self.account.repaired("malformed_end", repr(error))
+            self.diagnostics.repaired("malformed_end", repr(error))
         if noise := self._translator.noise:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
@@ -177,7 +177,7 @@ class StreamTranslation:
         try:
             self._translator.eof(None, "")
         except Exception as error:
-            self.account.repaired("malformed_end", repr(error))
+            self.diagnostics.repaired("malformed_end", repr(error))
         self.turn.settle()
 
     def reported(self, report: Mapping[str, Any]) -> None:
@@ -194,9 +194,9 @@ class StreamTranslation:
         """The next turn of the same child; its account counts the lines that were skipped since the
         last turn.
         """
-        self.account.forget()
+        self.diagnostics.forget()
         if self._skipped:
-            self.account.repaired("late_event", self._skipped_first, self._skipped)
+            self.diagnostics.repaired("late_event", self._skipped_first, self._skipped)
             self._skipped = 0
         self._translator.begin(self.turn.next(terms))
 
@@ -204,13 +204,13 @@ class StreamTranslation:
         """Another child continues the turn: what the last child left unfinished is not joined to
         its first line.
         """
-        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
+        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.diagnostics)
 
     def skip(self, chunk: bytes) -> None:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
         refused.
         """
-        late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
+        late = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
         if late and not self._skipped:
             self._skipped_first = late[0]
         self._skipped += len(late)
@@ -243,7 +243,7 @@ class StreamTranslation:
     def _pump(self, lines: Iterable[bytes]) -> None:
         translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
         handlers, test, feed = translator.handlers, translator.line, translator.feed
-        overridden, account = self._overridden, self.account
+        overridden, account = self._overridden, self.diagnostics
         lines = iter(lines)
         for raw in lines:
             if test is not None:
@@ -291,7 +291,7 @@ class StreamTranslation:
             elif self._believable(value):
                 self._event(value)
             elif torn or self._known(value):
-                self.account.repaired("doubtful_event", raw)
+                self.diagnostics.repaired("doubtful_event", raw)
             else:
                 self._unread(value)
         return self._decoder.holding
@@ -316,11 +316,11 @@ class StreamTranslation:
                 if self._believable(item) or not self._known(item):
                     self._event(item)
                 else:
-                    self.account.repaired("doubtful_event")
+                    self.diagnostics.repaired("doubtful_event")
         elif isinstance(event, dict):
             self._unread(event)
         else:
-            self.account.repaired("not_an_event")
+            self.diagnostics.repaired("not_an_event")
 
     def _unread(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
@@ -335,8 +335,8 @@ class StreamTranslation:
             self._event(event)
 
     def _malformed(self, error: Exception) -> None:
-        line = self.account.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
-        self.account.repaired("malformed_event", f"{error!r}: {line}")
+        line = self.diagnostics.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        self.diagnostics.repaired("malformed_event", f"{error!r}: {line}")
 
     def _known(self, event: object) -> bool:
         """Whether the translator knows the type of an event, or it is a control message."""

@@ -76,7 +76,7 @@ def test_what_qwen_says_behind_its_result_is_late():
         claude(says("hi")) + line(says("LATE")) + line(failed)
     ) + translation.close(None)
     assert brief(parse(said)) == ["init", "text:hi", "end:success hi", "."]
-    assert translation.account.repairs["late_event"] == 2
+    assert translation.diagnostics.repairs["late_event"] == 2
 
 
 def test_the_next_turn_of_qwens_is_read_again():

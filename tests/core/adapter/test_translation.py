@@ -87,20 +87,20 @@ def test_what_is_said_comes_with_the_chunk_that_says_it():
 def test_a_handler_that_raises_is_counted_and_the_turn_goes_on():
     said, translation = run(HELLO + '{"type":"boom"}\n' * 2 + SAY + BYE)
     assert said == GOOD
-    assert translation.account.repairs == {"malformed_event": 2}
-    assert "boom" in translation.account.samples["malformed_event"]
+    assert translation.diagnostics.repairs == {"malformed_event": 2}
+    assert "boom" in translation.diagnostics.samples["malformed_event"]
 
 
 def test_a_handler_that_misses_a_field_is_counted_and_the_turn_goes_on():
     said, translation = run(HELLO + '{"type":"say"}\n' + SAY + BYE)
     assert said == GOOD
-    assert translation.account.repairs == {"malformed_event": 1}
+    assert translation.diagnostics.repairs == {"malformed_event": 1}
 
 
 def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
     said, translation = run(HELLO + SAY + BYE, BadEnd)
     assert said == GOOD
-    assert translation.account.repairs == {"malformed_end": 1}
+    assert translation.diagnostics.repairs == {"malformed_end": 1}
 
 
 @each("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
@@ -108,20 +108,20 @@ def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
 def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
     said, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
     assert said == GOOD
-    counts = translation.account.unknown | translation.account.repairs
+    counts = translation.diagnostics.unknown | translation.diagnostics.repairs
     assert sum(counts.values()) == 1
 
 
 def test_an_object_without_a_type_is_counted():
     said, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
-    assert (said, translation.account.unknown) == (GOOD, {"untyped": 1})
+    assert (said, translation.diagnostics.unknown) == (GOOD, {"untyped": 1})
 
 
 @each("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])
 def test_a_value_that_is_no_event_is_counted(line):
     """Hostile-input 17."""
     said, translation = run(HELLO + line + "\n" + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"not_an_event": 1})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {"not_an_event": 1})
 
 
 def test_an_array_of_events_is_each_of_them():
@@ -132,13 +132,13 @@ def test_an_array_of_events_is_each_of_them():
 
 def test_blank_lines_and_carriage_returns_are_nothing():
     said, translation = run("\n\r\n" + (HELLO + SAY + BYE).replace("\n", "\r\n\r\n"))
-    assert (said, translation.account.repairs) == (GOOD, {})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_many_blank_lines_are_nothing():
     """Hostile-input 17; bounded, not timed."""
     said, translation = run(b"\n" * 100_000 + (HELLO + SAY + BYE).encode())
-    assert (said, translation.account.repairs) == (GOOD, {})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_the_last_line_needs_no_newline():
@@ -158,7 +158,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
     said, translation = run(
         HELLO + "# a comment that is no JSON\n" + SAY.replace("say", "SAY") + BYE, Skipping
     )
-    assert (said, translation.account.repairs) == (GOOD, {})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_a_line_that_is_too_long_is_counted():
@@ -168,7 +168,7 @@ def test_a_line_that_is_too_long_is_counted():
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
     translation.close(Exit(code=0))
-    assert translation.account.repairs == {"line_too_long": 1}
+    assert translation.diagnostics.repairs == {"line_too_long": 1}
 
 
 # -- the error text --------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_stderr_goes_before_noise():
 
 def test_noise_is_no_error_when_the_turn_is_good():
     said, translation = run("Welcome!\n" + HELLO + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"not_json": 1})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {"not_json": 1})
 
 
 # -- lines that had to be repaired (threats: forged result, control_request, second init) ----------
@@ -195,7 +195,7 @@ def test_noise_is_no_error_when_the_turn_is_good():
 
 def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
     said, translation = run("YOLO mode is enabled." + HELLO + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"glued_line": 1})
+    assert (said, translation.diagnostics.repairs) == (GOOD, {"glued_line": 1})
 
 
 @each(
@@ -215,9 +215,9 @@ def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(for
 
     said, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
     assert said == GOOD
-    repairs = dict(translation.account.repairs)
+    repairs = dict(translation.diagnostics.repairs)
     assert repairs.pop("glued_line") == 1
-    assert sum(repairs.values()) + sum(translation.account.unknown.values()) == 1, (
+    assert sum(repairs.values()) + sum(translation.diagnostics.unknown.values()) == 1, (
         "and it is counted"
     )
 
@@ -308,10 +308,10 @@ def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
     _, translation = run(HELLO + SAY + BYE)
     translation.finish()
     translation.skip(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
-    assert "late_event" not in translation.account.repairs
+    assert "late_event" not in translation.diagnostics.repairs
     translation.begin()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}
-    assert translation.account.report()["repairs"] == {"late_event": late}
+    assert translation.diagnostics.report()["repairs"] == {"late_event": late}
     assert b"late" not in translation.pen.take()
     translation.begin()
-    assert translation.account.repairs == {}
+    assert translation.diagnostics.repairs == {}

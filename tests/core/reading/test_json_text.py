@@ -140,7 +140,7 @@ def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     said, translation = translate_case(case(name), partial, data=spoiled(name, shape.format(LONG)))
     check_turns(said, partial)
     assert f'"{LONG}"' in json.dumps(inputs(said))
-    assert translation.account.repairs["long_integer"] >= 1
+    assert translation.diagnostics.repairs["long_integer"] >= 1
 
 
 @pytest.mark.parametrize("depth", [DEPTH_KEPT - 1, DEPTH_KEPT, 3000])
@@ -171,7 +171,7 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
             (inner,) = inner
         if inner:
             assert inner.startswith("[[") and inner.count("[") > depth - DEPTH_WRITTEN
-    assert translation.account.repairs["too_deep"] >= 1
+    assert translation.diagnostics.repairs["too_deep"] >= 1
 
 
 @pytest.mark.parametrize("name", ["qwen/0.24.4-shell", "pi/1.5.2-bash"])

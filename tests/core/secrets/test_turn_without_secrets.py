@@ -420,7 +420,7 @@ def test_a_stream_without_secrets_says_the_same(case):
     said, translation = translate_case(case, partial=False, redact=True)
     # a dropped line may take a number
     assert said == plain or (case.passthrough and joined(said) == joined(plain))
-    assert translation.account.redacted == {}
+    assert translation.diagnostics.redacted == {}
     plain, _ = translate_case(case, partial=True)
     said, _ = translate_case(case, partial=True, redact=True)
     check_turns(said, True, passthrough=case.passthrough)
