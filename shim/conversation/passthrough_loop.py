@@ -81,7 +81,7 @@ class PassthroughLoop(ConversationLoop):
         self._launcher = launcher
         self._child = child
         self._stream: ChildStream = launcher.turn_lifecycle.open_stream(None)
-        self._stream.translation.asked(False)
+        self._stream.translation.set_has_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(stream)
         self._exchange = PendingExchange()
@@ -134,7 +134,7 @@ class PassthroughLoop(ConversationLoop):
         while chunk := await self._source.read():
             for line in lines.feed(chunk):
                 if self._exchange.read_frontend_line(line):
-                    self._stream.translation.asked(True)
+                    self._stream.translation.set_has_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
             await self._child.say(chunk)

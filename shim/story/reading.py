@@ -168,7 +168,7 @@ class Teller:
         changes = [] if self._asked else self._ask()
         for splitter in self._splitters.values():
             splitter.close()
-        if self._translation is not None and not self._translation.finished:
+        if self._translation is not None and not self._translation.is_finished:
             changes += self._held(self._at, self._translation.close(None, self._stderr.text()))
         return changes + self._decided() + self.story.close(self._at)
 
@@ -202,7 +202,7 @@ class Teller:
             return self._noted(fact.get("result"))
         if kind == SIGNAL:
             self._signalled = fact.get("child")
-        elif fact == CAUGHT and self._translation is not None and not self._translation.finished:
+        elif fact == CAUGHT and self._translation is not None and not self._translation.is_finished:
             self._translation.interrupt()
         return self.story.note(at, fact)
 
@@ -283,11 +283,11 @@ class Teller:
         if record.letter == "x":
             ours = self._signalled is not None and self._signalled == record.fact.get("child")
             ended = None if ours else child_exit(record.fact)
-            return b"" if translation.finished else translation.close(ended, self._stderr.text())
-        if translation.finished and self._messages:
-            translation.begin()
+            return b"" if translation.is_finished else translation.close(ended, self._stderr.text())
+        if translation.is_finished and self._messages:
+            translation.start_turn()
         said = translation.feed(record.data)
-        if translation.turn.settled and not translation.finished and self._messages:
+        if translation.turn.settled and not translation.is_finished and self._messages:
             said += translation.finish()
         return said
 
@@ -307,7 +307,7 @@ class Teller:
                     # the other vendor has its own session
                     last.turn.conversation.vendor_session = None
                 return StreamTranslation(
-                    get_adapter(vendor).translator, opened.turn.terms, last.pen, last.turn
+                    get_adapter(vendor).translator, opened.turn.terms, last.writer, last.turn
                 )
             return opened
         except ShimError:

@@ -435,13 +435,13 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
     request = {
         "subtype": "can_use_tool",
         "tool_name": "Write",
-        "input": {"content": "x" * translation.pen.room},
+        "input": {"content": "x" * translation.writer.room},
     }
     said = translation.feed(
         f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
     )
     assert b"control_request" not in said
-    (answer,) = map(json.loads, translation.outgoing())
+    (answer,) = map(json.loads, translation.take_outgoing_lines())
     assert answer["response"]["request_id"] == "q"
     assert answer["response"]["response"]["behavior"] == "deny"
 

@@ -222,7 +222,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
         get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
-    assert translation.finished, "before the change has ended"
+    assert translation.is_finished, "before the change has ended"
     assert result_line(parse(said))["shim"]["cause"] == "denied"
 
 

@@ -303,7 +303,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
         "Bash",
         {"command": "rm -rf build"},
     )
-    refusals = [parse(line)[0] for line in translation.outgoing()]
+    refusals = [parse(line)[0] for line in translation.take_outgoing_lines()]
     assert refusals == [
         build_error("req-2", "Unsupported control request: mcp_message"),
         build_error("req-3", "Unsupported control request: hook_callback"),

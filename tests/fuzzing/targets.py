@@ -94,7 +94,7 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
         },
     )
     if previous is not None:
-        return StreamTranslation(read.translator, terms, previous.pen, previous.turn)
+        return StreamTranslation(read.translator, terms, previous.writer, previous.turn)
     spoken = DIALECTS[dialect(run)]
     limit = LIMITS[run.knob("limit", len(LIMITS))]
     pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
@@ -139,7 +139,7 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
         elif plan == 5 and not vendor(run).passthrough:
             said.append(translation.finish())
             accounts.append(_checked_account(translation))
-            translation.begin(translation.turn.terms)
+            translation.start_turn(translation.turn.terms)
         elif plan >= 6:
             translation.interrupt()
     stderr = STDERRS[run.knob("stderr", len(STDERRS))]

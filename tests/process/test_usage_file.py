@@ -150,7 +150,7 @@ def result_with(report, *, code=0, interrupt=False):
     else:
         said += translation.feed(lines[1])
     if report is not None:
-        translation.reported(report)
+        translation.set_report(report)
     return result_line(parse(said + translation.close(Exit(code=code))))
 
 

@@ -38,7 +38,7 @@ def translation_of(
     pen = (
         open_writer("claude", STABLE_ID_PREFIX, partial=partial)
         if previous is None
-        else previous.pen
+        else previous.writer
     )
     terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
     return StreamTranslation(vendor.translator, terms, pen, previous and previous.turn)

@@ -582,9 +582,9 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
 
 def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
     translation = opened("qwen")
-    for _ in range(translator.STREAMED_BLOCKS + 100):
+    for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
-    assert len(translation._translator._streamed) == translator.STREAMED_BLOCKS
+    assert len(translation._translator._streamed) == translator.MAX_STREAMED_BLOCKS
 
 
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
@@ -635,7 +635,7 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
 
 
 def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr(translator, "STREAMED_BLOCKS", FEW)
+    monkeypatch.setattr(translator, "MAX_STREAMED_BLOCKS", FEW)
     flat = claude_flat_stream.FlatClaudeTranslator(Stage().turn)
     inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
     for _ in range(FLOOD):

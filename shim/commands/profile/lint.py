@@ -207,7 +207,7 @@ class Checker:
             observe_translator(vendor.translator, self._record_verb),
             terms,
             pen,
-            inbound=INBOUND_BYTES,
+            max_line_bytes=INBOUND_BYTES,
         )
 
     def feed(self, chunk: bytes) -> None:
@@ -260,7 +260,7 @@ class Checker:
         self._line_number += 1
         self._line_count += 1
         self._start_line()
-        self._translation.read([raw])
+        self._translation.translate_lines([raw])
         tracer = self._tracer
         if tracer is not None and tracer.matched_numbers:
             for number in tracer.matched_numbers:

@@ -115,7 +115,11 @@ def open_translation(
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
     return StreamTranslation(
-        vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES)
+        vendor.translator,
+        terms,
+        pen,
+        max_line_bytes=INBOUND_BYTES,
+        open_aside_file=aside_for(INBOUND_BYTES),
     )
 
 

@@ -92,8 +92,8 @@ class TurnLifecycle:
             self.build_turn_config(),
             self._writer,
             before,
-            inbound=inbound,
-            aside=aside_for(inbound),
+            max_line_bytes=inbound,
+            open_aside_file=aside_for(inbound),
         )
         known = {} if previous is None else {"known": previous.resume_info}
         return self.create_stream(translation, saves_late=vendor.sessions.saves_late, **known)

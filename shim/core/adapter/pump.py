@@ -72,7 +72,7 @@ class ChildStream:
     @property
     def is_finished(self) -> bool:
         """Whether the result of the turn is said."""
-        return self.translation.finished
+        return self.translation.is_finished
 
     @property
     def has_outcome(self) -> bool:
@@ -98,7 +98,7 @@ class ChildStream:
 
     def start_turn(self, terms: Terms | None = None) -> None:
         """The next turn of the same child, on the terms of the last one where there are no others."""
-        self.translation.begin(terms)
+        self.translation.start_turn(terms)
 
     def answer_message(
         self,
@@ -162,14 +162,14 @@ class ChildStream:
     def continue_with_new_child(self, tried: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._reset_stage()
-        self.translation.anew()
+        self.translation.reset_line_buffers()
         self.turn.terms = self.turn.terms._replace(tried=tried)
 
     def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see
         `Translation.retry`.
         """
-        ready = self.translation.retry(child_exit, stderr)
+        ready = self.translation.start_retry(child_exit, stderr)
         if ready:
             self._reset_stage()
         return ready
@@ -186,7 +186,7 @@ class ChildStream:
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
         """The lines and the commands for lines of the child, as `Translation.split` gives them."""
-        said = self.translation.read(lines)
+        said = self.translation.translate_lines(lines)
         return said, self._collect_commands()
 
     def drain(self) -> StreamOutput:
@@ -196,17 +196,20 @@ class ChildStream:
 
     def skip_bytes(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
-        self.translation.skip(chunk)
-        return (*map(SendToChild, self.translation.outgoing()), *self._take_permission_requests())
+        self.translation.skip_bytes(chunk)
+        return (
+            *map(SendToChild, self.translation.take_outgoing_lines()),
+            *self._take_permission_requests(),
+        )
 
     def on_idle(self) -> StreamOutput:
         """A child that stays has been silent since the turn was paused: the vendor is done."""
-        self.translation.rest()
+        self.translation.on_idle()
         return b"", self._collect_commands()
 
     def set_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file; before `retry` and `close`."""
-        self.translation.reported(report)
+        self.translation.set_report(report)
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class ChildStream:
         self, child_exit: Exit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
-        return self.translation.unanswered(child_exit, stderr, whatever=any_cause)
+        return self.translation.find_failed_attempt(child_exit, stderr, any_cause=any_cause)
 
     def find_retry_cause(self, stderr: str) -> ApiFailure:
         """What the vendor asks its model again for, by its own words or by what it printed on
@@ -311,7 +314,7 @@ class ChildStream:
     # -- commands ----------------------------------------------------------------------------------
 
     def _take_output(self) -> StreamOutput:
-        return self.translation.pen.take(), self._collect_commands()
+        return self.translation.writer.take(), self._collect_commands()
 
     def _build_last_commands(self, text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
@@ -326,10 +329,10 @@ class ChildStream:
         # the child began another one by itself, and may have ended it already
         if turn is not self._turn:
             self._turn, self._stage = turn, TurnStage.RUNNING
-        if translation.finished and turn.sealed:
+        if translation.is_finished and turn.sealed:
             stage = TurnStage.FINISHED
         elif (
-            turn.settled or translation.finished
+            turn.settled or translation.is_finished
         ):  # a passed result may have lines beside it, then its terminator
             stage = TurnStage.VENDOR_DONE
         else:
@@ -341,7 +344,7 @@ class ChildStream:
         changed = (
             stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
         )
-        lines, taken_back = translation.outgoing(), translation.taken_back()
+        lines, taken_back = translation.take_outgoing_lines(), translation.take_withdrawn_requests()
         if not (changed or lines or turn.asked or turn.observed or taken_back):
             return NO_COMMANDS
         commands: list[StreamCommand] = []

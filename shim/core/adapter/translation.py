@@ -48,83 +48,83 @@ class StreamTranslation:
         pen: "Pen",
         previous: Turn | None = None,
         *,
-        inbound: int = INBOUND_BYTES,
-        aside: Aside | None = None,
+        max_line_bytes: int = INBOUND_BYTES,
+        open_aside_file: Aside | None = None,
     ) -> None:
         """`previous` is the last turn of another child of the same conversation.
 
         A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that
         `aside` opens.
         """
-        self.pen = pen
+        self.writer = pen
         self.diagnostics = Account()
-        self._inbound = inbound, aside
-        self._lines = LineSplitter(inbound, aside)
+        self._line_limits = max_line_bytes, open_aside_file
+        self._splitter = LineSplitter(max_line_bytes, open_aside_file)
         self._decoder = Decoder(self.diagnostics)
-        self._read: str | None = None
-        self._skipped, self._skipped_first = 0, b""  # lines between two turns
+        self._remaining_stderr: str | None = None
+        self._skipped_count, self._first_skipped_line = 0, b""  # lines between two turns
         if previous is None:
             turn = Turn(pen, terms, Conversation(terms.session.thread), self.diagnostics)
         else:
             turn = previous.inner.next(terms, self.diagnostics)
-        self._read_by(translator(redact_turn(turn), partial=pen.partial))
+        self._set_translator(translator(redact_turn(turn), partial=pen.partial))
 
     @property
     def turn(self) -> Turn:
         return self._translator.turn
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is said: nothing that the child prints from now on is."""
         return self.turn.state is CLOSED
 
-    def _read_by(self, translator: Translator) -> None:
+    def _set_translator(self, translator: Translator) -> None:
         self._translator = translator
-        self._overridden = type(translator).feed is not Translator.feed
+        self._overrides_feed = type(translator).feed is not Translator.feed
 
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
         # no name for the lines: a large one is gone before what it said is joined
-        self._pump(self.split_lines(chunk))
-        return self.pen.take()
+        self._translate(self.split_lines(chunk))
+        return self.writer.take()
 
     def split_lines(self, chunk: bytes) -> list[bytes]:
         """The lines that a chunk of the child's stdout completes; lines that were too long are
         counted.
         """
-        lines = self._lines.feed(chunk)
-        if self._lines.skipped:
-            self._count_skipped()
+        lines = self._splitter.feed(chunk)
+        if self._splitter.skipped:
+            self._record_long_lines()
         return lines
 
-    def read(self, lines: list[bytes]) -> bytes:
+    def translate_lines(self, lines: list[bytes]) -> bytes:
         """Claude's lines for lines of the child's."""
-        self._pump(lines)
-        return self.pen.take()
+        self._translate(lines)
+        return self.writer.take()
 
-    def _count_skipped(self) -> None:
-        for _ in range(self._lines.skipped):
-            self.diagnostics.repaired("line_too_long", self._lines.head)
-        self._lines.skipped = 0
+    def _record_long_lines(self) -> None:
+        for _ in range(self._splitter.skipped):
+            self.diagnostics.repaired("line_too_long", self._splitter.head)
+        self._splitter.skipped = 0
 
     def drain(self) -> bytes:
         """What the end of the child's stdout adds: a last line without its end."""
-        self._pump_rest()
-        return self.pen.take()
+        self._translate_rest()
+        return self.writer.take()
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
         child.
         """
-        return self._end(child_exit, self._last(child_exit, stderr))
+        return self._end_turn(child_exit, self._read_to_end(child_exit, stderr))
 
-    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+    def start_retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut (Yume's
         R11).
 
         `stderr` is None for a child that stays. Where this gives back False, `close` may follow.
         """
-        reason = "" if stderr is None else self._last(child_exit, stderr)
+        reason = "" if stderr is None else self._read_to_end(child_exit, stderr)
         turn = self.turn
         if not turn.broke_off(child_exit, reason):
             return False
@@ -132,13 +132,13 @@ class StreamTranslation:
         if stderr is None:
             self._translator.begin(turn)
         else:
-            self.anew()
-            self._read = None
-            self._read_by(self._translator.anew(turn))
+            self.reset_line_buffers()
+            self._remaining_stderr = None
+            self._set_translator(self._translator.anew(turn))
         return True
 
-    def unanswered(
-        self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False
+    def find_failed_attempt(
+        self, child_exit: Exit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where
         this is None.
@@ -146,21 +146,21 @@ class StreamTranslation:
         `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
         `whatever` the cause is.
         """
-        said = "" if stderr is None else self._last(child_exit, stderr)
-        return self.turn.unanswered(child_exit, said, whatever=whatever)
+        said = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        return self.turn.unanswered(child_exit, said, whatever=any_cause)
 
-    def _pump_rest(self) -> None:
-        self._pump(self._lines.close())
+    def _translate_rest(self) -> None:
+        self._translate(self._splitter.close())
         self._decoder.close()
-        self._count_skipped()
+        self._record_long_lines()
 
-    def _last(self, child_exit: Exit | None, stderr: str) -> str:
+    def _read_to_end(self, child_exit: Exit | None, stderr: str) -> str:
         """Read what is left of stdout, once; gives back the part of stderr that may be the reason
         for a failure.
         """
-        if self._read is not None:
-            return self._read
-        self._pump_rest()
+        if self._remaining_stderr is not None:
+            return self._remaining_stderr
+        self._translate_rest()
         try:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
@@ -169,10 +169,10 @@ class StreamTranslation:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
-        self._read = stderr
+        self._remaining_stderr = stderr
         return stderr
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """A child that stays has been silent since the turn was paused: the turn settles."""
         try:
             self._translator.eof(None, "")
@@ -180,7 +180,7 @@ class StreamTranslation:
             self.diagnostics.repaired("malformed_end", repr(error))
         self.turn.settle()
 
-    def reported(self, report: Mapping[str, Any]) -> None:
+    def set_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file (`vendor.Report`); before `close` and
         `retry`.
         """
@@ -188,62 +188,62 @@ class StreamTranslation:
 
     def finish(self) -> bytes:
         """The last lines now, for a child that stays for the next turn."""
-        return self._end(None, "")
+        return self._end_turn(None, "")
 
-    def begin(self, terms: Terms | None = None) -> None:
+    def start_turn(self, terms: Terms | None = None) -> None:
         """The next turn of the same child; its account counts the lines that were skipped since the
         last turn.
         """
         self.diagnostics.forget()
-        if self._skipped:
-            self.diagnostics.repaired("late_event", self._skipped_first, self._skipped)
-            self._skipped = 0
+        if self._skipped_count:
+            self.diagnostics.repaired("late_event", self._first_skipped_line, self._skipped_count)
+            self._skipped_count = 0
         self._translator.begin(self.turn.next(terms))
 
-    def anew(self) -> None:
+    def reset_line_buffers(self) -> None:
         """Another child continues the turn: what the last child left unfinished is not joined to
         its first line.
         """
-        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.diagnostics)
+        self._splitter, self._decoder = LineSplitter(*self._line_limits), Decoder(self.diagnostics)
 
-    def skip(self, chunk: bytes) -> None:
+    def skip_bytes(self, chunk: bytes) -> None:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
         refused.
         """
         late = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
-        if late and not self._skipped:
-            self._skipped_first = late[0]
-        self._skipped += len(late)
-        self._pump(raw for raw in late if self._translator.heeds(raw))
+        if late and not self._skipped_count:
+            self._first_skipped_line = late[0]
+        self._skipped_count += len(late)
+        self._translate(raw for raw in late if self._translator.heeds(raw))
 
-    def asked(self, yes: bool) -> None:
+    def set_has_message(self, yes: bool) -> None:
         """Whether the frontend has sent the child a message by now."""
         self._translator.asked = yes
 
-    def outgoing(self) -> list[bytes]:
+    def take_outgoing_lines(self) -> list[bytes]:
         """Lines for the child's stdin, since the last call: each is whole."""
         lines, self._translator.outbox = self._translator.outbox, []
         return lines
 
-    def taken_back(self) -> list[str]:
+    def take_withdrawn_requests(self) -> list[str]:
         """Questions whose answers the child does not want any more, since the last call."""
         return self._translator.taken_back()
 
-    def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
+    def _end_turn(self, child_exit: Exit | None, stderr: str) -> bytes:
         try:
             self.turn.closed(child_exit, stderr)
         except Exception as error:
             self.turn.fail_hard(repr(error))
         self.turn.seal()
-        return self.pen.take()
+        return self.writer.take()
 
     def interrupt(self) -> None:
         self.turn.interrupted()
 
-    def _pump(self, lines: Iterable[bytes]) -> None:
+    def _translate(self, lines: Iterable[bytes]) -> None:
         translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
         handlers, test, feed = translator.handlers, translator.line, translator.feed
-        overridden, account = self._overridden, self.diagnostics
+        overridden, account = self._overrides_feed, self.diagnostics
         lines = iter(lines)
         for raw in lines:
             if test is not None:
@@ -260,26 +260,26 @@ class StreamTranslation:
                         continue
                     repair = True
             if repair:
-                repair = self._repair(raw)
+                repair = self._repair_line(raw)
                 if translator is not self._translator:
-                    self._pump(lines)
+                    self._translate(lines)
                     return
                 continue
             try:
                 handler = feed if overridden else handlers[event["type"]]
             except (KeyError, TypeError):
-                self._odd(event)
+                self._translate_untyped(event)
                 if translator is not self._translator:
-                    self._pump(lines)
+                    self._translate(lines)
                     return
                 continue
             try:
                 handler(event)
             except Exception as error:
-                self._malformed(error)
+                self._record_malformed(error)
         account.line = b""
 
-    def _repair(self, raw: bytes) -> bool:
+    def _repair_line(self, raw: bytes) -> bool:
         """Read a line that is not one JSON value; True while an unfinished value waits for the next
         line.
 
@@ -287,25 +287,25 @@ class StreamTranslation:
         """
         for value, torn in self._decoder.repair(raw):
             if not isinstance(value, dict) and not torn:
-                self._odd(value)
-            elif self._believable(value):
-                self._event(value)
-            elif torn or self._known(value):
+                self._translate_untyped(value)
+            elif self._is_trustworthy(value):
+                self._feed_repaired(value)
+            elif torn or self._can_translate(value):
                 self.diagnostics.repaired("doubtful_event", raw)
             else:
-                self._unread(value)
+                self._translate_unknown(value)
         return self._decoder.holding
 
-    def _event(self, event: object) -> None:
+    def _feed_repaired(self, event: object) -> None:
         if not isinstance(event, dict):
-            self._odd(event)
+            self._translate_untyped(event)
             return
         try:
             self._translator.repaired(event)
         except Exception as error:
-            self._malformed(error)
+            self._record_malformed(error)
 
-    def _odd(self, event: object) -> None:
+    def _translate_untyped(self, event: object) -> None:
         """A value without a known type. A list of events (the `json` format of some vendors) is
         read event by event.
         """
@@ -313,47 +313,47 @@ class StreamTranslation:
         items = [item for item in given if isinstance(item, dict) and (bare or "type" in item)]
         if items and (bare or len(items) == len(given)):
             for item in items:
-                if self._believable(item) or not self._known(item):
-                    self._event(item)
+                if self._is_trustworthy(item) or not self._can_translate(item):
+                    self._feed_repaired(item)
                 else:
                     self.diagnostics.repaired("doubtful_event")
         elif isinstance(event, dict):
-            self._unread(event)
+            self._translate_unknown(event)
         else:
             self.diagnostics.repaired("not_an_event")
 
-    def _unread(self, event: dict[str, Any]) -> None:
+    def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
         try:
             reader = self._translator.unread(event)
         except Exception as error:
-            self._malformed(error)
+            self._record_malformed(error)
             return
         if reader is not self._translator:
             reader.outbox[:0] = self._translator.outbox
-            self._read_by(reader)
-            self._event(event)
+            self._set_translator(reader)
+            self._feed_repaired(event)
 
-    def _malformed(self, error: Exception) -> None:
+    def _record_malformed(self, error: Exception) -> None:
         line = self.diagnostics.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
         self.diagnostics.repaired("malformed_event", f"{error!r}: {line}")
 
-    def _known(self, event: object) -> bool:
+    def _can_translate(self, event: object) -> bool:
         """Whether the translator knows the type of an event, or it is a control message."""
         kind = event.get("type") if isinstance(event, dict) else None
         if kind is None:
             return self._translator.untyped and isinstance(event, dict)
         return isinstance(kind, str) and (
-            self._overridden or kind in self._translator.handlers or kind in _CONTROL_TYPES
+            self._overrides_feed or kind in self._translator.handlers or kind in _CONTROL_TYPES
         )
 
-    def _believable(self, event: object) -> bool:
+    def _is_trustworthy(self, event: object) -> bool:
         """Whether an object out of a broken line may be an event of this session: never a control
         message.
         """
         if (
             not isinstance(event, dict)
-            or not self._known(event)
+            or not self._can_translate(event)
             or event.get("type") in _CONTROL_TYPES
         ):
             return False

@@ -101,7 +101,7 @@ class Translator:
         self.turn = turn
 
 
-STREAMED_BLOCKS = 1000  # of one reply
+MAX_STREAMED_BLOCKS = 1000  # of one reply
 
 
 class StreamedTranslator(Translator):
@@ -125,7 +125,7 @@ class StreamedTranslator(Translator):
         """A fragment of the block that is open; `kind` is text or thinking."""
         if not self._streamed or self._streamed[-1] != (kind, self._key):
             self._streamed.append((kind, self._key))
-            del self._streamed[:-STREAMED_BLOCKS]
+            del self._streamed[:-MAX_STREAMED_BLOCKS]
         (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
 
     def _block(self, kind: str, whole: str) -> None:

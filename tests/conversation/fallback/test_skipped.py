@@ -35,7 +35,7 @@ def unanswered(case):
     """
     translation = open_translation(case.vendor, partial=False, stable=True)
     translation.feed(case.data)
-    why = translation.unanswered(case.exit, case.stderr)
+    why = translation.find_failed_attempt(case.exit, case.stderr)
     return why, translation.turn.spoken
 
 
@@ -76,7 +76,7 @@ def test_nobody_answers_for_a_vendor_that_did(case):
 def test_who_dies_before_its_stream_begins_could_not_start(child_exit, said, cause):
     translation = open_translation("demo", partial=False, stable=True)
     translation.feed(said)
-    why = translation.unanswered(child_exit, "")
+    why = translation.find_failed_attempt(child_exit, "")
     assert (why and why.cause) == cause
 
 
@@ -199,7 +199,7 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
         hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
         and hold.child_started
     )
-    assert pump.translation.pen.take() == b""
+    assert pump.translation.writer.take() == b""
 
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():

@@ -204,5 +204,5 @@ def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
     """Both turns end in their chunk, as those of a recording do that is played at once."""
     pump = pumping()
     assert TurnStage.FINISHED in fed(pump, "hello", "settle", "finish")
-    pump.translation.begin()
+    pump.translation.start_turn()
     assert TurnStage.FINISHED in fed(pump, "say", "settle", "finish")

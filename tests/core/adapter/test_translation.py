@@ -79,9 +79,9 @@ def test_what_is_said_comes_with_the_chunk_that_says_it():
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
     assert brief(parse(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
-    assert not translation.finished
+    assert not translation.is_finished
     translation.close(None)
-    assert translation.finished
+    assert translation.is_finished
 
 
 def test_a_handler_that_raises_is_counted_and_the_turn_goes_on():
@@ -164,7 +164,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
 def test_a_line_that_is_too_long_is_counted():
     pen = ClaudePen(STABLE_ID_PREFIX)
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
-    translation._lines._limit = 100
+    translation._splitter._limit = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
     translation.close(Exit(code=0))
@@ -307,11 +307,11 @@ def test_events_of_a_vendor_are_json_objects_one_a_line():
 def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
     _, translation = run(HELLO + SAY + BYE)
     translation.finish()
-    translation.skip(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
+    translation.skip_bytes(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
     assert "late_event" not in translation.diagnostics.repairs
-    translation.begin()
+    translation.start_turn()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}
     assert translation.diagnostics.report()["repairs"] == {"late_event": late}
-    assert b"late" not in translation.pen.take()
-    translation.begin()
+    assert b"late" not in translation.writer.take()
+    translation.start_turn()
     assert translation.diagnostics.repairs == {}

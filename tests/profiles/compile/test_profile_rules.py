@@ -162,7 +162,7 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
     translation = translation_of(profiled(say('{ type = "say" }', once='["id"]') + END))
     event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
     said = translation.feed(event) + translation.finish()
-    translation.begin()
+    translation.start_turn()
     said += translation.feed(event) + translation.finish()
     assert brief(parse(said)) == ["init", "text:a", "end:success a"] * 2
 
