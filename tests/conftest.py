@@ -19,7 +19,7 @@ from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import adapters
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.process import guard
 from shim.profiles.load import files
 from shim.state import profile_files
@@ -39,7 +39,7 @@ files.parsed = profile_files.parsed = functools.cache(files.parsed)
 load_uncached_vendor = profile_files.vendor
 
 
-def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
+def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Adapter:
     """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
     if trace is None and path == BUNDLED.get(name) and path not in profile_files._bundled:
         return adapters.profile_loaders[0](name, path)

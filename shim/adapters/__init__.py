@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.policy.policy import MODES
+from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.ids import vendor_name
 
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder,
@@ -39,7 +39,7 @@ BUNDLED_PROFILES = tuple(name for name, place in VENDORS.items() if place.endswi
 FLAT_ADAPTERS = {"claude": "claude:FLAT"}
 
 
-def _load_bundled_profile(name: str, place: str) -> Vendor:
+def _load_bundled_profile(name: str, place: str) -> Adapter:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
@@ -50,10 +50,10 @@ def _load_bundled_profile(name: str, place: str) -> Vendor:
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what
 # it parsed.
-profile_loaders: list[Callable[[str, str], Vendor]] = [_load_bundled_profile]
+profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
-def get_adapter(name: str, *, flat: bool = False) -> Vendor:
+def get_adapter(name: str, *, flat: bool = False) -> Adapter:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
     verbatim.
     """
@@ -67,7 +67,7 @@ def get_adapter(name: str, *, flat: bool = False) -> Vendor:
         return profile_loaders[-1](name, place)
     module, _, attribute = place.partition(":")
     vendor = getattr(import_module(f"shim.adapters.{module}"), attribute)
-    assert isinstance(vendor, Vendor)
+    assert isinstance(vendor, Adapter)
     return vendor
 
 
@@ -78,7 +78,7 @@ def build_replay_adapter(
     *,
     persistent: bool,
     flat: bool,
-) -> Vendor:
+) -> Adapter:
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
     It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
@@ -94,7 +94,7 @@ def build_replay_adapter(
         programs=(),
         launch=launch,
         speaks=recorded.speaks if persistent else "",
-        modes=dict.fromkeys((*MODES, *recorded.modes), ()),
+        modes=dict.fromkeys((*PERMISSION_MODES, *recorded.modes), ()),
         unattended=False,
         abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
         program=recorded.program._replace(

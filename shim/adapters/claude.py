@@ -4,12 +4,12 @@ started again.
 
 from shim.core.adapter.vendor import (
     Abilities,
-    Enforcement,
+    Adapter,
+    CliInfo,
+    Environment,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    Surroundings,
-    Vendor,
+    PolicySupport,
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -70,7 +70,7 @@ def _format_flag(name: str, value: Any) -> list[str]:
 
 _MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="claude",
     programs=("claude",),
     version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
@@ -87,9 +87,9 @@ ADAPTER = Vendor(
         structures=True,
         servers=True,
     ),
-    enforcement=Enforcement(own=True),
-    surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
-    program=ProgramFacts(
+    enforcement=PolicySupport(own=True),
+    surroundings=Environment(api_base="ANTHROPIC_BASE_URL"),
+    program=CliInfo(
         install="npm install -g @anthropic-ai/claude-code",
         login=LoginProbe(("auth", "status"), '"loggedIn": false'),
     ),

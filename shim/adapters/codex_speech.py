@@ -6,7 +6,7 @@ import re
 
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
@@ -111,7 +111,7 @@ class CodexInput(LinkSpeech[CodexThread]):
         )
 
 
-def build_two_way(base: Vendor) -> Vendor:
+def build_two_way(base: Adapter) -> Adapter:
     """codex, driven so that it asks."""
 
     def start(request: LaunchRequest) -> LaunchSpec:

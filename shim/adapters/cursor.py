@@ -6,11 +6,11 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
+    Adapter,
+    CliInfo,
+    Environment,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    Surroundings,
-    Vendor,
     can_be_argument,
     encode_stdin,
 )
@@ -51,7 +51,7 @@ def list_mode_tools(request: LaunchRequest) -> tuple[str, ...]:
 # longest there can be.
 IDLE_TIMEOUT_S = 1800.0
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="cursor",
     programs=("cursor-agent", "agent"),
     version=VersionProbe(
@@ -69,8 +69,8 @@ ADAPTER = Vendor(
     listed=LISTED_TOOLS,
     chooses=list_mode_tools,
     abilities=Abilities(streams=True, resumes=True),
-    surroundings=Surroundings(gate="Workspace Trust"),
+    surroundings=Environment(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_TIMEOUT_S},
-    program=ProgramFacts(install="curl https://cursor.com/install -fsS | bash"),
+    program=CliInfo(install="curl https://cursor.com/install -fsS | bash"),
     login="run `agent login`, or set CURSOR_API_KEY",
 )

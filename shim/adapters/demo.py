@@ -5,11 +5,11 @@
 
 from shim.core.adapter.vendor import (
     Abilities,
-    Enforcement,
+    Adapter,
+    CliInfo,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    Vendor,
+    PolicySupport,
     encode_stdin,
 )
 
@@ -20,10 +20,10 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     return LaunchSpec((identity,) if identity else (), encode_stdin(request.prompt))
 
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="demo",
     programs=(),
-    program=ProgramFacts(bundled="shim.commands.turn.demo_child"),
+    program=CliInfo(bundled="shim.commands.turn.demo_child"),
     translates="shim.adapters.demo_stream:DemoTranslator",
     launch=build_launch,
     modes=dict.fromkeys(
@@ -31,5 +31,5 @@ ADAPTER = Vendor(
     ),
     listed=("Read", "Edit", "Bash"),
     abilities=Abilities(streams=True, resumes=True),
-    enforcement=Enforcement(own=True),  # it plays its calls and runs none
+    enforcement=PolicySupport(own=True),  # it plays its calls and runs none
 )

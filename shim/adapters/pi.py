@@ -8,20 +8,20 @@ is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in i
 from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
 from shim.core.adapter.vendor import (
     Abilities,
-    Enforcement,
-    ExitRules,
+    Adapter,
+    CliInfo,
+    Environment,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    SessionFacts,
-    Surroundings,
-    Vendor,
+    PolicySupport,
+    SessionTraits,
+    ShutdownConfig,
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import ModeError
-from shim.core.policy.policy import BYPASS, MODES
+from shim.core.policy.policy import BYPASS, PERMISSION_MODES
 from shim.core.policy.rules import MCP
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
@@ -204,18 +204,18 @@ def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def build_two_way() -> Vendor:
+def build_two_way() -> Adapter:
     """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
     frontend.
     """
-    modes = {mode: () for mode in MODES if mode != "auto"}
+    modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
     every = frozenset((*ADAPTER.listed, *(tool.name for tool in TOOLS.values()), MCP))
     return ADAPTER._replace(
         translates="shim.adapters.pi_talk_stream:PiTalkTranslator",
         speaks="shim.adapters.pi_speech:PiSpeech",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
-        enforcement=Enforcement(
+        enforcement=PolicySupport(
             asks=lambda request: every if uses_permission_extension(request) else frozenset(),
             binds=lambda rule, request: uses_permission_extension(request),
         ),
@@ -228,7 +228,7 @@ def build_two_way() -> Vendor:
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="pi",
     programs=("pi",),
     version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
@@ -254,14 +254,14 @@ ADAPTER = Vendor(
         prices=True,
     ),
     # it loses the tools of all servers
-    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),
-    sessions=SessionFacts(saves_late=True),
+    enforcement=PolicySupport(binds=lambda rule, request: rule.tool.startswith(MCP)),
+    sessions=SessionTraits(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
-    surroundings=Surroundings(
+    surroundings=Environment(
         brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
     ),
-    exit=ExitRules(interrupt="SIGTERM"),
-    program=ProgramFacts(
+    exit=ShutdownConfig(interrupt="SIGTERM"),
+    program=CliInfo(
         install="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),

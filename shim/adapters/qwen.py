@@ -6,12 +6,12 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` 
 from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
-    Enforcement,
+    Adapter,
+    CliInfo,
+    Environment,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    Surroundings,
-    Vendor,
+    PolicySupport,
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -191,7 +191,7 @@ MAX_SILENCE_S = 28 * 30.0 + 84
 # speech): ours comes first, and is said.
 ANSWER_TIMEOUT_S = 590.0
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="qwen",
     programs=("qwen",),
     version=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
@@ -223,14 +223,14 @@ ADAPTER = Vendor(
         "idle_timeout": MAX_SILENCE_S,
         "permission_timeout": ANSWER_TIMEOUT_S,
     },
-    enforcement=Enforcement(
+    enforcement=PolicySupport(
         asks=list_prompted_tools,
         binds=enforces_rule,
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
         judged=True,
         plain=lambda prompt: prompt.replace("@", "\\@"),
     ),
-    program=ProgramFacts(
+    program=CliInfo(
         install="npm install -g @qwen-code/qwen-code",
         login=LoginProbe(  # without a word on stdin it ends before it asks a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
@@ -243,7 +243,7 @@ ADAPTER = Vendor(
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.adapters.qwen_speech:QwenSpeech",
-    surroundings=Surroundings(
+    surroundings=Environment(
         api_base="OPENAI_BASE_URL",
         attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     ),

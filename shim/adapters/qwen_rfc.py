@@ -10,11 +10,11 @@ from shim.adapters.qwen_rfc_speech import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
+    Adapter,
+    CliInfo,
     LaunchRequest,
     LaunchSpec,
-    ProgramFacts,
-    SessionFacts,
-    Vendor,
+    SessionTraits,
 )
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump
@@ -52,7 +52,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     return LaunchSpec(tuple(arguments), dump(message) + b"\n")
 
 
-ADAPTER = Vendor(
+ADAPTER = Adapter(
     name="qwen-rfc",
     programs=("qwen",),
     translates="shim.adapters.qwen_rfc_stream:RfcTranslator",
@@ -69,8 +69,8 @@ ADAPTER = Vendor(
     timeouts={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.adapters.qwen_rfc_speech:RfcSpeech",
-    sessions=SessionFacts(prefixes=True),
-    program=ProgramFacts(
+    sessions=SessionTraits(prefixes=True),
+    program=CliInfo(
         unreleased="no released program speaks it; translated as its RFC says (2025-10)"
     ),
 )

@@ -48,7 +48,7 @@ from shim.state.own_vendors import check_names, learn
 if TYPE_CHECKING:
     from shim.conversation.fallback.candidates import Candidate, FallbackChain
     from shim.conversation.wire import ConversationRunner, Transport
-    from shim.core.adapter.vendor import Vendor
+    from shim.core.adapter.vendor import Adapter
     from shim.core.turn.terms import Pen
     from shim.io.signals import Signals
     from shim.io.stdin import Source
@@ -184,7 +184,7 @@ class ConversationStartup:
         self.claude_settings = permissions(invocation, self.environment, self.cwd)
         return apply_claude_settings(invocation, self.claude_settings)
 
-    def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Vendor":
+    def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":
         from shim.recording.choice import Recordings
 
         self.recordings = Recordings(path, self.cwd, self.environment)
@@ -327,7 +327,9 @@ class ConversationStartup:
         signals.check()
         return self._start_run_mode(run)
 
-    def _find_installed_adapter(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
+    def _find_installed_adapter(
+        self, vendor: "Adapter", environment: Mapping[str, str]
+    ) -> "Adapter":
         """Return the vendor whose program is installed, if two vendors have programs of the same
         name.
         """
@@ -339,8 +341,8 @@ class ConversationStartup:
         )
 
     def _select_driver_adapter(
-        self, vendor: "Vendor", environment: Mapping[str, str] | None = None
-    ) -> "Vendor":
+        self, vendor: "Adapter", environment: Mapping[str, str] | None = None
+    ) -> "Adapter":
         return select_driver(
             vendor, self.invocation, self.settings, environment or self.environment, self.cwd
         ).adapter
@@ -506,7 +508,7 @@ class ConversationStartup:
             )
         return launcher
 
-    def _find_serving_adapter(self, name: str) -> "Vendor":
+    def _find_serving_adapter(self, name: str) -> "Adapter":
         return (
             self.adapter
             if name == self.adapter.shown or name not in VENDORS
@@ -526,7 +528,7 @@ class ConversationStartup:
             has_history=self._needs_transcript(),
         )
 
-    def _can_keep_child(self, vendor: "Vendor") -> bool:
+    def _can_keep_child(self, vendor: "Adapter") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say
         otherwise.
         """

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
 from shim.core.errors import (
@@ -16,7 +16,7 @@ from shim.core.errors import (
     UnknownMessageError,
     UnknownSessionError,
 )
-from shim.core.policy.policy import BYPASS, MODES, permission_mode
+from shim.core.policy.policy import BYPASS, PERMISSION_MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid, vendor_id
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class DriverChoice(NamedTuple):
     """A vendor as it is driven, and why so."""
 
-    adapter: Vendor
+    adapter: Adapter
     reason: str
 
 
@@ -61,7 +61,7 @@ def choose_terminator(invocation: Invocation, setting: str) -> str:
 
 
 def select_driver(
-    vendor: Vendor,
+    vendor: Adapter,
     invocation: Invocation,
     settings: Settings,
     environment: Mapping[str, str],
@@ -105,7 +105,7 @@ def select_driver(
     return DriverChoice(_keep_child(two_way()), "the frontend wants text in pieces")
 
 
-def _keep_child(vendor: Vendor) -> Vendor:
+def _keep_child(vendor: Adapter) -> Adapter:
     return vendor._replace(program=vendor.program._replace(stays=True))
 
 
@@ -149,7 +149,7 @@ def apply_claude_settings(invocation: Invocation, settled: Settled) -> Invocatio
 def apply_yume_mode(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
     given = invocation.permissions.permission_mode
-    if given in (None, "manual", *MODES):
+    if given in (None, "manual", *PERMISSION_MODES):
         return invocation
     from shim.core.yume.words import yume_mode
 
@@ -228,7 +228,7 @@ def resolve_resumed_session(
 
 def check_session(
     session: SessionFlags,
-    vendor: Vendor,
+    vendor: Adapter,
     known: "Session | None",
     environment: Mapping[str, str],
     *,
@@ -268,7 +268,7 @@ def _is_fork_with_same_id(session: SessionFlags) -> bool:
 
 
 def check_resume_point(
-    session: SessionFlags, vendor: Vendor, load_uuids: Callable[[], list[str]]
+    session: SessionFlags, vendor: Adapter, load_uuids: Callable[[], list[str]]
 ) -> None:
     """Raise FrontendError if a session is to be resumed at another message than its last one.
 

@@ -9,7 +9,7 @@ from shim.adapters import VENDORS
 from shim.conversation.drivers.setup import list_known_models, resolve_vendor_model
 from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.routing import check_model_name, resolve_model_name
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.policy.policy import BYPASS
@@ -28,7 +28,7 @@ def build_session_state(
     environment: Mapping[str, str],
     mode: str,
     servers: Mapping[str, Any],
-    find_adapter: Callable[[str], Vendor],
+    find_adapter: Callable[[str], Adapter],
     build_environment: Callable[[str], Mapping[str, str]],
 ) -> Facts:
     """The facts of a session that `serving` begins, with the MCP `servers` of the command line.

@@ -20,7 +20,7 @@ from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
-from shim.core.policy.policy import MODES, Policy
+from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import claude_tool_name
 from shim.io.inherited_signals import reset_inherited_signals
 
@@ -66,7 +66,7 @@ def _read_mode(path: str) -> str:
     """
     with open(path, encoding="ascii") as file:
         mode = file.read(MAX_MODE_CHARS)
-    if mode not in MODES:
+    if mode not in PERMISSION_MODES:
         raise ValueError(f"{path} has no permission mode")
     return mode
 

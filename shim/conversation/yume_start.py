@@ -24,7 +24,7 @@ from shim.state import store
 from shim.state.own_vendors import learn
 
 if TYPE_CHECKING:
-    from shim.core.adapter.vendor import Vendor
+    from shim.core.adapter.vendor import Adapter
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
 # 5) with us.
@@ -111,7 +111,7 @@ def _read_input(start: ConversationStartup, call: Call) -> StdinInput:
 
 
 def _apply_api_base(
-    base: str, vendor: "Vendor", environment: Mapping[str, str]
+    base: str, vendor: "Adapter", environment: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
     if not vendor.surroundings.api_base:

@@ -5,7 +5,7 @@ endless recursion.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.vendor import LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
@@ -26,7 +26,7 @@ def depth(environment: Mapping[str, str]) -> int:
 
 
 def child_environment(
-    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]
+    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of
     another one.

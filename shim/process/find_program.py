@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from shim.core.adapter.vendor import LaunchRequest, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.state.config import VendorSettings, settings_path
@@ -21,7 +21,7 @@ SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not l
 
 
 def find_program(
-    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The absolute path of a vendor's program. VendorError if it cannot be found."""
     chosen = environment.get("SHIM_BIN") or settings.bin
@@ -121,7 +121,7 @@ def is_ours(path: str) -> bool:
 
 
 def found_on_path(
-    vendors: Mapping[str, Vendor], environment: Mapping[str, str], cwd: str
+    vendors: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
@@ -137,7 +137,7 @@ def found_on_path(
     return found
 
 
-def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()) -> str:
+def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = ()) -> str:
     """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go
     before it.
 
@@ -146,7 +146,7 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
     """
     if launcher:
         return "behind a launcher it might not see our file"
-    for place in vendor.surroundings.overruled_by.get(sys.platform, ()):
+    for place in vendor.surroundings.overriding_files.get(sys.platform, ()):
         try:
             if any(name.endswith(".toml") for name in os.listdir(place)):
                 return f"the files in {place} go before our file"
@@ -163,7 +163,7 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
 
 
 def check_programs(
-    vendor: Vendor, request: LaunchRequest, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
     """ModeError where a vendor would start programs of the working directory that nobody has
     trusted.

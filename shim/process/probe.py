@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import child_environment
@@ -218,7 +218,7 @@ class Probe:
 
 
 def open_probe(
-    vendor: Vendor,
+    vendor: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
@@ -241,7 +241,7 @@ def open_probe(
 
 
 def known_version(
-    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str | None:
     """The version of that program, if an answer is remembered. Nothing is started, and no error is
     raised.
@@ -255,7 +255,7 @@ def known_version(
 
 
 def lacked(
-    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The first word of its two-way command that the remembered help of that program does not name;
     "" for none.
@@ -278,7 +278,7 @@ def lacked(
 
 
 def known_models(
-    vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The models of that program, likewise."""
     if vendor.program.plays:

@@ -8,14 +8,14 @@ import os
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.state.files import open_regular
 
 ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
 TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
 
 
-def home_of(vendor: Vendor, environment: Mapping[str, str]) -> "Home | None":
+def home_of(vendor: Adapter, environment: Mapping[str, str]) -> "Home | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
     return (
         None if vendor.surroundings.home is None else Home(*vendor.surroundings.home, environment)

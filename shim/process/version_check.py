@@ -17,7 +17,7 @@ from shim.core.adapter.promises import (
     has_promises,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import child_environment
@@ -33,7 +33,7 @@ VERSION_SECONDS = 20.0
 
 
 def check_installed_version(
-    vendor: Vendor,
+    vendor: Adapter,
     command: Sequence[str],
     environment: Mapping[str, str],
     variables: Mapping[str, str],
@@ -60,14 +60,14 @@ def check_installed_version(
 
 
 def find_installed_vendor(
-    vendor: Vendor,
+    vendor: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
     *,
     flat: bool = False,
     remembered: bool = False,
-) -> Vendor:
+) -> Adapter:
     """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
     same name.
     """
@@ -92,7 +92,7 @@ def find_installed_vendor(
 
 
 def _check(
-    vendor: Vendor,
+    vendor: Adapter,
     command: Sequence[str],
     environment: Mapping[str, str],
     variables: Mapping[str, str],

@@ -13,9 +13,9 @@ from shim.core.api_errors import classify_error
 from shim.core.reading.account import uncoloured
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Spot
+from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode
 from shim.profiles.compile.rules import Rules
-from shim.profiles.compile.stream import StderrRule, Stream
+from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import Engine
 
 STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
@@ -189,8 +189,8 @@ class AdaptedTranslator(ProfileTranslator):
 
 
 def translator(
-    spot: Spot,
-    stream: Stream,
+    spot: ConfigNode,
+    stream: StreamProfile,
     adapter: type[Translator] | None,
     protocol: Callable[[], type[Translator]] | None = None,
 ) -> type[ProfileTranslator]:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor, encode_stdin
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, encode_stdin
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import printable
@@ -44,7 +44,7 @@ class Recordings:
         # the vendor's lines pass unchanged, so they must name the frontend's session
         self._verbatim = False
 
-    def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
+    def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Adapter:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
         the first one.
         """

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from shim import adapters
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import vendor_name
@@ -18,7 +18,7 @@ FOLDER = "vendors"
 OWN_PROFILES = 200  # of the folder; more than anybody has agents
 
 
-def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
+def read_all() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
     """Every readable vendor by name, and for the others the mistake."""
     found, mistakes = {}, {}
     for name, place in list(adapters.VENDORS.items()):
@@ -35,7 +35,7 @@ def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
     return found, mistakes
 
 
-def readable() -> dict[str, Vendor]:
+def readable() -> dict[str, Adapter]:
     """Every readable vendor by name. Others are left out, with a line on stderr."""
     found, mistakes = read_all()
     for error in mistakes.values():
@@ -82,7 +82,7 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
         if vendor_name(name):
             adapters.VENDORS[name] = path
 
-    def read(name: str, place: str) -> Vendor:
+    def read(name: str, place: str) -> Adapter:
         from shim.state.profile_files import vendor
 
         return vendor(name, place, environment)

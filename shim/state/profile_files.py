@@ -11,27 +11,27 @@ from importlib import import_module
 from types import ModuleType
 
 from shim import __version__, adapters
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.raw_output import tell
-from shim.profiles.check.toml_errors import Source
+from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load import files
 from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
 from shim.state.config import state_directory
 from shim.state.files import open_regular, read_file, write_file
 
 if TYPE_CHECKING:
-    from shim.profiles.compile.rules import Trace
+    from shim.profiles.compile.rules import RuleTrace
 
 NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
 CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
 def vendor(
-    name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None
-) -> Vendor:
+    name: str, place: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
+) -> Adapter:
     """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
     file.
 
@@ -96,7 +96,7 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
     module = _beside(os.path.dirname(path)) if own else bundled_module
-    source = Source(
+    source = ConfigSource(
         path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own
     )
     return File(table, source, module)

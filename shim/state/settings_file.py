@@ -10,7 +10,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shim.profiles.check.toml_errors import Spot
+    from shim.profiles.check.toml_errors import ConfigNode
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
@@ -118,8 +118,10 @@ def mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError
     return spot(path, keys, found).refused(allowed)
 
 
-def spot(path: str, keys: Keys, found: object) -> "Spot":
+def spot(path: str, keys: Keys, found: object) -> "ConfigNode":
     """A wrong value of the settings file, whose line is looked for only now."""
-    from shim.profiles.check.toml_errors import Source, Spot
+    from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 
-    return Spot(Source(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys)
+    return ConfigNode(
+        ConfigSource(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys
+    )

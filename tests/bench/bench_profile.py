@@ -23,7 +23,7 @@ from support import fixture_cases, terms_of
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.outcome import Exit
 
@@ -34,7 +34,7 @@ BY_HAND = {"acai": (ACAI, ("acai", "cake")), "codex": (CODEX, ("codex",))}
 CODEX_RUNS = ("text", "reasoning", "shell", "failtool", "applypatch", "mcp", "plan", "parallel")
 
 
-def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
+def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
     """CPU time for all streams, each a turn of its own, and what was said of the last one."""
     began, said = time.process_time(), b""
     for data in streams:

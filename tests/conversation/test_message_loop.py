@@ -19,7 +19,7 @@ from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.pump import ChildStream
-from shim.core.adapter.vendor import ExitRules
+from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.messages import Message
 from shim.io.log import SILENT
 from shim.io.stdout import FrontendGoneError
@@ -75,7 +75,7 @@ class Launched:
 
     echo = False
     retries = False
-    vendor = SimpleNamespace(exit=ExitRules())
+    vendor = SimpleNamespace(exit=ShutdownConfig())
     setup = SimpleNamespace(log=SILENT)
 
     def __init__(self, translation, end_grace):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from shim.adapters import get_adapter
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.permissions import Permission
 
 Line = dict[str, Any]
@@ -48,7 +48,7 @@ class Agent(Protocol):
     vendor_name: str
     hostile: bool
 
-    def vendor(self) -> Vendor: ...
+    def vendor(self) -> Adapter: ...
 
     def says(self) -> bytes:
         """Its next line, or lines."""
@@ -89,7 +89,7 @@ class Player:
         self._torn = False  # whether a line was cut, which may take the next one with it
         self._unsure = False  # whether a question stood in a line that may be read in two ways
 
-    def vendor(self) -> Vendor:
+    def vendor(self) -> Adapter:
         two_way = get_adapter(self.vendor_name).program.two_way
         assert two_way
         return two_way()

@@ -10,7 +10,7 @@ from support import check_turns
 from fuzzing.inputs import Run
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.control import Control
 from shim.core.claude.facts import Facts
 from shim.core.claude.pen import TERMINATORS
@@ -73,7 +73,7 @@ def dialect(run: Run) -> str:
     return PRESENT[run.knob("dialect", len(PRESENT))]
 
 
-def vendor(run: Run) -> Vendor:
+def vendor(run: Run) -> Adapter:
     """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are
     passed.
     """

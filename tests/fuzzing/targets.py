@@ -20,7 +20,7 @@ from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.permissions import Permission
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
@@ -73,7 +73,7 @@ LINES_A_VALUE = 12
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 
-def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
+def _agreed(run: Run, read: Adapter) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
     terms = _TERMS[run.knob("terms", len(_TERMS))]
     return {} if read.passthrough and not terms.keys() <= {"judge", "chosen_id"} else terms

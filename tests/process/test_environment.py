@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import Surroundings
+from shim.core.adapter.vendor import Environment
 from shim.process.environment import DEPTH_LIMIT, child_environment, depth
 from shim.state.config import VendorSettings
 
@@ -43,7 +43,7 @@ def test_a_real_claude_sees_all_but_ours():
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():
-    vendor = get_adapter("pi")._replace(surroundings=Surroundings(keys=("ANTHROPIC_API_KEY",)))
+    vendor = get_adapter("pi")._replace(surroundings=Environment(keys=("ANTHROPIC_API_KEY",)))
     child = child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 

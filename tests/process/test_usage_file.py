@@ -21,8 +21,8 @@ from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
-from shim.profiles.check.toml_errors import Source
-from shim.profiles.load.vendor import build
+from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.load.vendor import build_adapter
 from shim.state.spill import Spill
 from tests.core.cast.test_script import START, Room, end, script_of
 from tests.state.test_own_vendors import forgotten, write
@@ -137,7 +137,7 @@ def test_without_a_private_place_there_is_no_folder(box):
 
 def parrot(text=PARROT):
     """The vendor of the profile."""
-    return build("parrot", tomllib.loads(text), Source("parrot.toml", lambda: text))
+    return build_adapter("parrot", tomllib.loads(text), ConfigSource("parrot.toml", lambda: text))
 
 
 def result_with(report, *, code=0, interrupt=False):

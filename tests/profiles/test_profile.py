@@ -15,10 +15,10 @@ from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.profiles.check.toml_errors import Source, line_of
+from shim.profiles.check.toml_errors import ConfigSource, line_of
 from shim.profiles.load.files import File, packaged
 from shim.profiles.load.files import vendor as described
-from shim.profiles.load.vendor import build, merged
+from shim.profiles.load.vendor import build_adapter, merge_tables
 from shim.profiles.profile import ProfileTranslator
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'
@@ -473,7 +473,11 @@ def test_an_adapter_is_a_profiles():
 
 def test_a_table_over_another():
     base = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
-    assert merged(base, {"a": {"c": [3]}, "e": 2}) == {"a": {"b": 1, "c": [3]}, "d": 1, "e": 2}
+    assert merge_tables(base, {"a": {"c": [3]}, "e": 2}) == {
+        "a": {"b": 1, "c": [3]},
+        "d": 1,
+        "e": 2,
+    }
     assert base["a"] == {"b": 1, "c": [1, 2]}
 
 
@@ -626,7 +630,7 @@ def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new,
     assert old in GOOD
     text = GOOD.replace(old, new, 1)
     with pytest.raises(FrontendError) as caught:
-        build("own", tomllib.loads(text), Source("own.toml", lambda: text))
+        build_adapter("own", tomllib.loads(text), ConfigSource("own.toml", lambda: text))
     message = f"{caught.value} {caught.value.hint}"
     wrong = re.match(r"([^ ]+):(\d+): (.+?) is .*, it must be ", message)
     unknown = re.match(r"unknown key `(.+?)` in (.+) line (\d+)", message)
@@ -673,7 +677,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 
     def read(place):
         file = packaged(place)
-        return File(file.table, Source(file.source.path, file.source.text), file.module)
+        return File(file.table, ConfigSource(file.source.path, file.source.text), file.module)
 
     assert described(name, f"{name}.toml", read, BUNDLED_PROFILES).name == name
 

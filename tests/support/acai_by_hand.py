@@ -19,7 +19,7 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
@@ -173,8 +173,8 @@ def counted_usage(counted: object) -> Usage | None:
     )
 
 
-def _vendor(name: str) -> Vendor:
-    return Vendor(
+def _vendor(name: str) -> Adapter:
+    return Adapter(
         name=name,
         programs=(name,),
         translates=lambda: AcaiTranslator,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import usage
 from shim.core.turn.turn import Turn
 from shim.profiles.run.values import unquoted
@@ -93,7 +93,7 @@ class CodexByHand(Translator):
         self.turn.settle()
 
 
-CODEX = Vendor(
+CODEX = Adapter(
     name="codex",
     programs=("codex",),
     translates=lambda: CodexByHand,

@@ -8,17 +8,17 @@ from support import Line, brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.turn.outcome import Exit
-from shim.profiles.check.toml_errors import Source
-from shim.profiles.load.vendor import build
+from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.load.vendor import build_adapter
 
 HEAD = 'schema = 1\nid = "own"\n'
 LAUNCH = '[launch]\ncommand = ["own"]\n'
 TEXT_RULE = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\n'
 
 
-def profiled(text: str, adapter: type | None = None) -> Vendor:
+def profiled(text: str, adapter: type | None = None) -> Adapter:
     """The vendor of a profile's text; `id`, a launch and a rule are added where it has none."""
     if "schema" not in text:
         text = HEAD + text
@@ -26,13 +26,16 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
         text += "\n" + LAUNCH
     if "[[event]]" not in text:
         text += "\n" + TEXT_RULE
-    return build(
-        "own", tomllib.loads(text), Source("own.toml", lambda: text), adapter and (lambda: adapter)
+    return build_adapter(
+        "own",
+        tomllib.loads(text),
+        ConfigSource("own.toml", lambda: text),
+        adapter and (lambda: adapter),
     )
 
 
 def translation_of(
-    vendor: Vendor, *, partial: bool = False, previous: StreamTranslation | None = None
+    vendor: Adapter, *, partial: bool = False, previous: StreamTranslation | None = None
 ) -> StreamTranslation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = (
@@ -45,7 +48,7 @@ def translation_of(
 
 
 def lines_of(
-    vendor: Vendor, *events: Any, code: int | None = 0, stderr: str = "", **options: Any
+    vendor: Adapter, *events: Any, code: int | None = 0, stderr: str = "", **options: Any
 ) -> list[Line]:
     """Claude's lines for events (texts are lines as they are) and an exit code."""
     translation = translation_of(vendor, **options)

@@ -17,7 +17,7 @@ from shim.bridge import registry, start
 from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import HostConnection, connect_to_session
 from shim.bridge.registry import SessionRecord
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
@@ -140,7 +140,7 @@ class LocalHosts:
             if vendor.program.bundled or self._has_program(vendor, settings.of(name))
         ]
 
-    def _has_program(self, vendor: Vendor, own: VendorSettings) -> bool:
+    def _has_program(self, vendor: Adapter, own: VendorSettings) -> bool:
         searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
         try:
             return not vendor.program.unreleased and bool(

@@ -8,7 +8,7 @@ the table cannot claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 
@@ -19,7 +19,7 @@ SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
-def collect_abilities(vendor: Vendor) -> dict[str, str]:
+def collect_abilities(vendor: Adapter) -> dict[str, str]:
     """Each ability by name, with `yes`, `emulated` or `no`.
 
     Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands
@@ -42,7 +42,7 @@ def collect_abilities(vendor: Vendor) -> dict[str, str]:
     }
 
 
-def list_trust_args(vendor: Vendor) -> tuple[str, ...]:
+def list_trust_args(vendor: Adapter) -> tuple[str, ...]:
     """The arguments that `trust = true` adds to its command line."""
     closed, opened = _build_launch(vendor), _build_launch(vendor, trust=True)
     if closed is None or opened is None:
@@ -50,7 +50,9 @@ def list_trust_args(vendor: Vendor) -> tuple[str, ...]:
     return tuple(word for word in opened.arguments if word not in closed.arguments)
 
 
-def _build_launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> LaunchSpec | None:
+def _build_launch(
+    vendor: Adapter, asked: Mapping[str, Any] = {}, **facts: Any
+) -> LaunchSpec | None:
     """The vendor's command line for a prompt; None if the vendor refuses the request."""
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**asked)
     try:
@@ -60,13 +62,13 @@ def _build_launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -
         return None
 
 
-def _find_passed_ability(vendor: Vendor, **asked: Any) -> str:
+def _find_passed_ability(vendor: Adapter, **asked: Any) -> str:
     """Whether the request changes the vendor's command line."""
     started = _build_launch(vendor, asked)
     return YES if started is not None and started != _build_launch(vendor) else NO
 
 
-def _find_system_prompt_ability(vendor: Vendor) -> str:
+def _find_system_prompt_ability(vendor: Adapter) -> str:
     started = _build_launch(vendor, {"system_prompt": SAMPLE_SYSTEM_PROMPT})
     if started is None:
         return NO
@@ -81,7 +83,7 @@ def _find_system_prompt_ability(vendor: Vendor) -> str:
     return EMULATED if together else NO
 
 
-def _can_fork(vendor: Vendor) -> bool:
+def _can_fork(vendor: Adapter) -> bool:
     return any(
         _build_launch(vendor, {"fork_session": True}, resume=session) is not None
         for session in SAMPLE_SESSION_IDS

@@ -6,11 +6,11 @@ from typing import Any
 
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
 from shim.core.adapter.promises import describe_broken_promise, evaluate_version, has_promises
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.core.policy.policy import MODES
+from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import printable
 from shim.io.raw_output import tell
 from shim.process import probe as probes
@@ -45,7 +45,7 @@ def describe_unattended(name: str, *, asks_in_conversation: bool, is_unsure: boo
     ).format(name=name)
 
 
-def can_ask_in_conversation(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
+def can_ask_in_conversation(vendor: Adapter, own: VendorSettings, lacks: str = "") -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
 
     `lacks` is what the installed version would need for that and has not.
@@ -80,7 +80,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
 
 
 def describe_vendor(
-    vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, own: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> dict[str, Any]:
     """The row of one vendor.
 
@@ -132,7 +132,7 @@ def describe_vendor(
             for key, wanted in _ABILITY_COLUMNS.items()
         },
         "modes": list(vendor.modes),
-        "refused": [mode for mode in MODES if mode not in vendor.modes],
+        "refused": [mode for mode in PERMISSION_MODES if mode not in vendor.modes],
         "unattended": vendor.unattended or bool(check.distrust),
         "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
         "note": vendor.program.unreleased,
@@ -141,7 +141,7 @@ def describe_vendor(
 
 
 def evaluate_probed_version(
-    vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None
+    vendor: Adapter, own: VendorSettings, probe: Probe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
     if own.trust_version or not has_promises(vendor):
@@ -155,7 +155,7 @@ def evaluate_probed_version(
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 
 
-def describe_process_use(vendor: Vendor, own: VendorSettings, lacks: str = "") -> str:
+def describe_process_use(vendor: Adapter, own: VendorSettings, lacks: str = "") -> str:
     """What one process of the vendor serves: a conversation or a message."""
     two_way = (
         can_ask_in_conversation(vendor, own, lacks)

@@ -34,7 +34,7 @@ from shim.commands.doctor.machine import (
     list_default_vendors,
 )
 from shim.core.adapter.promises import describe_answer
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, newest
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
@@ -72,7 +72,7 @@ def build_diagnosis(
     wanted = tuple(names) or list_default_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
 
-    def look(vendor: Vendor) -> VendorReport:
+    def look(vendor: Adapter) -> VendorReport:
         searched = environment if vendor.name in wanted[:1] else other
         told = logins.get(vendor.name)
         return check_vendor(
@@ -178,7 +178,7 @@ def _downgrade_problems(wanted: Sequence[str], reports: list[VendorReport]) -> l
 
 
 def check_vendor(
-    vendor: Vendor,
+    vendor: Adapter,
     own: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
@@ -239,7 +239,7 @@ def check_vendor(
 
 
 def _list_ignored_programs(
-    vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str
+    vendor: Adapter, environment: Mapping[str, str], cwd: str, level: str
 ) -> list[DiagnosisFinding]:
     """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
     found = []
@@ -289,7 +289,7 @@ def _check_interpreter(
 
 
 def _check_version(
-    vendor: Vendor, version: str | None, probe: Probe, level: str
+    vendor: Adapter, version: str | None, probe: Probe, level: str
 ) -> list[DiagnosisFinding]:
     how = vendor.version
     asked = " ".join((os.path.basename(probe.program), *how.args))
@@ -338,7 +338,7 @@ def _check_version(
 
 
 def _check_promises(
-    vendor: Vendor,
+    vendor: Adapter,
     own: VendorSettings,
     check: VersionCheck,
     reason: str,
@@ -374,11 +374,11 @@ def _check_promises(
     return findings
 
 
-def _format_install_command(vendor: Vendor) -> str:
+def _format_install_command(vendor: Adapter) -> str:
     return f" (`{vendor.program.install}`)" if vendor.program.install else ""
 
 
-def _build_unattended_finding(vendor: Vendor, own: VendorSettings, lacks: str) -> DiagnosisFinding:
+def _build_unattended_finding(vendor: Adapter, own: VendorSettings, lacks: str) -> DiagnosisFinding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
     return DiagnosisFinding(
@@ -392,7 +392,7 @@ def _build_unattended_finding(vendor: Vendor, own: VendorSettings, lacks: str) -
     )
 
 
-def _check_trust_prompt(vendor: Vendor, own: VendorSettings) -> list[DiagnosisFinding]:
+def _check_trust_prompt(vendor: Adapter, own: VendorSettings) -> list[DiagnosisFinding]:
     """How it is started without a permission mode, and whether its trust gate is open."""
     found = []
     if mode := vendor.modes.get("default"):
@@ -421,7 +421,7 @@ def _check_trust_prompt(vendor: Vendor, own: VendorSettings) -> list[DiagnosisFi
 
 
 def _check_login(
-    vendor: Vendor, probe: Probe | None, told: str | None, level: str
+    vendor: Adapter, probe: Probe | None, told: str | None, level: str
 ) -> list[DiagnosisFinding]:
     """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
     recording.

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
-from shim.core.policy.policy import MODES
+from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, busy, print_json, table_console
 
@@ -173,10 +173,11 @@ def _build_ability_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
 
 
 def _build_mode_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    table = _create_table(gap, "vendor", *MODES)
+    table = _create_table(gap, "vendor", *PERMISSION_MODES)
     for row in rows:
         table.add_row(
-            _format_text(row["name"]), *(_format_support(mode in row["modes"]) for mode in MODES)
+            _format_text(row["name"]),
+            *(_format_support(mode in row["modes"]) for mode in PERMISSION_MODES),
         )
     return table
 

@@ -19,7 +19,7 @@ from shim.commands.profile.lint import (
     ReportEntry,
 )
 from shim.commands.profile.tracing import RuleTracer
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import counted
 from shim.core.reading.ids import vendor_name
@@ -140,7 +140,7 @@ def draft(
     say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
 
 
-def _load_traced_adapter(name: str) -> tuple[Vendor, RuleTracer | None, list[str]]:
+def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[str]]:
     """A vendor by name or by the path of its profile; with its rules traced where it has some, and
     remarks on keys.
     """

@@ -14,7 +14,7 @@ import orjson
 from shim.commands.profile.tracing import FieldPath, RuleTracer, find_unread_paths, format_path
 from shim.commands.profile.watched import Verb, observe_translator
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
@@ -165,7 +165,7 @@ class Checker:
 
     def __init__(
         self,
-        vendor: Vendor,
+        vendor: Adapter,
         tracer: RuleTracer | None,
         explain: Callable[[LineExplanation], None] | None = None,
         remarks: Iterable[str] = (),
@@ -414,7 +414,7 @@ def _format_json(value: Any) -> str:
         return printable(repr(value)[:MAX_SAMPLE_CHARS])
 
 
-def _list_tool_names(vendor: Vendor) -> frozenset[str]:
+def _list_tool_names(vendor: Adapter) -> frozenset[str]:
     """The names that a call of this vendor may have: Claude's, and those that its table gives."""
     names = {*CLAUDE_TOOLS, *vendor.listed}
     for tool in vendor.tools.values():

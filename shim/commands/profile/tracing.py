@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shim.profiles.check.toml_errors import Spot, line_of
+from shim.profiles.check.toml_errors import ConfigNode, line_of
 
 # of one event are looked at: more than any vendor's line has, but for lists of numbers
 MAX_LEAVES = 2000
@@ -66,7 +66,7 @@ class RuleTracer:
         self.matched_numbers: list[int] = []
         self.current_number: int | None = None
 
-    def add_rule(self, node: Spot, types: frozenset[str] | None) -> int:
+    def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `spot`."""
         asked, read = collect_paths(node.table())
         number, emit = len(self.rules), str(node.at("emit").value)
@@ -89,7 +89,7 @@ class RuleTracer:
         self.current_number = None
 
 
-def _format_location(spot: Spot) -> str:
+def _format_location(spot: ConfigNode) -> str:
     """file:line of a rule; of one that is inherited its number only, because it stands in another
     file.
     """

@@ -9,7 +9,7 @@ from shim.adapters import VENDORS, get_adapter
 from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import list_unsupported_rules
-from shim.core.adapter.vendor import LaunchRequest, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
@@ -84,14 +84,14 @@ def suggest_rules(
     )
 
 
-def _find_conversation_vendor(name: str, cwd: str) -> Vendor:
+def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
     """The vendor as `shim run` drives it: in a conversation."""
     talk = Invocation().with_flags(input_format="stream-json")
     return select_driver(get_adapter(name), talk, load(talk, os.environ), os.environ, cwd).adapter
 
 
 def _find_effective_rule(
-    tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str
+    tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):

@@ -13,7 +13,7 @@ from typing import NoReturn
 from shim.conversation.fallback.choice import REPLAY_VENDOR, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import resolve_mode
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.words import flag_name
@@ -116,7 +116,7 @@ def _build_command(
     return command, child_environment(vendor, own, environment)
 
 
-def _check_claude_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
+def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, ...]:
     """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
     left out.
     """

@@ -22,7 +22,7 @@ from shim.core.adapter.promises import (
     list_unpromised_modes,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, McpServers, TurnFiles, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
@@ -196,7 +196,7 @@ class ChildLauncher:
 
     def create_for_adapter(
         self,
-        vendor: Vendor,
+        vendor: Adapter,
         environment: Mapping[str, str],
         stored_session: "Session | None" = None,
     ) -> "ChildLauncher":
@@ -213,7 +213,7 @@ class ChildLauncher:
     # -- what holds for the whole conversation -----------------------------------------------------
 
     @property
-    def adapter(self) -> Vendor:
+    def adapter(self) -> Adapter:
         """Whose children are started."""
         return self.context.adapter
 
@@ -580,7 +580,7 @@ class ChildLauncher:
         return self.report_file.folder
 
 
-def build_serving_vendor(vendor: Vendor, *, name: str = "", persistent: bool) -> Serving:
+def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -> Serving:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
     widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, persistent=persistent)
     return Serving(

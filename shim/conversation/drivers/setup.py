@@ -5,7 +5,7 @@ and its turns.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shim.state.store import Session
 
 
-def resolve_vendor_model(name: str, vendor: Vendor, settings: Settings) -> str | None:
+def resolve_vendor_model(name: str, vendor: Adapter, settings: Settings) -> str | None:
     """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
     own default.
     """
@@ -39,7 +39,7 @@ def resolve_vendor_model(name: str, vendor: Vendor, settings: Settings) -> str |
 
 
 def list_known_models(
-    vendor: Vendor, settings: Settings, environment: Mapping[str, str], cwd: str
+    vendor: Adapter, settings: Settings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
     """The names of models that can be chosen, as far as they are known: of the maps, and of the
     vendor's own list.
@@ -54,7 +54,7 @@ def list_known_models(
     return tuple(names)
 
 
-def _list_model_maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
+def _list_model_maps(vendor: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
     return settings.of(vendor.name).models, settings.models, vendor.program.models
 
 
@@ -79,7 +79,7 @@ class ConversationContext(NamedTuple):
     settled       what Claude's settings files say
     """
 
-    adapter: Vendor
+    adapter: Adapter
     invocation: Invocation
     settings: Settings
     environment: Mapping[str, str]
@@ -168,7 +168,7 @@ class ResumeState:
         self.vendor_model: str | None = None
         self.version_check = VersionCheck()
 
-    def assign_session_id(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
+    def assign_session_id(self, invocation: Invocation, vendor: Adapter, fresh: str) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose
         none.
 

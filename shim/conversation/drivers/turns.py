@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shim.conversation.drivers.setup import AnswerSchema, ConversationContext, ResumeState
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import LaunchRequest, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import Facts
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import Keep
@@ -278,7 +278,7 @@ class TurnLifecycle:
 
 
 def _list_unsupported_rules(
-    vendor: Vendor, request: LaunchRequest, unheeded: tuple[str, ...]
+    vendor: Adapter, request: LaunchRequest, unheeded: tuple[str, ...]
 ) -> "tuple[Unhonoured, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
@@ -290,7 +290,7 @@ def _list_unsupported_rules(
 
 
 def _build_evaluator(
-    vendor: Vendor, request: LaunchRequest, standing: ResumeState
+    vendor: Adapter, request: LaunchRequest, standing: ResumeState
 ) -> "Judge | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.

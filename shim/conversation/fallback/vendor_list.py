@@ -5,7 +5,7 @@ vendor begins.
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.models import claudes
 from shim.core.errors import (
     FailedAttempt,
@@ -62,7 +62,7 @@ class VendorList:
             if name not in VENDORS:
                 get_adapter(name)
 
-    def select_first(self, mode: str) -> Vendor:
+    def select_first(self, mode: str) -> Adapter:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
         With mode "" the modes are not compared, because the frontend can still choose one. The turn
@@ -83,7 +83,7 @@ class VendorList:
             self.require_prompts(vendor)
         return vendor
 
-    def _check_adapter(self, vendor: Vendor, mode: str) -> None:
+    def _check_adapter(self, vendor: Adapter, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
         if mode:
             vendor.mode_arguments(mode)
@@ -93,7 +93,7 @@ class VendorList:
         if not vendor.program.bundled:
             find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
 
-    def require_prompts(self, vendor: Vendor) -> None:
+    def require_prompts(self, vendor: Adapter) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._needs_prompts:
             vendor.wait_for_answers()

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterable
 
-from shim.core.adapter.vendor import LaunchRequest, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.policy.acts import CHANGERS, READERS
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import Rule, Unhonoured
@@ -13,7 +13,7 @@ PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neithe
 
 
 def list_unsupported_rules(
-    vendor: Vendor, policy: Policy, request: LaunchRequest, unheeded: Iterable[str]
+    vendor: Adapter, policy: Policy, request: LaunchRequest, unheeded: Iterable[str]
 ) -> tuple[Unhonoured, ...]:
     """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
     this vendor.
@@ -33,7 +33,7 @@ def list_unsupported_rules(
 
 
 def _list_unsupported_hooks(
-    vendor: Vendor, policy: Policy, request: LaunchRequest
+    vendor: Adapter, policy: Policy, request: LaunchRequest
 ) -> list[Unhonoured]:
     """The hooks of the settings that do not run before every tool: those that only talk, since
     others are refused.
@@ -55,7 +55,7 @@ def _list_unsupported_hooks(
     ]
 
 
-def _explain_unsupported_rule(vendor: Vendor, rule: Rule, request: LaunchRequest) -> str:
+def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> str:
     """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
     if (
         vendor.enforcement.own

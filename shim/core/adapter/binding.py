@@ -6,7 +6,7 @@ narrows, by its own flags and files, or it has to ask us before each call that t
 about.
 """
 
-from shim.core.adapter.vendor import LaunchRequest, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS, Policy
@@ -23,7 +23,7 @@ ACTING_TOOLS = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "W
 
 
 def check_enforcement(
-    vendor: Vendor, policy: Policy, request: LaunchRequest, *, late_denials: bool
+    vendor: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
     """ModeError for the first rule that the vendor would break.
 
@@ -45,7 +45,7 @@ def check_enforcement(
         raise _build_refusal(vendor, "a choice of tools", chosen.source)
 
 
-def _check_hooks(vendor: Vendor, policy: Policy, request: LaunchRequest) -> None:
+def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> None:
     """ModeError for the first hook of the settings that cannot be run before each call that it is
     about.
     """
@@ -76,7 +76,7 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: LaunchRequest) -> None
 
 
 def find_tools_without_hook(
-    vendor: Vendor, hook: "SettingsHook", request: LaunchRequest
+    vendor: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
@@ -96,7 +96,7 @@ def find_tools_without_hook(
     return frozenset(concerned) - vendor.enforcement.asks(request)
 
 
-def can_enforce_rule(vendor: Vendor, rule: Rule, request: LaunchRequest) -> bool:
+def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
     if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
         return True
@@ -106,7 +106,7 @@ def can_enforce_rule(vendor: Vendor, rule: Rule, request: LaunchRequest) -> bool
     return tools <= vendor.enforcement.asks(request)
 
 
-def list_affected_tools(vendor: Vendor, rule: Rule) -> frozenset[str]:
+def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
     own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
     if rule.tool == EVERYTHING:
@@ -123,7 +123,7 @@ def list_affected_tools(vendor: Vendor, rule: Rule) -> frozenset[str]:
     return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
 
 
-def list_removed_tools(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
+def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     """Claude's names of the tools that a vendor is not to have.
 
     A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
@@ -137,7 +137,7 @@ def list_removed_tools(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     return tuple(sorted(gone))
 
 
-def explain_unenforceable(vendor: Vendor, policy: Policy, request: LaunchRequest) -> str:
+def explain_unenforceable(vendor: Adapter, policy: Policy, request: LaunchRequest) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
         check_enforcement(
@@ -152,7 +152,7 @@ def explain_unenforceable(vendor: Vendor, policy: Policy, request: LaunchRequest
 
 
 def needs_restart(
-    vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
+    vendor: Adapter, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
 ) -> bool:
     """Whether a child that was told the rules `before` has to be told those of now by its start.
 
@@ -165,7 +165,7 @@ def needs_restart(
     )
 
 
-def _build_refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
+def _build_refusal(vendor: Adapter, rule: str, source: str) -> ModeError:
     return ModeError(
         f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "

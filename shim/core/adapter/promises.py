@@ -7,7 +7,7 @@ same name, or another major version, may not do this. Then the session is report
 and a turn that needs a promise is refused.
 """
 
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.errors import PromiseError
 from shim.core.policy.policy import BYPASS, Policy
@@ -16,14 +16,14 @@ DEFAULT_MODE = "default"
 MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
 
 
-def has_promises(vendor: Vendor) -> bool:
+def has_promises(vendor: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
     return bool(vendor.version.tested) and not vendor.program.plays
 
 
-def evaluate_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
+def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:
     """Return what a version means for the promises. `problem` is what was found instead of a
     version.
     """
@@ -49,7 +49,7 @@ def describe_answer(command: str, line: str) -> str:
     return f"`{command}` printed {line!r}"
 
 
-def describe_broken_promise(vendor: Vendor, version: str | None, tool: str) -> str:
+def describe_broken_promise(vendor: Adapter, version: str | None, tool: str) -> str:
     """Describe why a version is not trusted any more: it ran a call that was denied."""
     named = f"version {version} of {vendor.name}" if version else vendor.name
     return f"{named} ran a call of {tool} that was denied; it is trusted again after `shim doctor {vendor.name}`"
@@ -61,7 +61,7 @@ def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
 
 
 def find_promise(
-    vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
+    vendor: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
 
@@ -85,7 +85,7 @@ def find_promise(
     return "" if policy.only is None else "a choice of tools (--tools)"
 
 
-def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
+def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
     """Return whether a mode starts the program with the same arguments as bypassPermissions, and
     without a judge.
     """
@@ -93,7 +93,7 @@ def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
     return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
 
 
-def build_promise_error(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
+def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
     if check.withdrawn:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ARGUMENT_BYTES",
     "Abilities",
-    "Enforcement",
-    "ExitRules",
+    "PolicySupport",
+    "ShutdownConfig",
     "TurnFiles",
     "LaunchSpec",
-    "ProgramFacts",
+    "CliInfo",
     "RunReportSpec",
     "LaunchRequest",
     "McpServers",
-    "SessionFacts",
+    "SessionTraits",
     "ChildInput",
-    "Surroundings",
-    "Vendor",
+    "Environment",
+    "Adapter",
     "can_be_argument",
     "encode_stdin",
 ]
@@ -82,7 +82,7 @@ class Abilities(NamedTuple):
     auto_mode: bool = True
 
 
-class Enforcement(NamedTuple):
+class PolicySupport(NamedTuple):
     """How a vendor is kept to rules before a call runs.
 
     asks        Claude's names of the tools that a request lets it run only after its question was
@@ -114,7 +114,7 @@ class Enforcement(NamedTuple):
     plain: Callable[[str], str] = lambda prompt: prompt
 
 
-class SessionFacts(NamedTuple):
+class SessionTraits(NamedTuple):
     """What is peculiar to a vendor's sessions.
 
     saves_late  a session can only go on once a reply was complete
@@ -128,7 +128,7 @@ class SessionFacts(NamedTuple):
     prefixes: bool = False
 
 
-class ExitRules(NamedTuple):
+class ShutdownConfig(NamedTuple):
     """How a vendor's turn is stopped, and how its process ends.
 
     interrupt    the signal that stops its turn
@@ -141,7 +141,7 @@ class ExitRules(NamedTuple):
     clean_exits: frozenset[int] = frozenset({0})
 
 
-class ProgramFacts(NamedTuple):
+class CliInfo(NamedTuple):
     """What is peculiar to a vendor's program.
 
     bundled     the module of ours that is its program
@@ -167,14 +167,14 @@ class ProgramFacts(NamedTuple):
     login: LoginProbe = LoginProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
-    two_way: "Callable[[], Vendor] | None" = None
+    two_way: "Callable[[], Adapter] | None" = None
     two_way_words: tuple[str, ...] = ()
     stays: bool = False
     models: Mapping[str, str] = MappingProxyType({})
     listing: ModelProbe = ModelProbe()
 
 
-class Surroundings(NamedTuple):
+class Environment(NamedTuple):
     """The variables, files and folders that matter to a vendor's program.
 
     keys          the ANTHROPIC_* variables that it may see
@@ -200,7 +200,7 @@ class Surroundings(NamedTuple):
     api_base: str = ""
     home: tuple[str, str] | None = None
     report: RunReportSpec | None = None
-    overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     widened_by: Mapping[str, str] = MappingProxyType({})
     servers_in: Mapping[str, str] = MappingProxyType({})
     brings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -209,7 +209,7 @@ class Surroundings(NamedTuple):
     attachments: tuple[tuple[str, str], ...] = ()
 
 
-class Vendor(NamedTuple):
+class Adapter(NamedTuple):
     """A vendor.
 
     programs      names on PATH, the first that exists is started
@@ -247,11 +247,11 @@ class Vendor(NamedTuple):
     timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()
-    enforcement: Enforcement = Enforcement()
-    sessions: SessionFacts = SessionFacts()
-    exit: ExitRules = ExitRules()
-    program: ProgramFacts = ProgramFacts()
-    surroundings: Surroundings = Surroundings()
+    enforcement: PolicySupport = PolicySupport()
+    sessions: SessionTraits = SessionTraits()
+    exit: ShutdownConfig = ShutdownConfig()
+    program: CliInfo = CliInfo()
+    surroundings: Environment = Environment()
 
     @property
     def translator(self) -> "type[Translator]":

@@ -5,7 +5,7 @@ mode, prompts.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import DEFAULT, LEVELS, claudes
-from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, MODES, Policy, Verdict
+from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, PERMISSION_MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import FolderChange, RuleChange
     from shim.core.claude.sdk_servers import SdkServers
 
-MODE_NAMES = tuple(sorted(MODES))
+MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
 
 class SessionRules(NamedTuple):

@@ -24,7 +24,7 @@ ENDING_CHARACTERS = 200  # of its end, where a rule asks for the last line
 Keys = tuple[str | int, ...]
 
 
-class Source:
+class ConfigSource:
     """The file of a profile; `text` reads it, which is only needed once something is wrong.
 
     `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
@@ -36,14 +36,14 @@ class Source:
         self.bundled = bundled
 
 
-class Spot:
+class ConfigNode:
     """A value inside a profile, and where it stands. Each method gives it as one type, or raises
     FrontendError.
     """
 
     __slots__ = ("keys", "source", "value")
 
-    def __init__(self, source: Source, value: Any, keys: Keys = ()) -> None:
+    def __init__(self, source: ConfigSource, value: Any, keys: Keys = ()) -> None:
         self.source = source
         self.value = value
         self.keys = keys
@@ -78,11 +78,11 @@ class Spot:
     def _line(self) -> int:
         return line_of(self.source.text(), self.keys)
 
-    def at(self, key: str | int) -> "Spot":
+    def at(self, key: str | int) -> "ConfigNode":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
         if isinstance(key, int):
-            return Spot(self.source, self.value[key], (*self.keys, key))
-        return Spot(self.source, self.table().get(key), (*self.keys, key))
+            return ConfigNode(self.source, self.value[key], (*self.keys, key))
+        return ConfigNode(self.source, self.table().get(key), (*self.keys, key))
 
     def __bool__(self) -> bool:
         return self.value is not None
@@ -99,7 +99,7 @@ class Spot:
                     raise self.at(key).unknown(known)
         return self.value
 
-    def items(self, most: int) -> list["Spot"]:
+    def items(self, most: int) -> list["ConfigNode"]:
         """The spots of a list of at most so many; [] when nothing stands here."""
         if self.value is None:
             return []

@@ -7,7 +7,7 @@ They work as before, and a person who uses one is warned.
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.toml_errors import Keys, Source, in_toml, line_of, spelled
+from shim.profiles.check.toml_errors import ConfigSource, Keys, in_toml, line_of, spelled
 
 # Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the
 # bundled profiles.
@@ -69,7 +69,7 @@ class Key(NamedTuple):
     keys: Keys  # where it is in the file
 
 
-def list_warnings(profile: Mapping[str, Any], source: Source) -> dict[str, str]:
+def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
     """Return a sentence for each key of UNUSED that a profile has, by the name of the key."""
     warnings: dict[str, str] = {}
     for name, keys in list_keys(profile):

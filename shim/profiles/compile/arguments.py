@@ -8,7 +8,7 @@ from typing import Any
 
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.account import Account
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field, fields
 from shim.profiles.compile.source import Function, literal
@@ -24,7 +24,7 @@ Getter = Callable[[Arguments], Any]
 _NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Account()))}
 
 
-def change(spot: Spot, alternatives: list[Spot]) -> Change:
+def change(spot: ConfigNode, alternatives: list[ConfigNode]) -> Change:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not
     changed.
     """
@@ -36,7 +36,7 @@ def change(spot: Spot, alternatives: list[Spot]) -> Change:
     return here.made("change", _NAMES)
 
 
-def _arguments(spot: Spot, tool: Spot, here: Function) -> None:
+def _arguments(spot: ConfigNode, tool: ConfigNode, here: Function) -> None:
     """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
     name = literal(spot.at("name").text(tool.at("name").text()))
     keep = spot.at("keep").switch()
@@ -55,7 +55,7 @@ def _arguments(spot: Spot, tool: Spot, here: Function) -> None:
         here.line(f"return {name}, found{add}")
 
 
-def _kept(spot: Spot) -> Callable[[Arguments], Arguments]:
+def _kept(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
     """Fields where arguments that no field names stay; a field stands where the first argument of
     it stood.
     """
@@ -88,7 +88,7 @@ def _kept(spot: Spot) -> Callable[[Arguments], Arguments]:
     return kept
 
 
-def _getter(spot: Spot) -> Getter:
+def _getter(spot: ConfigNode) -> Getter:
     here = Function("event")
     here.line(f"return {field(spot, here)}")
     return here.made("argument", _NAMES)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.fields import is_among, literals, matches
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import Function
@@ -26,13 +26,16 @@ class Condition:
     """
 
     def __init__(
-        self, path: Spot, holds: Callable[[str, Function], str], texts: frozenset[str] = frozenset()
+        self,
+        path: ConfigNode,
+        holds: Callable[[str, Function], str],
+        texts: frozenset[str] = frozenset(),
     ) -> None:
         self.path = path
         self.holds = holds
         self.texts = texts
 
-    def of(self, path: Spot) -> bool:
+    def of(self, path: ConfigNode) -> bool:
         """Whether it only asks which text stands at this path."""
         return bool(self.texts) and self.path.value == path.value
 
@@ -41,7 +44,7 @@ class Condition:
         return self.holds(path(self.path, here), here)
 
 
-def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Condition]:
+def conditions(spot: ConfigNode, *, leave: str = "", of_item: bool = False) -> list[Condition]:
     """The conditions of a `match` table, without the key `leave`."""
     table = spot.table()
     if len(table) > CONDITIONS:
@@ -52,7 +55,7 @@ def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Co
     for key in table:
         if key != leave:
             text = key if not of_item or key.startswith("$") else f"$.{key}"
-            asked = Spot(spot.source, text, (*spot.keys, key))
+            asked = ConfigNode(spot.source, text, (*spot.keys, key))
             found += _asked(spot.at(key), asked)
     return found
 
@@ -62,7 +65,7 @@ def all_of(asked: list[Condition], here: Function) -> str:
     return " and ".join([one.test(here) for one in asked]) or "True"
 
 
-def _asked(spot: Spot, asked: Spot) -> list[Condition]:
+def _asked(spot: ConfigNode, asked: ConfigNode) -> list[Condition]:
     """The conditions under one key; `asked` is the path that it says."""
     if isinstance(spot.value, dict):
         spot.table(_OPERATORS)
@@ -70,13 +73,13 @@ def _asked(spot: Spot, asked: Spot) -> list[Condition]:
             raise spot.refused(f"a table with one of {', '.join(_OPERATORS)}")
         return [Condition(asked, _operator(spot.at(name), name)) for name in spot.value]
     wanted = literals(
-        spot if isinstance(spot.value, list) else Spot(spot.source, [spot.value], spot.keys)
+        spot if isinstance(spot.value, list) else ConfigNode(spot.source, [spot.value], spot.keys)
     )
     texts = frozenset(wanted) if all(one.__class__ is str for one in wanted) else frozenset()
     return [Condition(asked, lambda value, here: is_among(value, wanted, here), texts)]
 
 
-def _operator(spot: Spot, name: str) -> Callable[[str, Function], str]:
+def _operator(spot: ConfigNode, name: str) -> Callable[[str, Function], str]:
     if name == "exists":
         there = "is not" if spot.switch() else "is"
         return lambda value, here: f"{value} {there} None"

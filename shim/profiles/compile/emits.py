@@ -42,7 +42,7 @@ from collections.abc import Callable, Mapping
 from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import ORDER
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.fields import field, fields, optional, truth
 from shim.profiles.compile.source import Function, literal
 
@@ -71,7 +71,7 @@ class Told:
     known
     """
 
-    def __init__(self, spot: Spot, tools: Tools) -> None:
+    def __init__(self, spot: ConfigNode, tools: Tools) -> None:
         """`spot` is the whole profile."""
         own, events = spot.at("stream"), spot.at("event").items(RULES)
         self.tools = tools
@@ -85,7 +85,7 @@ class Told:
         self.server_tool = spot.at("acp").at("server_tool").text("") if spot.at("acp").value else ""
 
 
-def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
+def _reconciled(rules: list[ConfigNode], text: str) -> frozenset[str]:
     """Of text and thinking those that a profile streams and says whole too, without a name for the
     block.
     """
@@ -97,7 +97,7 @@ def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
     return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
 
 
-def emit(spot: Spot, told: Told, here: Function) -> None:
+def emit(spot: ConfigNode, told: Told, here: Function) -> None:
     """Write what a rule does with an event, or with an item of it."""
     name = spot.at("emit").choice(tuple(_EMITS))
     write, names = _EMITS[name]
@@ -124,7 +124,7 @@ RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note
 # -- who speaks, and what is said ------------------------------------------------------------------
 
 
-def _session(spot: Spot, told: Told, here: Function) -> None:
+def _session(spot: ConfigNode, told: Told, here: Function) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
     facts = [f"{name}={field(spot.at(name), here)}" for name in names if spot.at(name)]
     if spot.at("tools"):
@@ -146,8 +146,8 @@ def _session(spot: Spot, told: Told, here: Function) -> None:
         here.line(f"engine.follow({again})")
 
 
-def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
-    def write(spot: Spot, told: Told, here: Function) -> None:
+def _speech(kind: str) -> Callable[[ConfigNode, Told, Function], None]:
+    def write(spot: ConfigNode, told: Told, here: Function) -> None:
         words = field(spot.at("text"), here)
         block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
@@ -171,7 +171,7 @@ def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
     return write
 
 
-def _reply(spot: Spot, told: Told, here: Function) -> None:
+def _reply(spot: ConfigNode, told: Told, here: Function) -> None:
     if told.pieces:
         here.line("engine.gathered()")
     here.line(f"engine.turn.message(model={optional(spot.at('model'), here)})")
@@ -190,7 +190,7 @@ def _identity(value: str, told: Told, here: Function) -> str:
     return f"({again} if {found}.__class__ is str else identity({again}))"
 
 
-def _tool_use(spot: Spot, told: Told, here: Function) -> None:
+def _tool_use(spot: ConfigNode, told: Told, here: Function) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
     source = _write_source(spot)
@@ -207,7 +207,7 @@ def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     here.line(f"engine.turn.tool_use({own}, name, given{source})")
 
 
-def _write_source(spot: Spot) -> str:
+def _write_source(spot: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
     match = spot.at("match").value
     kind = match.get("type") if isinstance(match, dict) else None
@@ -216,7 +216,7 @@ def _write_source(spot: Spot) -> str:
     return f", source={literal(kind)}" if isinstance(kind, str) else ""
 
 
-def _tool_input(spot: Spot, told: Told, here: Function) -> None:
+def _tool_input(spot: ConfigNode, told: Told, here: Function) -> None:
     own, key = here.variable(), here.variable()
     call = optional(spot.at("id"), here)
     here.line(f"{own} = {_identity(call, told, here)}")
@@ -233,7 +233,7 @@ def _tool_input(spot: Spot, told: Told, here: Function) -> None:
             here.line(f"engine.gathered({key})")
 
 
-def _tool_result(spot: Spot, told: Told, here: Function) -> None:
+def _tool_result(spot: ConfigNode, told: Told, here: Function) -> None:
     said, again = here.held(optional(spot.at("content"), here))
     content = f'("" if {said} is None else {again})' if spot.at("content") else '""'
     call = field(spot.at("id"), here)
@@ -260,7 +260,7 @@ def _tool_result(spot: Spot, told: Told, here: Function) -> None:
             here.line("engine.say_held()")
 
 
-def _denied(spot: Spot, told: Told, here: Function) -> None:
+def _denied(spot: ConfigNode, told: Told, here: Function) -> None:
     own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
     here.line(f"engine.denied({own}, {name}, {optional(spot.at('input'), here)})")
 
@@ -268,7 +268,7 @@ def _denied(spot: Spot, told: Told, here: Function) -> None:
 # -- numbers and ends ------------------------------------------------------------------------------
 
 
-def _counted(spot: Spot, here: Function) -> tuple[str, str]:
+def _counted(spot: ConfigNode, here: Function) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
     within = spot.at("usage")
     found = fields(within, here) if within.table(COUNTS) else {}
@@ -279,12 +279,12 @@ def _counted(spot: Spot, here: Function) -> tuple[str, str]:
     ), cost
 
 
-def _usage(spot: Spot, told: Told, here: Function) -> None:
+def _usage(spot: ConfigNode, told: Told, here: Function) -> None:
     usage, cost = _counted(spot, here)
     here.line(f"engine.replied({usage}, {optional(spot.at('stop_reason'), here)}, {cost})")
 
 
-def _result(spot: Spot, told: Told, here: Function) -> None:
+def _result(spot: ConfigNode, told: Told, here: Function) -> None:
     names = (
         "is_error",
         "error",
@@ -301,49 +301,49 @@ def _result(spot: Spot, told: Told, here: Function) -> None:
     here.line(f"engine.result({usage}, {cost}{said})")
 
 
-def _error(spot: Spot, told: Told, here: Function) -> None:
+def _error(spot: ConfigNode, told: Told, here: Function) -> None:
     words, code = field(spot.at("error"), here), optional(spot.at("code"), here)
     kind = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
     with here.block("if not engine.failed:" if spot.at("first_wins").switch() else "if True:"):
         here.line(f"engine.error({words}, {code}, {literal(kind)})")
 
 
-def _notice(spot: Spot, told: Told, here: Function) -> None:
+def _notice(spot: ConfigNode, told: Told, here: Function) -> None:
     here.line(f"engine.noticed({field(spot.at('text'), here)})")
 
 
-def _retry(spot: Spot, told: Told, here: Function) -> None:
+def _retry(spot: ConfigNode, told: Told, here: Function) -> None:
     values = [optional(spot.at(name), here) for name in ("attempt", "max", "delay_ms", "text")]
     here.line(f"engine.retry({', '.join(values)})")
 
 
-def _retract(spot: Spot, told: Told, here: Function) -> None:
+def _retract(spot: ConfigNode, told: Told, here: Function) -> None:
     here.line("engine.gathered(whole=False)")
     here.line("engine.turn.retract()")
 
 
-def _compacted(spot: Spot, told: Told, here: Function) -> None:
+def _compacted(spot: ConfigNode, told: Told, here: Function) -> None:
     here.line(
         f"engine.compacted({optional(spot.at('trigger'), here)}, {optional(spot.at('tokens'), here)})"
     )
 
 
-def _input(spot: Spot, told: Told, here: Function) -> None:
+def _input(spot: ConfigNode, told: Told, here: Function) -> None:
     if told.pieces:
         here.line("engine.gathered()")
     with here.block("if engine.held:"):
         here.line("engine.say_held()")
 
 
-def _ignore(spot: Spot, told: Told, here: Function) -> None:
+def _ignore(spot: ConfigNode, told: Told, here: Function) -> None:
     """Nothing is said."""
 
 
 # -- events of nested agents -----------------------------------------------------------------------
 
 
-def _nested_block(kind: str) -> Callable[[Spot, Told, Function, str], None]:
-    def write(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_block(kind: str) -> Callable[[ConfigNode, Told, Function, str], None]:
+    def write(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
         text = field(spot.at("text"), here)
         block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
@@ -354,17 +354,17 @@ def _nested_block(kind: str) -> Callable[[Spot, Told, Function, str], None]:
     return write
 
 
-def _nested_reply(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_reply(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     here.line(f"engine.nested.begin_reply({parent})")
 
 
-def _nested_call(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_call(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
     here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_write_source(spot)})")
 
 
-def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_result(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     content, again = here.held(optional(spot.at("content"), here))
     own, failed = (
         _identity(field(spot.at("id"), here), told, here),
@@ -378,29 +378,29 @@ def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:
     )
 
 
-def _nested_denied(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_denied(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
     here.line(f"engine.nested.denied({own}, {name}, {optional(spot.at('input'), here)})")
 
 
-def _nested_usage(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_usage(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     usage, cost = _counted(spot, here)
     here.line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
-def _nested_error(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_error(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     here.line(f"engine.noticed({field(spot.at('error'), here)})")
 
 
-def _nested_retract(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_retract(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     here.line(f"engine.nested.retract({parent})")
 
 
-def _nested_nothing(spot: Spot, told: Told, here: Function, parent: str) -> None:
+def _nested_nothing(spot: ConfigNode, told: Told, here: Function, parent: str) -> None:
     """Write nothing: only events of the main agent have this effect."""
 
 
-_NESTED: Mapping[str, Callable[[Spot, Told, Function, str], None]] = {
+_NESTED: Mapping[str, Callable[[ConfigNode, Told, Function, str], None]] = {
     "session": _nested_nothing,
     "text": _nested_block("text"),
     "thinking": _nested_block("thinking"),
@@ -417,7 +417,7 @@ _NESTED: Mapping[str, Callable[[Spot, Told, Function, str], None]] = {
 
 _CALL = ("id", "name", "input")
 _COUNTED = ("usage", "cost_usd", "stop_reason")
-_EMITS: Mapping[str, tuple[Callable[[Spot, Told, Function], None], tuple[str, ...]]] = {
+_EMITS: Mapping[str, tuple[Callable[[ConfigNode, Told, Function], None], tuple[str, ...]]] = {
     "session": (
         _session,
         ("session_id", "model", "cwd", "tools", "mode", "vendor_version", "key_source"),

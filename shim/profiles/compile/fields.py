@@ -32,7 +32,7 @@ A value that is not there is nothing at all (None), which every operator takes.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
+from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, ConfigNode
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import ITEM, Function, Subject, literal
 from shim.profiles.run.values import ITEMS, NAMES, Pattern
@@ -43,11 +43,11 @@ FIELDS = 100  # of one object, and parts of one operator
 _SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
 _TRUTHS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
-Alone = Callable[[Spot, Function, int], str]  # how deep the operator stands comes last
-OfAPath = Callable[[Spot, Function, str], str]  # the expression of the value comes last
+Alone = Callable[[ConfigNode, Function, int], str]  # how deep the operator stands comes last
+OfAPath = Callable[[ConfigNode, Function, str], str]  # the expression of the value comes last
 
 
-def field(spot: Spot, here: Function, depth: int = 0) -> str:
+def field(spot: ConfigNode, here: Function, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
     if isinstance(spot.value, str):
         return path(spot, here)
@@ -60,7 +60,7 @@ def field(spot: Spot, here: Function, depth: int = 0) -> str:
     return _operated(spot, here, depth)
 
 
-def _apart(spot: Spot, here: Function, depth: int) -> str:
+def _apart(spot: ConfigNode, here: Function, depth: int) -> str:
     """A field in a function of its own, because Python has a limit for parentheses inside each
     other.
     """
@@ -71,7 +71,7 @@ def _apart(spot: Spot, here: Function, depth: int) -> str:
     return f"{here.constant(inner.made('field', NAMES))}(engine, event, {item}, {here.index})"
 
 
-def _operated(spot: Spot, here: Function, depth: int) -> str:
+def _operated(spot: ConfigNode, here: Function, depth: int) -> str:
     """A table with an operator, as an expression."""
     alone = [key for key in spot.value if key in _ALONE]
     if len(alone) == 1:
@@ -93,7 +93,7 @@ def _operated(spot: Spot, here: Function, depth: int) -> str:
     return value
 
 
-def fields_of(spot: Spot) -> Iterator[Spot]:
+def fields_of(spot: ConfigNode) -> Iterator[ConfigNode]:
     """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
     if isinstance(spot.value, str):
         yield spot
@@ -106,12 +106,12 @@ def fields_of(spot: Spot) -> Iterator[Spot]:
                 yield from fields_of(spot.at(key))
 
 
-def optional(spot: Spot, here: Function) -> str:
+def optional(spot: ConfigNode, here: Function) -> str:
     """A field that a rule need not have."""
     return field(spot, here) if spot else "None"
 
 
-def truth(spot: Spot, here: Function) -> str:
+def truth(spot: ConfigNode, here: Function) -> str:
     """A field that a rule need not have, as True or False."""
     if not spot:
         return "False"
@@ -120,7 +120,7 @@ def truth(spot: Spot, here: Function) -> str:
     return value if known or value in ("True", "False") else f"bool({value})"
 
 
-def literals(spot: Spot) -> list[Any]:
+def literals(spot: ConfigNode) -> list[Any]:
     """A list of values to compare with."""
     if not isinstance(spot.value, list) or any(isinstance(one, dict | list) for one in spot.value):
         raise spot.refused("a list of strings, numbers or booleans")
@@ -144,7 +144,7 @@ def is_among(value: str, wanted: list[Any], here: Function) -> str:
     return f"among({value}, {here.constant(tuple(wanted))})"
 
 
-def matches(spot: Spot, value: str, here: Function) -> str:
+def matches(spot: ConfigNode, value: str, here: Function) -> str:
     """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
     text = spot.regex()
     found, again = here.held(value)
@@ -205,7 +205,7 @@ _NO_FIELDS = frozenset(
 # -- operators that stand alone --------------------------------------------------------------------
 
 
-def _parts(spot: Spot, here: Function, depth: int) -> list[str]:
+def _parts(spot: ConfigNode, here: Function, depth: int) -> list[str]:
     found = [field(one, here, depth) for one in spot.items(FIELDS)]
     if not found:
         raise spot.refused("a list of fields")
@@ -217,7 +217,7 @@ def _of_parts(key: str, call: str, between: str = ", ") -> Alone:
     return lambda spot, here, depth: call.format(between.join(_parts(spot.at(key), here, depth)))
 
 
-def _join(spot: Spot, here: Function, depth: int) -> str:
+def _join(spot: ConfigNode, here: Function, depth: int) -> str:
     within = spot.at("join")
     separator = spot.at("sep").value if spot.at("sep") else ""
     if not isinstance(separator, str):
@@ -228,13 +228,13 @@ def _join(spot: Spot, here: Function, depth: int) -> str:
     return f"together({literal(separator)}, {', '.join(parts)})"
 
 
-def fields(spot: Spot, here: Function, depth: int = 0) -> dict[str, str]:
+def fields(spot: ConfigNode, here: Function, depth: int = 0) -> dict[str, str]:
     if len(spot.table()) > FIELDS:
         raise spot.refused(f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}")
     return {key: field(spot.at(key), here, depth) for key in spot.table()}
 
 
-def _fields_there(spot: Spot, here: Function, depth: int) -> str:
+def _fields_there(spot: ConfigNode, here: Function, depth: int) -> str:
     """An object of fields; those that are not there are left out."""
     found = fields(spot, here, depth)
     if len(found) == 1:
@@ -244,7 +244,7 @@ def _fields_there(spot: Spot, here: Function, depth: int) -> str:
     return f"there({{{', '.join(f'{literal(key)}: {value}' for key, value in found.items())}}})"
 
 
-def _foreach(spot: Spot, here: Function, depth: int) -> str:
+def _foreach(spot: ConfigNode, here: Function, depth: int) -> str:
     items, again = here.held(field(spot.at("foreach"), here, depth))
     outer, here.item = here.item, Subject(here.variable(), shared=False)
     within, name = spot.at("item"), here.item.name
@@ -260,17 +260,17 @@ def _foreach(spot: Spot, here: Function, depth: int) -> str:
 # -- operators on what a path gives ----------------------------------------------------------------
 
 
-def _mapped(spot: Spot, here: Function, value: str) -> str:
+def _mapped(spot: ConfigNode, here: Function, value: str) -> str:
     (found, again), table = here.held(value), here.constant(dict(spot.table()))
     return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
 
 
-def _not_in(spot: Spot, here: Function, value: str) -> str:
+def _not_in(spot: ConfigNode, here: Function, value: str) -> str:
     found, again = here.held(value)
     return f"({found} is not None and not {is_among(again, literals(spot), here)})"
 
 
-def _ending(spot: Spot, here: Function, value: str) -> str:
+def _ending(spot: ConfigNode, here: Function, value: str) -> str:
     text, (found, again) = spot.regex(), here.held(value)
     end, tail = here.held(f"{again}[-{ENDING_CHARACTERS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
@@ -279,11 +279,11 @@ def _ending(spot: Spot, here: Function, value: str) -> str:
     return f"({found}.__class__ is str and {first} and {search})"
 
 
-def _exists(spot: Spot, here: Function, value: str) -> str:
+def _exists(spot: ConfigNode, here: Function, value: str) -> str:
     return f"({value} {'is not' if spot.switch() else 'is'} None)"
 
 
-def _parse(spot: Spot, here: Function, value: str) -> str:
+def _parse(spot: ConfigNode, here: Function, value: str) -> str:
     spot.choice(("json",))
     found, again = here.held(value)
     return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
@@ -294,13 +294,13 @@ def _with_pattern(call: str) -> OfAPath:
     return lambda spot, here, value: f"{call}({value}, {here.constant(Pattern(spot.regex()))})"
 
 
-def _unquote(spot: Spot, here: Function, value: str) -> str:
+def _unquote(spot: ConfigNode, here: Function, value: str) -> str:
     if not spot.switch():
         raise spot.refused("true")
     return f"unquoted({value})"
 
 
-def _times(spot: Spot, here: Function, value: str) -> str:
+def _times(spot: ConfigNode, here: Function, value: str) -> str:
     return f"multiplied({value}, {here.constant(spot.number(0, 1e9))})"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.source import EVENT, Function, Subject, literal
 from shim.profiles.run.values import EVERY, ITEMS
 
@@ -15,7 +15,7 @@ INLINE = 8  # steps that are written inside each other; a longer path is walked 
 _STEP = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
-def path(spot: Spot, here: Function) -> str:
+def path(spot: ConfigNode, here: Function) -> str:
     """A path as an expression; None where there is nothing."""
     text = spot.text()
     if len(text) > PATH_CHARACTERS:
@@ -33,7 +33,7 @@ def path(spot: Spot, here: Function) -> str:
     return f"({found})"
 
 
-def read_often(asked: Iterable[Spot], here: Function) -> None:
+def read_often(asked: Iterable[ConfigNode], here: Function) -> None:
     """Read the paths first that are asked for more than once."""
     spots = [one for one in asked if one.value.replace(".", "").isidentifier()]
     texts = [one.value for one in spots]
@@ -42,7 +42,7 @@ def read_often(asked: Iterable[Spot], here: Function) -> None:
             here.read_first(one.value, path(one, here))
 
 
-def _alternative(spot: Spot, text: str, here: Function) -> str:
+def _alternative(spot: ConfigNode, text: str, here: Function) -> str:
     if text == "$index":
         return here.index
     if not text.startswith("$"):
@@ -83,7 +83,7 @@ def _inside(here: Function, value: str, path: list[Any]) -> str:
     return value
 
 
-def steps(spot: Spot, text: str, *, may_be_empty: bool = False) -> list[Any]:
+def steps(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise spot.refused("$, $index, or a path behind it such as $.id", f"${text}")

@@ -23,7 +23,7 @@ its rules could take.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import Condition, all_of, conditions
 from shim.profiles.compile.emits import Told, emit
 from shim.profiles.compile.fields import fields_of
@@ -34,10 +34,10 @@ from shim.profiles.run.values import ITEMS, NAMES
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Trace(Protocol):
+    class RuleTrace(Protocol):
         """Who is told which rule takes an event (`shim vendor check`)."""
 
-        def add_rule(self, node: Spot, types: frozenset[str] | None) -> int:
+        def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
             """A number for a rule of the profile."""
 
         def enter_rule(self, number: int) -> None:
@@ -58,7 +58,7 @@ class Rule:
     it is traced.
     """
 
-    def __init__(self, spot: Spot, trace: "Trace | None") -> None:
+    def __init__(self, spot: ConfigNode, trace: "RuleTrace | None") -> None:
         self.spot = spot
         self.types = _types(spot.at("match"))
         self.number = None if trace is None else trace.add_rule(spot, self.types)
@@ -84,7 +84,9 @@ Asking = tuple[Rule, list[Condition]]  # a rule, and what it still has to ask
 class Rules:
     """The rules of a profile. `types` are those that they name."""
 
-    def __init__(self, spots: list[Spot], told: Told, trace: "Trace | None" = None) -> None:
+    def __init__(
+        self, spots: list[ConfigNode], told: Told, trace: "RuleTrace | None" = None
+    ) -> None:
         self._told = told
         self._trace = trace
         self._rules = [Rule(spot, trace) for spot in spots]
@@ -123,7 +125,7 @@ class Rules:
             self._ask(here, rules)
         return here.made("handle", NAMES)
 
-    def _sort(self, here: Function, rules: list[Asking], second: Spot) -> None:
+    def _sort(self, here: Function, rules: list[Asking], second: ConfigNode) -> None:
         """Leave an event to the rules for what it has at `second`; None is for all that no rule
         names.
         """
@@ -184,7 +186,7 @@ class Rules:
         if not rule.continues:
             here.line("return")
 
-    def _items(self, here: Function, spot: Spot) -> None:
+    def _items(self, here: Function, spot: ConfigNode) -> None:
         """What a rule says of an event, or of each item in it."""
         asked = conditions(spot.at("item_match"), of_item=True)
         if not spot.at("foreach"):
@@ -198,7 +200,7 @@ class Rules:
             with here.block(f"if {test}:"):
                 self._once(here, spot)
 
-    def _once(self, here: Function, spot: Spot) -> None:
+    def _once(self, here: Function, spot: ConfigNode) -> None:
         if not spot.at("once"):
             emit(spot, self._told, here)
             return
@@ -207,7 +209,7 @@ class Rules:
             emit(spot, self._told, here)
 
 
-def _second(rules: list[Asking]) -> Spot | None:
+def _second(rules: list[Asking]) -> ConfigNode | None:
     """The path whose text tells most of these rules apart, where there are many."""
     asked = [one.path for _, conditions in rules for one in conditions if one.texts]
     texts = [one.value for one in asked]
@@ -215,7 +217,7 @@ def _second(rules: list[Asking]) -> Spot | None:
     return found if found is not None and texts.count(found.value) >= MANY else None
 
 
-def _for(rules: list[Asking], second: Spot, value: str | None) -> list[Asking]:
+def _for(rules: list[Asking], second: ConfigNode, value: str | None) -> list[Asking]:
     """The rules that may take an event which has this value at `second`, without that condition."""
     kept = []
     for rule, asked in rules:
@@ -237,7 +239,7 @@ def _groups(rules: list[tuple[Rule, str]]) -> list[tuple[str, list[Rule]]]:
     return groups
 
 
-def _types(match: Spot) -> frozenset[str] | None:
+def _types(match: ConfigNode) -> frozenset[str] | None:
     """The types that a rule names; None when it may take any."""
     if not match.value or "type" not in match.table():
         return None

@@ -5,13 +5,13 @@ its child.
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.tools import Tools
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.emits import CAUSES, RULES, Told
 from shim.profiles.compile.rules import Rules
 from shim.profiles.run.tally import MEANINGS
 
 if TYPE_CHECKING:
-    from shim.profiles.compile.rules import Trace
+    from shim.profiles.compile.rules import RuleTrace
 
 ENDS = ("event", "synthesize")
 # a run is over when its file is read
@@ -36,7 +36,7 @@ class StderrRule:
     `error` is a reason.
     """
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: ConfigNode) -> None:
         spot.table(("regex", "emit", "cause", "note"))
         self.regex = spot.at("regex").regex()
         self.emit = spot.at("emit").choice(("session", "error"))
@@ -46,7 +46,7 @@ class StderrRule:
         self.cause: Any = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
 
 
-class Stream:
+class StreamProfile:
     """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
 
     told            what holds for all rules
@@ -61,7 +61,7 @@ class Stream:
     counts_replies  a rule says how a reply ended
     """
 
-    def __init__(self, spot: Spot, tools: Tools, trace: "Trace | None" = None) -> None:
+    def __init__(self, spot: ConfigNode, tools: Tools, trace: "RuleTrace | None" = None) -> None:
         """`spot` is the whole profile. FrontendError, with file, line and key, where it is wrong.
 
         The rules of a bundled profile are not checked here: our tests do that.
@@ -91,7 +91,7 @@ class Stream:
         self.counts_replies = any(one.value.get("stop_reason") for one in events)
 
 
-def _reports(spot: Spot, told: Told) -> Rules | None:
+def _reports(spot: ConfigNode, told: Told) -> Rules | None:
     """The rules for the file that the program wrote about its run."""
     spots = spot.at("report").items(RULES)
     if not spots:
@@ -109,7 +109,7 @@ def _reports(spot: Spot, told: Told) -> Rules | None:
     return rules
 
 
-def _code(spot: Spot) -> int:
+def _code(spot: ConfigNode) -> int:
     key = str(spot.keys[-1])
     if not (key.isascii() and key.isdigit() and int(key) < 256):
         raise spot.refused("under an exit code from 0 to 255", key)

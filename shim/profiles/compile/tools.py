@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shim.core.adapter.tools import Arguments, Tool
 from shim.core.reading.typed import Any
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 
 TOOLS = 500
 UNKNOWN = ("pass", "hide", "mcp_prefix")
@@ -91,7 +91,9 @@ class NamedTools(Mapping[str, Tool]):
         return len(self._table)
 
 
-def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, Tool]:
+def parse_tools(
+    spot: ConfigNode, others: ConfigNode, unknown: ConfigNode, vendor: str
+) -> Mapping[str, Tool]:
     """The table `[tools]`, with a rule for the names of other tools."""
     given = spot.table()
     if len(given) > TOOLS:
@@ -107,7 +109,7 @@ def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, 
     return NamedTools(table, regex, name, prefix)
 
 
-def _check_groups(others: Spot, name: str) -> None:
+def _check_groups(others: ConfigNode, name: str) -> None:
     """FrontendError for a name with groups that its pattern does not have."""
     import re
 
@@ -121,7 +123,7 @@ def _check_groups(others: Spot, name: str) -> None:
         raise others.at("name").refused(f"a name with groups of the pattern ({error})") from None
 
 
-def _tool(spot: Spot) -> Tool:
+def _tool(spot: ConfigNode) -> Tool:
     spot.table((*_KEYS, "alt"))
     name = spot.at("name").text()
     alternatives = spot.at("alt").items(ALTERNATIVES)

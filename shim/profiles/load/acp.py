@@ -53,13 +53,13 @@ the frontend, and a mode can change while it runs.
 from collections.abc import Mapping
 
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, Vendor
+from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import Source, Spot
-from shim.profiles.load.launch import RESUME_PATTERN, Template
+from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 
 if TYPE_CHECKING:
     from shim.core.adapter.request import ChildInput
@@ -105,9 +105,9 @@ PLACES = ("title", "id", "kind")
 SIGNS = ("kind", "title", "keys")
 
 
-def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
+def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
-    own = Spot(source, table).at("acp")
+    own = ConfigNode(source, table).at("acp")
     own.table(KEYS)
     kept = {key: value for key, value in table["launch"].items() if key not in LEFT_OUT}
     launch = {
@@ -115,8 +115,8 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         "prompt": {"via": "stdin"},
         **{key: own.value[key] for key in IN_PLACE if key in own.value},
     }
-    spot = Spot(source, {**table, "launch": launch}).at("launch")
-    template = Template(spot, base.name, base.tools)
+    spot = ConfigNode(source, {**table, "launch": launch}).at("launch")
+    template = LaunchTemplate(spot, base.name, base.tools)
     pattern = (
         spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
     )
@@ -180,7 +180,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     )
 
 
-def as_profile(spot: Spot) -> dict[str, Any]:
+def as_profile(spot: ConfigNode) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
     for key in RULES:
         if spot.at(key):
@@ -207,7 +207,7 @@ def as_profile(spot: Spot) -> dict[str, Any]:
     }
 
 
-def agent(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
+def agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
     say so.
     """
@@ -217,7 +217,7 @@ def agent(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     )
 
 
-def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
+def reader(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     """The translator, with what `[acp]` says of this agent."""
     from shim.profiles.acp.stream import AcpTranslator
 
@@ -236,7 +236,7 @@ def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
     return made
 
 
-def _form(own: Spot) -> "Form":
+def _form(own: ConfigNode) -> "Form":
     from shim.profiles.acp.calls import Form, Sign
 
     signs = {name: own.at("signs").at(name) for name in own.at("signs").table()}
@@ -255,7 +255,7 @@ def _form(own: Spot) -> "Form":
     )
 
 
-def _speech(own: Spot) -> "ChildInput":
+def _speech(own: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import FILE, IMAGE, NONE
     from shim.profiles.acp.speech import AcpSpeech
 

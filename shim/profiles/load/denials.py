@@ -41,7 +41,7 @@ from shim.core.policy.place import OURS, PROTECTED
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import MCP, SUBAGENT, Rule
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
@@ -82,7 +82,7 @@ class Denials:
     """
 
     def __init__(
-        self, spot: Spot, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
+        self, spot: ConfigNode, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
     ) -> None:
         spot.table(KEYS)
         self._name, self._tools, self._left = name, tools, left

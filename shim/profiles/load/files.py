@@ -10,16 +10,16 @@ from importlib import import_module
 from types import ModuleType
 
 import shim
-from shim.core.adapter.vendor import Vendor
+from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import Source, Spot
-from shim.profiles.load.vendor import build, merged
+from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.load.vendor import build_adapter, merge_tables
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.profiles.compile.rules import Trace
+    from shim.profiles.compile.rules import RuleTrace
 
 PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
 ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
@@ -29,7 +29,7 @@ class File:
     """The file of a profile: its table, where it stands, and how a module beside it is imported."""
 
     def __init__(
-        self, table: Mapping[str, Any], source: Source, module: Callable[[str], ModuleType]
+        self, table: Mapping[str, Any], source: ConfigSource, module: Callable[[str], ModuleType]
     ) -> None:
         self.table = table
         self.source = source
@@ -55,7 +55,9 @@ def packaged(place: str) -> File:
     """A bundled profile, by the loader of its package."""
     data = _data(place)
     return File(
-        parsed(data, place), Source(place, lambda: data.decode(), bundled=True), bundled_module
+        parsed(data, place),
+        ConfigSource(place, lambda: data.decode(), bundled=True),
+        bundled_module,
     )
 
 
@@ -71,25 +73,25 @@ def bundled_module(name: str) -> ModuleType:
 
 
 def vendor(
-    name: str, place: str, read: Read, bases: Collection[str], trace: "Trace | None" = None
-) -> Vendor:
+    name: str, place: str, read: Read, bases: Collection[str], trace: "RuleTrace | None" = None
+) -> Adapter:
     """The vendor that the profile at `place` describes.
 
     `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
     """
     file = read(place)
-    spot = Spot(file.source, file.table)
+    spot = ConfigNode(file.source, file.table)
     table, adapter = _whole(file, read, bases)
     named = table.get("adapter")
     imported = None if named is None else lambda: _adapter(spot.at("adapter"), named, adapter)
-    return build(name, table, file.source, imported, trace)
+    return build_adapter(name, table, file.source, imported, trace)
 
 
 def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str, Any], File]:
     """A file's table over that of the bundled profile which it extends, and the file that names the
     adapter.
     """
-    spot = Spot(file.source, file.table)
+    spot = ConfigNode(file.source, file.table)
     if not spot.at("extends"):
         return spot.table(), file
     base, own = spot.at("extends").text(), dict(spot.table())
@@ -97,10 +99,10 @@ def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str,
         raise spot.at("extends").refused(f"a bundled profile: {', '.join(bases)}")
     del own["extends"]
     table, adapter = _whole(read(f"{base}.toml"), read, [name for name in bases if name != base])
-    return merged(table, own), file if spot.at("adapter") else adapter
+    return merge_tables(table, own), file if spot.at("adapter") else adapter
 
 
-def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
+def _adapter(spot: ConfigNode, named: object, file: File) -> "type[Translator]":
     """The class that a profile names; `file` is the one beside which its module stands."""
     import re
 

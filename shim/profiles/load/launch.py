@@ -96,7 +96,7 @@ from shim.core.adapter.versions import VersionProbe, conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
 from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
@@ -170,10 +170,10 @@ Rules = Callable[[], Any]
 ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`
 
 
-class Template:
+class LaunchTemplate:
     """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
 
-    def __init__(self, spot: Spot, name: str, tools: Tools) -> None:
+    def __init__(self, spot: ConfigNode, name: str, tools: Tools) -> None:
         spot.table(KEYS)
         uses: set[str] = set()
         command, self.programs = _programs(spot)
@@ -196,7 +196,7 @@ class Template:
 
 
 def _start(
-    spot: Spot,
+    spot: ConfigNode,
     name: str,
     tools: Tools,
     command: tuple[str, ...],
@@ -319,7 +319,7 @@ def _start(
     return start
 
 
-def _rules(spot: Spot) -> Rules | None:
+def _rules(spot: ConfigNode) -> Rules | None:
     """What gives the module that tells the program the rules. It is imported at a turn."""
     if not spot:
         return None
@@ -327,7 +327,7 @@ def _rules(spot: Spot) -> Rules | None:
     return lambda: import_module(f"shim.adapters.{named}")
 
 
-def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":
+def _denials(spot: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
@@ -338,7 +338,7 @@ def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Den
     return Denials(spot.at("denials"), name, tools, mode_tools)
 
 
-def _report(spot: Spot, argv: Spot, uses: set[str]) -> RunReportSpec | None:
+def _report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec | None:
     if not spot:
         if "report_folder" in uses:
             raise argv.refused(
@@ -359,7 +359,7 @@ def _report(spot: Spot, argv: Spot, uses: set[str]) -> RunReportSpec | None:
     return RunReportSpec(spot.at("file").text(), keys)
 
 
-def _version(spot: Spot) -> VersionProbe:
+def _version(spot: ConfigNode) -> VersionProbe:
     """`version_probe`; keys that it leaves out have their usual values."""
     spot.table(("args", "regex", "tested"))
     usual = VersionProbe()
@@ -374,7 +374,7 @@ def _version(spot: Spot) -> VersionProbe:
     return VersionProbe(spot.at("args").texts(10) or usual.args, regex, tested)
 
 
-def overruled_by(spot: Spot) -> dict[str, tuple[str, ...]]:
+def parse_overruling_paths(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`overruled_by`: system → the folders and files that go before ours."""
     places = {system: spot.at(system) for system in spot.table(SYSTEMS)}
     return {
@@ -383,7 +383,7 @@ def overruled_by(spot: Spot) -> dict[str, tuple[str, ...]]:
     }
 
 
-def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
+def of_modes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
@@ -392,7 +392,7 @@ def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
     return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
 
 
-def _programs(spot: Spot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command, and the names of its program on PATH."""
     command = spot.at("command").texts(20)
     programs = (*command[:1], *spot.at("programs").texts(10))
@@ -424,7 +424,7 @@ def _variant(name: str) -> bool:
     )
 
 
-def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
+def _variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
     """The names of the dialects, and what picks one by the program's help."""
     names = tuple(spot.table())
     if not names:
@@ -540,7 +540,7 @@ def _get_claude_names(tool: Tool) -> set[str]:
     return {tool.name, *(tool.others if isinstance(tool, RuledTool) else ())}
 
 
-def _environment(spot: Spot) -> dict[str, str]:
+def _environment(spot: ConfigNode) -> dict[str, str]:
     found = {}
     for key in spot.table():
         if not _variable(key) or key.startswith(FORBIDDEN_BEGINNINGS) or key in FORBIDDEN_VARIABLES:
@@ -556,7 +556,7 @@ def _variable(name: str) -> bool:
     return name.isidentifier() and name.isascii() and len(name) <= NAME_CHARACTERS
 
 
-def _unset(spot: Spot) -> tuple[str, ...]:
+def _unset(spot: ConfigNode) -> tuple[str, ...]:
     for place, key in enumerate(spot.texts(50)):
         if not _variable(key) or key.startswith(KEPT_BEGINNING) or key in KEPT_VARIABLES:
             raise spot.at(place).refused("a variable that the program can do without")

@@ -2,7 +2,7 @@
 
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
 from shim.core.errors import FrontendError
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 
 VIAS, GUARDS, LONGS = (
     ("arg", "stdin", "file"),
@@ -20,7 +20,7 @@ class Prompt:
     most   bytes of an argument
     """
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: ConfigNode) -> None:
         spot.table(("via", "dash_guard", "long", "max_bytes"))
         self.via = spot.at("via").choice(VIAS, "stdin")
         self.guard = spot.at("dash_guard").choice(GUARDS, "stdin")

@@ -90,29 +90,34 @@ from collections.abc import Callable, Mapping
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.vendor import (
     Abilities,
-    Enforcement,
-    ExitRules,
+    Adapter,
+    CliInfo,
+    Environment,
     LaunchRequest,
-    ProgramFacts,
-    SessionFacts,
-    Surroundings,
-    Vendor,
+    PolicySupport,
+    SessionTraits,
+    ShutdownConfig,
 )
 from shim.core.adapter.versions import LoginProbe, ModelProbe
-from shim.core.policy.policy import MODES
+from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import Source, Spot
-from shim.profiles.compile.tools import tools
-from shim.profiles.load.launch import ModeTools, Template, can_add_tool, overruled_by
+from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.compile.tools import parse_tools
+from shim.profiles.load.launch import (
+    LaunchTemplate,
+    ModeTools,
+    can_add_tool,
+    parse_overruling_paths,
+)
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.settings_hooks import SettingsHook
-    from shim.profiles.compile.rules import Trace
-    from shim.profiles.compile.stream import Stream
+    from shim.profiles.compile.rules import RuleTrace
+    from shim.profiles.compile.stream import StreamProfile
 
-SCHEMA = 1
-KEYS = (
+SCHEMA_VERSION = 1
+PROFILE_KEYS = (
     *(
         "schema",
         "id",
@@ -129,43 +134,45 @@ KEYS = (
 )
 TWO_WAY_MODULES = ("codex_speech",)  # that drive a program so that it asks, where no table says how
 PROTOCOLS = ("acp",)
-SIGNALS = ("SIGINT", "SIGTERM")
-TIMEOUTS = ("first_byte", "idle", "tool")
-GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
-DAY = 86_400.0  # seconds; no silence is longer on purpose
-_STREAMED = ("delta", "cumulative")
+INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
+TIMEOUT_KEYS = ("first_byte", "idle", "tool")
+MAX_GRACE_S = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
+MAX_TIMEOUT_S = 86_400.0  # seconds; no silence is longer on purpose
+_STREAMED_MODES = ("delta", "cumulative")
 
 Table = Mapping[str, Any]
-Adapter = Callable[[], "type[Translator]"]
+TranslatorLoader = Callable[[], "type[Translator]"]
 
 
-def merged(base: Table, own: Table) -> dict[str, Any]:
+def merge_tables(base: Table, own: Table) -> dict[str, Any]:
     """One table over another: tables inside of them are merged, everything else is replaced."""
     result = dict(base)
     for key, value in own.items():
         before = result.get(key)
         both = isinstance(value, dict) and isinstance(before, dict)
-        result[key] = merged(before, value) if both and before is not None else value
+        result[key] = merge_tables(before, value) if both and before is not None else value
     return result
 
 
-def build(
+def build_adapter(
     name: str,
     table: Table,
-    source: Source,
-    adapter: Adapter | None = None,
-    trace: "Trace | None" = None,
-) -> Vendor:
+    source: ConfigSource,
+    adapter: TranslatorLoader | None = None,
+    trace: "RuleTrace | None" = None,
+) -> Adapter:
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
     wrong.
 
     `adapter` imports the class that the profile names. `trace` is told which rules take which
     events.
     """
-    spot = Spot(source, table)
-    spot.table(KEYS)
-    if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA:
-        raise spot.at("schema").refused(f"{SCHEMA}", told="" if spot.at("schema") else "not there")
+    spot = ConfigNode(source, table)
+    spot.table(PROFILE_KEYS)
+    if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA_VERSION:
+        raise spot.at("schema").refused(
+            f"{SCHEMA_VERSION}", told="" if spot.at("schema") else "not there"
+        )
     if spot.at("id").text() != name:
         raise spot.at("id").refused(f"{name!r}, as its file is called")
     if spot.at("protocol"):
@@ -173,11 +180,13 @@ def build(
 
         spot.at("protocol").choice(PROTOCOLS)
         whole = as_profile(spot)
-        return agent(build(name, whole, source), whole, source)
-    known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
+        return agent(build_adapter(name, whole, source), whole, source)
+    known = parse_tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
     launch, own = spot.at("launch"), spot.at("stream")
-    made = Template(launch, name, known)
-    translates = _translates(spot, known, adapter, lambda: _stream(spot, known, trace))
+    made = LaunchTemplate(launch, name, known)
+    translates = _create_translator_loader(
+        spot, known, adapter, lambda: _compile_stream(spot, known, trace)
+    )
     if not source.bundled or trace is not None:
         translates()
     events = [one for one in table.get("event", ()) if one]
@@ -188,25 +197,27 @@ def build(
     )
     codes = own.at("end").at("ok_exit").items(20)
     unattended = spot.at("unattended").switch()
-    enforcement = _enforcement(made, unattended=unattended)
-    vendor = Vendor(
+    enforcement = _build_policy_support(made, unattended=unattended)
+    vendor = Adapter(
         name=name,
         programs=made.programs,
         translates=translates,
         launch=made.start,
-        modes=_modes(launch.at("permission_args")),
+        modes=_parse_modes(launch.at("permission_args")),
         tools=known,
         listed=listed,
         unattended=unattended,
-        chooses=(lambda request: _left(made.mode_tools, listed, enforcement, request))
+        chooses=(
+            lambda request: _list_remaining_tools(made.mode_tools, listed, enforcement, request)
+        )
         if made.mode_tools
         else None,
         login=launch.at("login").text(""),
-        timeouts=_timeouts(launch.at("timeouts")),
+        timeouts=_parse_timeouts(launch.at("timeouts")),
         version=made.version,
         abilities=Abilities(
-            streams=own.at("text").value in _STREAMED
-            or any(one.get("mode") in _STREAMED for one in events),
+            streams=own.at("text").value in _STREAMED_MODES
+            or any(one.get("mode") in _STREAMED_MODES for one in events),
             resumes="resume" in made.uses,
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
@@ -215,31 +226,31 @@ def build(
             selects_tools=made.denials is not None
             or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
             limits_turns="max_turns" in made.uses,
-            prices=_prices(table),
+            prices=_has_prices(table),
             servers="mcp_configs" in made.uses,
             retracts=any(one["emit"] == "retract" for one in events),
         ),
         enforcement=enforcement,
-        sessions=SessionFacts(own.at("saves_late").switch(), own.at("given_id").switch()),
-        exit=ExitRules(
-            _interrupt(launch.at("interrupt")),
-            _grace(launch.at("interrupt").at("grace")),
+        sessions=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
+        exit=ShutdownConfig(
+            _parse_interrupt_signal(launch.at("interrupt")),
+            _parse_grace(launch.at("interrupt").at("grace")),
             frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
         ),
-        program=ProgramFacts(
+        program=CliInfo(
             variants=made.variants,
             probe=made.probe,
             install=launch.at("install").text(""),
             models=made.models,
-            login=_login_probe(launch.at("login_probe")),
-            listing=_models_probe(launch.at("models_probe")),
+            login=_parse_login_probe(launch.at("login_probe")),
+            listing=_parse_model_probe(launch.at("models_probe")),
         ),
-        surroundings=Surroundings(
+        surroundings=Environment(
             keys=launch.at("env_keep").texts(20),
             api_base=launch.at("api_base").text(""),
-            home=_home(launch.at("home")),
+            home=_parse_data_dir(launch.at("home")),
             report=made.report,
-            overruled_by=overruled_by(launch.at("overruled_by")),
+            overriding_files=parse_overruling_paths(launch.at("overruled_by")),
             widened_by={
                 name: launch.at("widened_by").at(name).text()
                 for name in launch.at("widened_by").table()
@@ -258,34 +269,37 @@ def build(
     if spot.at("two_way"):
         module = f"shim.adapters.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
         return vendor._replace(
-            program=vendor.program._replace(two_way=lambda: _driven(module, vendor))
+            program=vendor.program._replace(two_way=lambda: _load_two_way_adapter(module, vendor))
         )
     if not spot.at("acp").value:
         return vendor
     words = spot.at("acp").at("command").texts()[1:] if spot.at("acp").at("command") else ()
     if not source.bundled:  # a mistake in it is told of now
-        _two_way(vendor, table, source)
+        _build_two_way_adapter(vendor, table, source)
     facts = vendor.program._replace(
-        two_way=lambda: _two_way(vendor, table, source), two_way_words=words
+        two_way=lambda: _build_two_way_adapter(vendor, table, source), two_way_words=words
     )
     return vendor._replace(program=facts)
 
 
-def _driven(module: str, vendor: Vendor) -> Vendor:
+def _load_two_way_adapter(module: str, vendor: Adapter) -> Adapter:
     from importlib import import_module
 
-    made: Vendor = import_module(module).two_way(vendor)
+    made: Adapter = import_module(module).two_way(vendor)
     return made
 
 
-def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:
+def _build_two_way_adapter(vendor: Adapter, table: Table, source: ConfigSource) -> Adapter:
     from shim.profiles.load.acp import two_way
 
     return two_way(vendor, table, source)
 
 
-def _left(
-    mode_tools: ModeTools, listed: tuple[str, ...], enforcement: Enforcement, request: LaunchRequest
+def _list_remaining_tools(
+    mode_tools: ModeTools,
+    listed: tuple[str, ...],
+    enforcement: PolicySupport,
+    request: LaunchRequest,
 ) -> tuple[str, ...]:
     """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks
     add to the mode.
@@ -306,31 +320,31 @@ def _left(
         for name in listed
         if name in left
         or any(rule.names(name) for rule in added)
-        or any(_about(hook, name) for hook in hooks)
+        or any(_matches_hook(hook, name) for hook in hooks)
     )
 
 
-def _about(hook: "SettingsHook", tool: str) -> bool:
+def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
     from shim.core.claude.hooks.commands import about
 
     return about(hook, tool)
 
 
-def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
+def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySupport:
     denials, rules = made.denials, made.rules
     if denials is not None:
-        return Enforcement(
+        return PolicySupport(
             told=denials.hears,
             allows=lambda rule, request: denials.allows(rule, request, unasked=unattended),
             subagents=denials.subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.uses:
-        return Enforcement(
+        return PolicySupport(
             allows=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
         )
     if rules is None:
-        return Enforcement()
-    return Enforcement(
+        return PolicySupport()
+    return PolicySupport(
         binds=lambda rule, request: bool(rules().enforces_rule(rule, request)),
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
@@ -339,15 +353,18 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
     )
 
 
-def _protocol(spot: Spot, known: Tools) -> "type[Translator]":
+def _create_acp_translator(spot: ConfigNode, known: Tools) -> "type[Translator]":
     from shim.profiles.load.acp import reader
 
     return reader(spot.at("acp"), known)
 
 
-def _translates(
-    spot: Spot, known: Tools, adapter: Adapter | None, stream: "Callable[[], Stream]"
-) -> Adapter:
+def _create_translator_loader(
+    spot: ConfigNode,
+    known: Tools,
+    adapter: TranslatorLoader | None,
+    stream: "Callable[[], StreamProfile]",
+) -> TranslatorLoader:
     """A function that gives the class which translates. The class is made at its first call."""
     made: list[type[Translator]] = []
 
@@ -355,7 +372,9 @@ def _translates(
         if not made:
             from shim.profiles.profile import translator
 
-            protocol = (lambda: _protocol(spot, known)) if spot.at("acp").value else None
+            protocol = (
+                (lambda: _create_acp_translator(spot, known)) if spot.at("acp").value else None
+            )
             made.append(
                 translator(spot, stream(), None if adapter is None else adapter(), protocol)
             )
@@ -364,29 +383,29 @@ def _translates(
     return translates
 
 
-def _stream(spot: Spot, known: Tools, trace: "Trace | None") -> "Stream":
-    from shim.profiles.compile.stream import Stream
+def _compile_stream(spot: ConfigNode, known: Tools, trace: "RuleTrace | None") -> "StreamProfile":
+    from shim.profiles.compile.stream import StreamProfile
 
-    return Stream(spot, known, trace)
+    return StreamProfile(spot, known, trace)
 
 
-def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:
+def _parse_modes(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
     if not spot:
         return {"default": ()}
-    spot.table(MODES)
+    spot.table(PERMISSION_MODES)
     return {mode: spot.at(mode).texts(20) for mode in spot.value}
 
 
-def _interrupt(spot: Spot) -> str:
+def _parse_interrupt_signal(spot: ConfigNode) -> str:
     spot.table(("signal", "grace"))
-    return spot.at("signal").choice(SIGNALS, "SIGINT")
+    return spot.at("signal").choice(INTERRUPT_SIGNALS, "SIGINT")
 
 
-def _grace(spot: Spot) -> float:
-    return spot.number(0.1, GRACE) if spot else 0.0
+def _parse_grace(spot: ConfigNode) -> float:
+    return spot.number(0.1, MAX_GRACE_S) if spot else 0.0
 
 
-def _login_probe(spot: Spot) -> LoginProbe:
+def _parse_login_probe(spot: ConfigNode) -> LoginProbe:
     if not spot:
         return LoginProbe()
     spot.table(("args", "refusal", "unless"))
@@ -395,19 +414,19 @@ def _login_probe(spot: Spot) -> LoginProbe:
     )
 
 
-def _models_probe(spot: Spot) -> ModelProbe:
+def _parse_model_probe(spot: ConfigNode) -> ModelProbe:
     if not spot:
         return ModelProbe()
     spot.table(("args", "regex"))
     return ModelProbe(spot.at("args").texts(20), spot.at("regex").regex())
 
 
-def _timeouts(spot: Spot) -> dict[str, float]:
-    spot.table(TIMEOUTS)
-    return {f"{key}_timeout": spot.at(key).number(1, DAY) for key in spot.table()}
+def _parse_timeouts(spot: ConfigNode) -> dict[str, float]:
+    spot.table(TIMEOUT_KEYS)
+    return {f"{key}_timeout": spot.at(key).number(1, MAX_TIMEOUT_S) for key in spot.table()}
 
 
-def _home(spot: Spot) -> tuple[str, str] | None:
+def _parse_data_dir(spot: ConfigNode) -> tuple[str, str] | None:
     """The variable and the folder of `home`."""
     if not spot:
         return None
@@ -418,7 +437,7 @@ def _home(spot: Spot) -> tuple[str, str] | None:
     return spot.at("variable").text(""), folder
 
 
-def _prices(table: Table) -> bool:
+def _has_prices(table: Table) -> bool:
     """Whether a rule says what a reply cost."""
     rules = [one for one in table.get("event", ()) if one.get("emit") in ("usage", "result")]
     return any("cost_usd" in one or "cost_usd" in (one.get("usage") or ()) for one in rules)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
-from shim.profiles.check.toml_errors import Spot
+from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.load.prompt import Prompt
 
 WORDS = 200  # of one part
@@ -36,7 +36,7 @@ Filled = Mapping[str, Any]
 Part = Callable[[Filled], list[str]]
 
 
-def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) -> Part:
+def part(spot: ConfigNode, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) -> Part:
     """One entry of `argv`, compiled; what it depends on is added to `uses`."""
     if isinstance(spot.value, str):
         return _word(spot, uses, prompt)
@@ -63,7 +63,7 @@ def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) 
     )
 
 
-def _conditions(spot: Spot, known: tuple[str, ...]) -> tuple[str, ...]:
+def _conditions(spot: ConfigNode, known: tuple[str, ...]) -> tuple[str, ...]:
     if not spot:
         return ()
     if isinstance(spot.value, list):
@@ -74,7 +74,7 @@ def _conditions(spot: Spot, known: tuple[str, ...]) -> tuple[str, ...]:
     return (spot.choice(known),)
 
 
-def _many(spot: Spot, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -> Part:
+def _many(spot: ConfigNode, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -> Part:
     """The words of `args`, once or for each item of a list."""
     if not spot.at("each"):
         own = tuple(key for key in wanted if key in LISTS)
@@ -88,7 +88,7 @@ def _many(spot: Spot, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -
     ]
 
 
-def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
+def _word(spot: ConfigNode, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left
     out.
     """

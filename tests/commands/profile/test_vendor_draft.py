@@ -18,8 +18,8 @@ from sweeps import each
 from shim.commands.profile.draft import draft_profile
 from shim.commands.profile.draft_kinds import EventCollector
 from shim.core.turn.outcome import Exit
-from shim.profiles.check.toml_errors import Source
-from shim.profiles.load.vendor import build
+from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.load.vendor import build_adapter
 from tests.program.test_threats import ESCAPES, visible
 
 # Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them
@@ -302,8 +302,10 @@ def drafted(vendor, few=False):
         seen.end_child(None, None)
     text = draft_profile(seen, vendor)
     table = tomllib.loads(text)
-    build(vendor, table, Source("draft.toml", lambda: text))
-    return text, build(vendor, table | {"tools": {}}, Source("draft.toml", lambda: text))
+    build_adapter(vendor, table, ConfigSource("draft.toml", lambda: text))
+    return text, build_adapter(
+        vendor, table | {"tools": {}}, ConfigSource("draft.toml", lambda: text)
+    )
 
 
 def said(vendor, name, few=False):
@@ -435,7 +437,7 @@ def drafted_from(*runs):
         )
         seen.end_child(None, None)
     text = draft_profile(seen, "own")
-    return text, build("own", tomllib.loads(text), Source("draft.toml", lambda: text))
+    return text, build_adapter("own", tomllib.loads(text), ConfigSource("draft.toml", lambda: text))
 
 
 @pytest.mark.parametrize(

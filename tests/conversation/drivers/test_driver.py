@@ -11,7 +11,7 @@ from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import AskPermission, TurnStage
-from shim.core.adapter.vendor import ExitRules
+from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import CLOSED_STREAM, TURN_OVER, Permission
 from shim.core.turn.outcome import Exit
@@ -35,7 +35,7 @@ class Flood:
 
 def driver(dialect="claude"):
     launcher = Launched(open_translation("demo", dialect=dialect, stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules())
+    launcher.vendor = SimpleNamespace(name="demo", exit=ShutdownConfig())
     return PerTurnDriver(launcher, Paper()), launcher.turns.pump(None)
 
 
@@ -97,7 +97,9 @@ class Speech:
 def talking(tasks, paper):
     """A driver with a child that stays, and the frontend's side of it."""
     launcher = Launched(open_translation("demo", stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
+    launcher.vendor = SimpleNamespace(
+        name="demo", exit=ShutdownConfig(), speaks="a:b", speech=Speech
+    )
     launcher.policy = SimpleNamespace(hooks=())
     control = Control(
         facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"

@@ -13,7 +13,7 @@ from support import facts_of
 
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.adapter.vendor import ExitRules
+from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import Control
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import TEXT_ONLY, Message
@@ -72,7 +72,7 @@ class Steered:
     def __init__(self, tasks, said=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), History()
         self.launcher.vendor = SimpleNamespace(
-            name="demo", exit=ExitRules(), speaks="a:b", speech=Speech
+            name="demo", exit=ShutdownConfig(), speaks="a:b", speech=Speech
         )
         self.launcher.asked = lambda prompt: f"{prompt}!"
         facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)

@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.core.policy.carried import Known, read, read_settings, written, written_settings
 from shim.core.policy.place import Place
-from shim.core.policy.policy import MODES, Policy
+from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import Settled
@@ -36,7 +36,7 @@ HOOKS = st.lists(
     HOOKS,
     st.none() | st.lists(TEXTS, max_size=3),
     TEXTS,
-    st.sampled_from(MODES),
+    st.sampled_from(PERMISSION_MODES),
 )
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Place(f"/{folder}", "/home", ("../other", folder))
@@ -62,7 +62,7 @@ def test_another_text_is_no_policy(text):
     RULES,
     RULES,
     HOOKS,
-    st.none() | st.sampled_from(MODES),
+    st.none() | st.sampled_from(PERMISSION_MODES),
     TEXTS,
     st.lists(TEXTS, max_size=2),
 )

@@ -11,7 +11,7 @@ import pytest
 from profiling import HEAD, LAUNCH
 
 from shim import adapters
-from shim.profiles.check.toml_errors import Keys, Spot
+from shim.profiles.check.toml_errors import ConfigNode, Keys
 from shim.profiles.check.unused_keys import UNUSED, list_keys
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import files
@@ -65,9 +65,9 @@ def insert_keys(profile: dict[str, Any], keys: Keys, known: Collection[str], emi
 def list_allowed_names(monkeypatch) -> set[str]:
     """Return the names of all keys that the loader allows in the tables of the bundled profiles."""
     allowed: list[tuple[Keys, Collection[str], object]] = []
-    read_table = Spot.table
+    read_table = ConfigNode.table
 
-    def record(spot: Spot, known: Collection[str] = ()) -> Any:
+    def record(spot: ConfigNode, known: Collection[str] = ()) -> Any:
         if known and not (len(spot.keys) == 2 and spot.keys[1] in MODES):
             rule = len(spot.keys) == 2 and spot.keys[0] in ("event", "report")
             allowed.append((spot.keys, known, spot.value["emit"] if rule else None))
@@ -78,7 +78,7 @@ def list_allowed_names(monkeypatch) -> set[str]:
         file.source.bundled = False  # so that all of it is checked
         return file
 
-    monkeypatch.setattr(Spot, "table", record)
+    monkeypatch.setattr(ConfigNode, "table", record)
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()

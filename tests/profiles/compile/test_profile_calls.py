@@ -12,9 +12,9 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import Exit
-from shim.profiles.check.toml_errors import Source
+from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.files import packaged
-from shim.profiles.load.vendor import build
+from shim.profiles.load.vendor import build_adapter
 from shim.profiles.run.parts import CALLS, CHARACTERS
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
 
@@ -168,7 +168,9 @@ def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, who
     rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
     vendors = [
         get_adapter("copilot"),
-        build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: "")),
+        build_adapter(
+            "copilot", {**table, "event": rules}, ConfigSource("copilot.toml", lambda: "")
+        ),
     ]
     expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)
     assert pieces == expected and expected

@@ -20,8 +20,8 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.profiles.check.toml_errors import Source
-from shim.profiles.load.vendor import build
+from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.load.vendor import build_adapter
 
 # these say only what is different
 NAMES = [name for name in BUNDLED_PROFILES if name not in ("acai", "kilo")]
@@ -102,7 +102,7 @@ def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     name, table = damaged
     try:
-        vendor = build(name, table, Source("own.toml", lambda: TEXTS[name]))
+        vendor = build_adapter(name, table, ConfigSource("own.toml", lambda: TEXTS[name]))
     except FrontendError as error:
         assert "own.toml" in str(error) and (
             "it must be" in str(error) or "unknown key" in str(error)
@@ -126,4 +126,4 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
 )
 def test_a_table_that_is_hardly_one_is_refused(table):
     with pytest.raises(FrontendError, match=r"^own\.toml:1: "):
-        build("own", table, Source("own.toml", lambda: ""))
+        build_adapter("own", table, ConfigSource("own.toml", lambda: ""))

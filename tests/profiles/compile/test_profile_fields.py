@@ -7,7 +7,7 @@ from sweeps import each
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Account
-from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import beginning, field
 from shim.profiles.compile.source import Function
 from shim.profiles.run.values import ITEMS, NAMES, unquoted
@@ -34,7 +34,7 @@ def value(spec, event=EVENT, items=()):
     """The value of a field: in a rule without `foreach`, or the values in one that goes over
     `items`.
     """
-    spot = Spot(Source("own.toml", lambda: ""), spec, ("event", 0, "text"))
+    spot = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
     here = Function("engine, event, items")
     if not items:
         here.line(f"return {field(spot, here)}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from profiling import lines_of, profiled, result_line
 from sweeps import each
 
-from shim.profiles.check.toml_errors import Source, Spot
+from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 from shim.profiles.compile.arguments import change
 from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field
@@ -35,7 +35,7 @@ KEYS = WORDS.filter(lambda text: text and "'" not in text and "|" not in text an
 
 
 def spot(value):
-    return Spot(Source("own.toml", lambda: ""), value, ("event", 0, "text"))
+    return ConfigNode(ConfigSource("own.toml", lambda: ""), value, ("event", 0, "text"))
 
 
 def value(spec, event):

@@ -14,8 +14,8 @@ from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
-from shim.profiles.check.toml_errors import Source
-from shim.profiles.load.vendor import build
+from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.load.vendor import build_adapter
 
 AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
 BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = { type = "x" }\nemit = "ignore"\n'
@@ -23,7 +23,7 @@ ASKS = '[acp]\nasks = ["Bash", "Edit", "Write"]\n'
 
 
 def made(profile):
-    return build("own", tomllib.loads(profile), Source("own.toml", lambda: profile))
+    return build_adapter("own", tomllib.loads(profile), ConfigSource("own.toml", lambda: profile))
 
 
 def request(*denied):
