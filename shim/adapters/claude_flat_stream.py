@@ -26,14 +26,14 @@ class FlatClaudeTranslator(StreamedTranslator):
         super().__init__(turn, partial=partial)
         self._error_event: Event = {}
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._error_event = {}
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
         if subtype == "init":
-            self.next_turn()
+            self.start_next_turn()
             self.turn.started(
                 session_id=event.get("session_id"),
                 cwd=event.get("cwd"),
@@ -46,7 +46,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             given = event.get("compact_metadata") or {}
             self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
         elif subtype == "api_retry":
-            self._again()
+            self._retract_reply()
             attempt, limit, delay = (
                 count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
             )
@@ -66,11 +66,11 @@ class FlatClaudeTranslator(StreamedTranslator):
             delta = inner["delta"]
             fragment = delta.get("text") or delta.get("thinking")
             if isinstance(fragment, str):
-                self._delta("text" if "text" in delta else "thinking", fragment)
+                self._write_fragment("text" if "text" in delta else "thinking", fragment)
         elif kind == "content_block_start":
-            self._key += 1
+            self._block_number += 1
         elif kind == "message_start":
-            self._streamed.clear()
+            self._streamed_blocks.clear()
             self.turn.message(model=inner["message"].get("model"))
 
     def on_assistant(self, event: Event) -> None:
@@ -85,7 +85,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         for block in message["content"]:
             kind = block["type"]
             if kind in ("text", "thinking"):
-                self._block(kind, block[kind])
+                self._write_block(kind, block[kind])
             elif kind == "tool_use":
                 self.turn.tool_use(block.get("id"), block["name"], block["input"])
             else:
@@ -130,10 +130,10 @@ class FlatClaudeTranslator(StreamedTranslator):
         else:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 
-    on_control_response = on_control_cancel_request = Translator.ignored
+    on_control_response = on_control_cancel_request = Translator.ignore_event
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
         on_message_stop
-    ) = Translator.ignored
+    ) = Translator.ignore_event
 
     def on_result(self, event: Event) -> None:
         turn, errors = self.turn, event.get("errors")

@@ -38,11 +38,11 @@ class ClaudeTranslator(Translator):
         self._normalizer = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._split_delta: tuple[Event, str, str] | None = None
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._pass_line = turn.clean_lines(PassthroughTurn(turn).pass_line)
 
-    def line(self, raw: bytes) -> bytes | None:
+    def filter_line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
         for some.
         """
@@ -57,14 +57,14 @@ class ClaudeTranslator(Translator):
             return
         kind = event["type"]
         if kind not in LEGACY_KINDS and (
-            self.turn.terms.old_reader or (kind not in EARLY_KINDS and not self.asked)
+            self.turn.terms.old_reader or (kind not in EARLY_KINDS and not self.has_message)
         ):
             self.turn.unknown(kind, event)
             return
         if self._split_delta is not None and raw is not None:
             self._write_half_character()
         if kind == "system" and event.get("subtype") == "init":
-            self.next_turn()
+            self.start_next_turn()
         turn = self.turn
         session = (
             turn.conversation.session_id
@@ -108,7 +108,7 @@ class ClaudeTranslator(Translator):
         if event["type"] == "result":
             self.turn.settle()
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         self._raw_line = None
         inner = event.get("event")
         delta = inner.get("delta") if isinstance(inner, dict) else None
@@ -135,6 +135,6 @@ class ClaudeTranslator(Translator):
         again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
         self._write_event(dump(again), again)
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         if self._split_delta is not None:
             self._write_half_character()

@@ -82,8 +82,8 @@ class CodexTranslator(ProfileTranslator):
             return is_repeated
         return self._translate_changes(event, item, self._state.rollout)
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._state.completed_items.clear()
         self._state.todo_list = None, None
 
@@ -113,11 +113,11 @@ class CodexTranslator(ProfileTranslator):
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
         self._write_pending_changes()
 
-    def unread(self, event: Event) -> Translator:
+    def translate_unknown(self, event: Event) -> Translator:
         return (
             self
             if self.turn.terms.home is None and self._translate_server_line(event)
-            else super().unread(event)
+            else super().translate_unknown(event)
         )
 
     def _translate_server_line(self, event: Event) -> bool:

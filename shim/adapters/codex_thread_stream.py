@@ -141,7 +141,7 @@ class ThreadTranslator(Translator):
             "turn/plan/updated": self._write_plan,
             "turn/completed": self._complete_turn,
             "error": self._record_retry,
-            **dict.fromkeys(IGNORED_METHODS, self.ignored),
+            **dict.fromkeys(IGNORED_METHODS, self.ignore_event),
         }
         self._request_handlers = {
             COMMAND_APPROVAL: self._ask_command,
@@ -153,8 +153,8 @@ class ThreadTranslator(Translator):
             PERMISSIONS_APPROVAL: self._refuse_extra_permissions,
         }
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._open_items.clear()
         self._prompted_items.clear()
         self._completed_items.clear()
@@ -162,11 +162,11 @@ class ThreadTranslator(Translator):
         if self.thread.thread_id:
             turn.started(session_id=self.thread.thread_id)
 
-    def anew(self, turn: Turn) -> Translator:
+    def create_for_retry(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.thread)
 
     @classmethod
-    def heeds(cls, line: bytes) -> bool:
+    def accepts_between_turns(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no notification is."""
         head = line.partition(b'"params"')[0]
         return b'"id"' in head or b'"method"' not in head
@@ -189,7 +189,7 @@ class ThreadTranslator(Translator):
         self.outbox += self.thread.outbox
         self.thread.outbox.clear()
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
         ours = isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
@@ -456,7 +456,7 @@ class ThreadTranslator(Translator):
 
     def _start_thread_turn(self, params: Event) -> None:
         if self._is_main_thread(params):
-            self.next_turn()
+            self.start_next_turn()
             self.thread.set_turn(str(params["turn"]["id"]))
 
     def _complete_turn(self, params: Event) -> None:

@@ -67,7 +67,7 @@ class CursorTranslator(Translator):
             key_source=event.get("apiKeySource"),
         )
 
-    on_user = Translator.ignored
+    on_user = Translator.ignore_event
 
     def on_thinking(self, event: Event) -> None:
         if event.get("subtype") == "delta":
@@ -199,7 +199,7 @@ class CursorTranslator(Translator):
                 self._todos[identity] = self._todos.get(identity, {}) | given
         return {"todos": list(self._todos.values())}
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         if self._buffered_text is not None:
             self._write_text(self._buffered_text)
 

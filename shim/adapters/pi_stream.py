@@ -72,19 +72,19 @@ class PiTranslator(Translator):
         # id of a call → number of results whose message has not come yet
         self._result_counts: dict[str, int] = {}
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._reset()
 
-    def unread(self, event: Event) -> Translator:
+    def translate_unknown(self, event: Event) -> Translator:
         """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
         if event.get("type") != DIALOG_TYPE:
-            return super().unread(event)
+            return super().translate_unknown(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
         return build_two_way().translator(self.turn, partial=self.partial)
 
-    def line(self, raw: bytes) -> bytes | None:
+    def filter_line(self, raw: bytes) -> bytes | None:
         """Skip lines without a use, cut repetitions off; without partial messages keep updates
         unread.
         """
@@ -116,7 +116,7 @@ class PiTranslator(Translator):
             self._update_bytes = -1
         return None
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         """An update that had to be repaired waits with the others; its escapes keep halves of
         characters.
         """
@@ -125,7 +125,7 @@ class PiTranslator(Translator):
         else:
             import json
 
-            self.line(
+            self.filter_line(
                 json.dumps({"type": "message_update"} | event, separators=(",", ":")).encode()
             )
 
@@ -169,12 +169,14 @@ class PiTranslator(Translator):
         if self._is_complete():
             self.turn.settle()
 
-    on_turn_end = Translator.ignored
+    on_turn_end = Translator.ignore_event
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = (
-        Translator.ignored
+        Translator.ignore_event
     )
-    on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
-    on_extension_error = on_bash_execution_update = Translator.ignored
+    on_summarization_retry_start = on_summarization_retry_end = on_response = (
+        Translator.ignore_event
+    )
+    on_extension_error = on_bash_execution_update = Translator.ignore_event
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -318,7 +320,7 @@ class PiTranslator(Translator):
         }
         self._announce_call(call, "tool_execution_start")
 
-    on_tool_execution_update = Translator.ignored
+    on_tool_execution_update = Translator.ignore_event
 
     def on_tool_execution_end(self, event: Event) -> None:
         call = read_id(event.get("toolCallId"))
@@ -372,7 +374,7 @@ class PiTranslator(Translator):
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit of older versions is their one word for the end of a turn."""
         self._conclude_turn()
 

@@ -54,8 +54,8 @@ class PiRpcTranslator(PiTranslator):
         self.session = link or PiRpcSession()
         self._is_older_version = False  # it never says that it has settled
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._write_start()
 
     def _write_start(self) -> None:
@@ -68,19 +68,19 @@ class PiRpcTranslator(PiTranslator):
                 session_id=self.session.session_id, model=own, slash_commands=commands
             )
 
-    def anew(self, turn: Turn) -> Translator:
+    def create_for_retry(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.session)
 
     @classmethod
-    def heeds(cls, line: bytes) -> bool:
+    def accepts_between_turns(cls, line: bytes) -> bool:
         """Between two turns its dialogs are read, and its answers."""
         return DIALOG_TYPE.encode() in line or b'"response"' in line
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         """Out of a broken line no dialog is believed, and no answer (threats: forged lines)."""
         kind = event.get("type")
         if not self.session.is_greeted or kind not in (DIALOG_TYPE, "response"):
-            super().repaired(event)
+            super().feed_repaired(event)
             return
         self.turn.account.repaired("doubtful_event")
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
@@ -102,7 +102,7 @@ class PiRpcTranslator(PiTranslator):
 
     def on_agent_start(self, event: Event) -> None:
         if not self.session.is_greeted:
-            self.next_turn()
+            self.start_next_turn()
         self.session.is_running, self._has_run_ended = True, False
         if self.session.is_stopping:  # it did not run yet when it was told to stop
             self.outbox.append(self.session.encode_abort())
@@ -144,12 +144,12 @@ class PiRpcTranslator(PiTranslator):
             self._has_run_ended and self._last_message is None and not self._has_open_reply
         )
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:
             self.turn.failed(EARLY_DIALOG_MESSAGE, kind="refused")
-        super().eof(child_exit, stderr)
+        super().feed_eof(child_exit, stderr)
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -153,8 +153,8 @@ class CallsTranslator(Translator):
         # id of a call → number of displayed results without a message yet
         self._displayed_counts: dict[str, int] = {}
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._reset_state()
 
     def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:

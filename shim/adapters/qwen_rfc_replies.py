@@ -77,7 +77,7 @@ class RepliesTranslator(CallsTranslator):
         if not isinstance(prompt, str) or prompt == self._prompt_id:
             return
         if self._prompt_id and self.turn.state is DONE:
-            self.next_turn()
+            self.start_next_turn()
         self._prompt_id = prompt[:NAME_CHARACTERS]
 
     # -- whole replies -----------------------------------------------------------------------------

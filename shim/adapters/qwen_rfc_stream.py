@@ -54,13 +54,13 @@ class RfcTranslator(RepliesTranslator):
             "x-qwen-tool-display": self._translate_display,
             "x-qwen-session-event": self._translate_session_event,
             "x-qwen-terminal": self._read_terminal_event,
-            "x-qwen-ansi": self.ignored,
+            "x-qwen-ansi": self.ignore_event,
             "result/command": self._translate_command_result,
-            "result/command_hint": self.ignored,
+            "result/command_hint": self.ignore_event,
             "result/heartbeat": self._record_heartbeat,
             "result/cancel": self._translate_cancel_result,
             "control_request": self._answer_control_request,
-            "control_response": self.ignored,
+            "control_response": self.ignore_event,
         }
         self._session_event_handlers: dict[str, Callable[[str, Event], None]] = {
             "finished": self._finish_session,
@@ -272,7 +272,7 @@ class RfcTranslator(RepliesTranslator):
         status = error.get("code") if isinstance(error, dict) else None
         self._fail_turn(format_error(error), status=status if status.__class__ is int else None)
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The end of its output is the end of its turn, if the last reply may be one (row 31)."""
         self._end_reply(None)
         self._partial_calls.clear()

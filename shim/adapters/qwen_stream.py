@@ -48,10 +48,10 @@ class QwenTranslator(StreamedTranslator):
         self._has_started = False
         self._error_event: Event | None = None
 
-    def unread(self, event: Event) -> Translator:
+    def translate_unknown(self, event: Event) -> Translator:
         """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
         if self._has_started or not is_rfc_event(event):
-            return super().unread(event)
+            return super().translate_unknown(event)
         if "error" in event and "object" not in event and "type" not in event:
             self._error_event = self._error_event or event
             return self
@@ -62,8 +62,8 @@ class QwenTranslator(StreamedTranslator):
             reader.feed(self._error_event)
         return reader
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._error_text = ""
 
     # -- the frame ---------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class QwenTranslator(StreamedTranslator):
         if subtype == "init":
             self._start_session(data | event)
         elif subtype == "retry":
-            self._again()
+            self._retract_reply()
         elif subtype == "task_started":
             task = {"task_id": "", "description": ""} | data
             self.turn.system("task_started", **task, task_type="local_agent")
@@ -90,7 +90,7 @@ class QwenTranslator(StreamedTranslator):
             self.turn.unknown(f"system/{subtype}", event)
 
     def _start_session(self, event: Event) -> None:
-        self.next_turn()
+        self.start_next_turn()
         self._has_started = True
         if self._error_event is not None:
             self.turn.unknown("untyped", self._error_event)
@@ -123,23 +123,23 @@ class QwenTranslator(StreamedTranslator):
         if kind == "content_block_delta":
             delta = inner["delta"]
             if delta["type"] == "text_delta":
-                self._delta("text", delta["text"])
+                self._write_fragment("text", delta["text"])
             elif delta["type"] == "thinking_delta":
-                self._delta("thinking", delta["thinking"])
+                self._write_fragment("thinking", delta["thinking"])
         elif kind == "content_block_start":
-            self._key += 1
+            self._block_number += 1
         elif kind == "message_start":
             self.turn.message(model=(inner.get("message") or {}).get("model"))
         elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
             self.turn.unknown(f"stream_event/{kind}", inner)
 
-    def _delta(self, kind: str, fragment: str) -> None:
+    def _write_fragment(self, kind: str, fragment: str) -> None:
         if kind == "text" and (self._error_text or fragment.startswith(API_ERROR_PREFIX)):
             self._error_text += fragment
             if len(self._error_text) <= MAX_ERROR_CHARS:
                 return
             fragment, self._error_text = self._error_text, ""
-        super()._delta(kind, fragment)
+        super()._write_fragment(kind, fragment)
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
@@ -155,18 +155,18 @@ class QwenTranslator(StreamedTranslator):
             kind = block["type"]
             if kind == "text":
                 text = block["text"]
-                if self._streamed or self._error_text or API_ERROR_PREFIX in text:
+                if self._streamed_blocks or self._error_text or API_ERROR_PREFIX in text:
                     self._write_text(text)
                 else:
                     turn.say(text)
             elif kind == "thinking":
-                self._block("thinking", block["thinking"])
+                self._write_block("thinking", block["thinking"])
             elif kind == "tool_use":
                 turn.tool_use(block.get("id"), *translate_tool_use(block))
             else:
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:
-            self._streamed.clear()
+            self._streamed_blocks.clear()
             self.turn.message_end(
                 counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
             )
@@ -178,7 +178,7 @@ class QwenTranslator(StreamedTranslator):
             text = text[: found.start()]
         elif self._error_text:
             self._error_text = ""
-        self._block("text", text)
+        self._write_block("text", text)
 
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]
@@ -230,7 +230,7 @@ class QwenTranslator(StreamedTranslator):
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
             self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
 
-    on_control_response = on_control_cancel_request = Translator.ignored
+    on_control_response = on_control_cancel_request = Translator.ignore_event
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class QwenTranslator(StreamedTranslator):
         else:
             self.turn.failed(message, **facts)
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """Several ends have no `result` line, only an exit code and a word on stderr (page, section
         6).
         """

@@ -69,7 +69,7 @@ class ProfileTranslator(Engine):
         self.others = MethodType(self.rules.handler(None), self)
         self.others(event)
 
-    def unread(self, event: Event) -> Translator:
+    def translate_unknown(self, event: Event) -> Translator:
         """An event of a type that no rule names: the rules for any type, unless the program was
         driven otherwise.
         """
@@ -78,8 +78,8 @@ class ProfileTranslator(Engine):
         self.others(event)
         return self
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self.forget()
 
     def on_event(self, event: Event) -> bool:
@@ -93,7 +93,7 @@ class ProfileTranslator(Engine):
         `report` has its file.
         """
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
         if self.reports is not None and self.report is not None:
             self.reports.handler(None)(self, self.report)
@@ -167,14 +167,14 @@ class UntypedTranslator(ProfileTranslator):
         kind = event.get("type")
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit ends a turn only where its program says no end: one of the protocol says its
         own.
         """
         if self._other is None:
-            super().eof(child_exit, stderr)
+            super().feed_eof(child_exit, stderr)
         else:
-            self._other.eof(child_exit, stderr)
+            self._other.feed_eof(child_exit, stderr)
 
 
 class AdaptedTranslator(ProfileTranslator):

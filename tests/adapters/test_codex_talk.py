@@ -447,7 +447,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
 
 
 def test_between_two_turns_questions_and_answers_are_read():
-    heeds = ThreadTranslator.heeds
+    heeds = ThreadTranslator.accepts_between_turns
     assert heeds(json.dumps(question()).encode())
     assert heeds(b'{"id":4,"result":{}}')
     assert not heeds(json.dumps(delta("x"), separators=(",", ":")).encode())

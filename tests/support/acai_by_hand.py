@@ -154,9 +154,11 @@ class AcaiTranslator(Translator):
     def on_replay_error(self, event: Event) -> None:
         self.turn.failed(str(event.get("error")), api=False)
 
-    on_hook_event = on_session_meta = on_prompt_context = on_skill_activated = Translator.ignored
+    on_hook_event = on_session_meta = on_prompt_context = on_skill_activated = (
+        Translator.ignore_event
+    )
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         self._say_held(fill=False)
 
 

@@ -28,7 +28,7 @@ class CodexByHand(Translator):
         }
         self.handlers = {
             "thread.started": self._started,
-            "turn.started": self.ignored,
+            "turn.started": self.ignore_event,
             "item.started": self._item,
             "item.completed": self._item,
             "turn.completed": self._completed,

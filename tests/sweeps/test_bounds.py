@@ -584,7 +584,7 @@ def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
     translation = opened("qwen")
     for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
-    assert len(translation._translator._streamed) == translator.MAX_STREAMED_BLOCKS
+    assert len(translation._translator._streamed_blocks) == translator.MAX_STREAMED_BLOCKS
 
 
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
@@ -641,4 +641,4 @@ def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeyp
     for _ in range(FLOOD):
         flat.on_stream_event({"event": {"type": "content_block_start"}})
         flat.on_stream_event({"event": inner})
-    assert len(flat._streamed) == FEW
+    assert len(flat._streamed_blocks) == FEW

@@ -130,11 +130,11 @@ class StreamTranslation:
             return False
         turn.again()
         if stderr is None:
-            self._translator.begin(turn)
+            self._translator.start_turn(turn)
         else:
             self.reset_line_buffers()
             self._remaining_stderr = None
-            self._set_translator(self._translator.anew(turn))
+            self._set_translator(self._translator.create_for_retry(turn))
         return True
 
     def find_failed_attempt(
@@ -162,7 +162,7 @@ class StreamTranslation:
             return self._remaining_stderr
         self._translate_rest()
         try:
-            self._translator.eof(child_exit, stderr)
+            self._translator.feed_eof(child_exit, stderr)
         except Exception as error:
             self.diagnostics.repaired("malformed_end", repr(error))
         if noise := self._translator.noise:
@@ -175,7 +175,7 @@ class StreamTranslation:
     def on_idle(self) -> None:
         """A child that stays has been silent since the turn was paused: the turn settles."""
         try:
-            self._translator.eof(None, "")
+            self._translator.feed_eof(None, "")
         except Exception as error:
             self.diagnostics.repaired("malformed_end", repr(error))
         self.turn.settle()
@@ -198,7 +198,7 @@ class StreamTranslation:
         if self._skipped_count:
             self.diagnostics.repaired("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0
-        self._translator.begin(self.turn.next(terms))
+        self._translator.start_turn(self.turn.next(terms))
 
     def reset_line_buffers(self) -> None:
         """Another child continues the turn: what the last child left unfinished is not joined to
@@ -214,11 +214,11 @@ class StreamTranslation:
         if late and not self._skipped_count:
             self._first_skipped_line = late[0]
         self._skipped_count += len(late)
-        self._translate(raw for raw in late if self._translator.heeds(raw))
+        self._translate(raw for raw in late if self._translator.accepts_between_turns(raw))
 
     def set_has_message(self, yes: bool) -> None:
         """Whether the frontend has sent the child a message by now."""
-        self._translator.asked = yes
+        self._translator.has_message = yes
 
     def take_outgoing_lines(self) -> list[bytes]:
         """Lines for the child's stdin, since the last call: each is whole."""
@@ -227,7 +227,7 @@ class StreamTranslation:
 
     def take_withdrawn_requests(self) -> list[str]:
         """Questions whose answers the child does not want any more, since the last call."""
-        return self._translator.taken_back()
+        return self._translator.take_withdrawn_requests()
 
     def _end_turn(self, child_exit: Exit | None, stderr: str) -> bytes:
         try:
@@ -242,7 +242,7 @@ class StreamTranslation:
 
     def _translate(self, lines: Iterable[bytes]) -> None:
         translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
-        handlers, test, feed = translator.handlers, translator.line, translator.feed
+        handlers, test, feed = translator.handlers, translator.filter_line, translator.feed
         overridden, account = self._overrides_feed, self.diagnostics
         lines = iter(lines)
         for raw in lines:
@@ -301,7 +301,7 @@ class StreamTranslation:
             self._translate_untyped(event)
             return
         try:
-            self._translator.repaired(event)
+            self._translator.feed_repaired(event)
         except Exception as error:
             self._record_malformed(error)
 
@@ -325,7 +325,7 @@ class StreamTranslation:
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
         try:
-            reader = self._translator.unread(event)
+            reader = self._translator.translate_unknown(event)
         except Exception as error:
             self._record_malformed(error)
             return

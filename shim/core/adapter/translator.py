@@ -24,7 +24,7 @@ class Translator:
     noise: ClassVar[tuple[str, ...]] = ()
     # whether its events have no type that tells them from other objects
     untyped: ClassVar[bool] = False
-    line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
+    filter_line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
     _handler_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -40,7 +40,7 @@ class Translator:
         # what the child wrote into a file for us, once it has ended
         self.report: Event | None = None
         # False until the frontend has said something, where it talks to the child itself
-        self.asked = True
+        self.has_message = True
         self.handlers: dict[object, Callable[[Event], None]] = {
             name.removeprefix("on_"): getattr(self, name) for name in self._handler_names
         }
@@ -53,7 +53,7 @@ class Translator:
         else:
             handler(event)
 
-    def unread(self, event: Event) -> "Translator":
+    def translate_unknown(self, event: Event) -> "Translator":
         """An event without a handler. Gives back who reads on: itself, or the translator of another
         dialect.
 
@@ -62,29 +62,29 @@ class Translator:
         self.turn.unknown(event.get("type", "untyped"), event)
         return self
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         self.feed(event)
 
     @classmethod
-    def heeds(cls, line: bytes) -> bool:
+    def accepts_between_turns(cls, line: bytes) -> bool:
         """Whether a line that comes between two turns is read: a question, which has to be refused."""
         return b'"control_request"' in line
 
-    def anew(self, turn: Turn) -> "Translator":
+    def create_for_retry(self, turn: Turn) -> "Translator":
         """The translator of another child, which is to answer the same message."""
         return type(self)(turn, partial=self.partial)
 
-    def taken_back(self) -> list[str]:
+    def take_withdrawn_requests(self) -> list[str]:
         """Questions whose answers the child does not want any more, since the last call."""
         return []
 
-    def ignored(self, event: Event) -> None:
+    def ignore_event(self, event: Event) -> None:
         """An event that a frontend of Claude has no use for."""
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The child's output is at its end: turn the last state into an outcome, if it was one."""
 
-    def next_turn(self) -> None:
+    def start_next_turn(self) -> None:
         """The vendor begins a turn: another one of the same stream, if it has ended the last or its
         result is said.
 
@@ -94,9 +94,9 @@ class Translator:
         if self.turn.settled or self.turn.state is CLOSED:
             self.turn.finish()
             self.turn.seal()
-            self.begin(self.turn.next())
+            self.start_turn(self.turn.next())
 
-    def begin(self, turn: Turn) -> None:
+    def start_turn(self, turn: Turn) -> None:
         """Another turn; what was remembered of the last one is forgotten."""
         self.turn = turn
 
@@ -114,25 +114,25 @@ class StreamedTranslator(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._key = 0
-        self._streamed: list[tuple[str, int]] = []
+        self._block_number = 0
+        self._streamed_blocks: list[tuple[str, int]] = []
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
-        self._streamed.clear()
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
+        self._streamed_blocks.clear()
 
-    def _delta(self, kind: str, fragment: str) -> None:
+    def _write_fragment(self, kind: str, fragment: str) -> None:
         """A fragment of the block that is open; `kind` is text or thinking."""
-        if not self._streamed or self._streamed[-1] != (kind, self._key):
-            self._streamed.append((kind, self._key))
-            del self._streamed[:-MAX_STREAMED_BLOCKS]
-        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
+        if not self._streamed_blocks or self._streamed_blocks[-1] != (kind, self._block_number):
+            self._streamed_blocks.append((kind, self._block_number))
+            del self._streamed_blocks[:-MAX_STREAMED_BLOCKS]
+        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._block_number)
 
-    def _block(self, kind: str, whole: str) -> None:
+    def _write_block(self, kind: str, whole: str) -> None:
         """A whole block: of those that were streamed the first of its kind, or one of its own."""
-        for position, (streamed, key) in enumerate(self._streamed):
+        for position, (streamed, key) in enumerate(self._streamed_blocks):
             if streamed == kind:
-                del self._streamed[position]
+                del self._streamed_blocks[position]
                 (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(
                     whole, key
                 )
@@ -140,7 +140,7 @@ class StreamedTranslator(Translator):
                 return
         self.turn.say(whole, kind)
 
-    def _again(self) -> None:
+    def _retract_reply(self) -> None:
         """The reply was cut and comes again."""
         self.turn.retract()
-        self._streamed.clear()
+        self._streamed_blocks.clear()

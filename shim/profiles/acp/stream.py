@@ -99,15 +99,15 @@ class AcpTranslator(Translator):
             "usage_update": lambda update: self._bill.hear(update, resumed=self.link.resumed),
             **dict.fromkeys(
                 ("available_commands_update", "current_mode_update", "config_option_update"),
-                self.ignored,
+                self.ignore_event,
             ),
-            "session_info_update": self.ignored,
+            "session_info_update": self.ignore_event,
             # What only version 2 has.
             "agent_message": lambda update: self._whole(update, self.turn.text),
             "agent_thought": lambda update: self._whole(update, self.turn.thinking),
             "user_message": self._inserted,
             "compaction_update": self._compacted,
-            **dict.fromkeys(("compaction_summary_chunk", "notice"), self.ignored),
+            **dict.fromkeys(("compaction_summary_chunk", "notice"), self.ignore_event),
             "tool_call_content_chunk": self._content,
             "plan_update": lambda update: self._planned(update["plan"]),
             "state_update": self._reached,
@@ -115,8 +115,8 @@ class AcpTranslator(Translator):
             "terminal_output_chunk": lambda update: self._upserts.printed(update),
         }
 
-    def begin(self, turn: Turn) -> None:
-        super().begin(turn)
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
         self._calls.clear()
         self._upserts.clear()
         self._server_names = None
@@ -128,15 +128,15 @@ class AcpTranslator(Translator):
         if self.link.session:
             turn.started(session_id=self.link.session, mcp_servers=self._left_out())
 
-    def anew(self, turn: Turn) -> Translator:
+    def create_for_retry(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
 
-    def taken_back(self) -> list[str]:
+    def take_withdrawn_requests(self) -> list[str]:
         questions, self.link.taken_back = self.link.taken_back, []
         return questions
 
     @classmethod
-    def heeds(cls, line: bytes) -> bool:
+    def accepts_between_turns(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no update is, but for those
         among questions.
         """
@@ -161,7 +161,7 @@ class AcpTranslator(Translator):
             self.turn.tool_result(call, result, failed)
         self.link.forms.answered.clear()
         if not self.link.greeted and method in ("session/update", "session/request_permission"):
-            self.next_turn()
+            self.start_next_turn()
         if method is None and "id" in event:
             self._answered(event)
         elif "id" in event:
@@ -183,7 +183,7 @@ class AcpTranslator(Translator):
             except Exception as error:
                 self.account.repaired("malformed_event", repr(error))
 
-    def repaired(self, event: Event) -> None:
+    def feed_repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no update of another session (threats:
         forged lines).
         """
@@ -293,7 +293,7 @@ class AcpTranslator(Translator):
         elif paused:
             self.turn.unsettle()
 
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The agent is silent, or has gone: a turn that might have been over is over."""
         if self._end is not None:
             self._ended(self._end)

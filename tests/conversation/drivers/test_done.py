@@ -95,7 +95,7 @@ def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
         turn = translation.turn
         turn.terms = turn.terms._replace(old_reader=old)
         assert (new in translation.feed(line(INIT) + new)) is passed
-    assert ClaudeTranslator.line is not None
+    assert ClaudeTranslator.filter_line is not None
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,12 @@ class Overriding(Toy):
 class Skipping(Toy):
     """One with a byte test before parsing."""
 
-    def line(self, raw: bytes) -> bytes | None:
+    def filter_line(self, raw: bytes) -> bytes | None:
         return None if raw.startswith(b"#") else raw.replace(b"SAY", b"say")
 
 
 class BadEnd(Toy):
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+    def feed_eof(self, child_exit: Exit | None, stderr: str) -> None:
         raise ValueError("bad end")
 
 
