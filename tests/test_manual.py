@@ -155,7 +155,7 @@ def test_every_setting_is_explained_and_no_other():
 def silent():
     """The vendors that ask nobody, however they are driven."""
     found = {name: adapters.get_adapter(name) for name in adapters.VENDORS}
-    return {name for name, one in found.items() if one.unattended and one.program.two_way is None}
+    return {name for name, one in found.items() if one.unattended and one.cli.two_way is None}
 
 
 def test_every_vendor_stands_in_both_tables_with_what_it_asks():
@@ -172,9 +172,10 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
             if name in rows:
                 vendor = adapters.get_adapter(name)
                 assert ("| **no** |" in rows[name]) == (name in silent()), (page.name, name)
-                assert ("| in a conversation" in rows[name]) == (
-                    vendor.program.two_way is not None
-                ), (page.name, name)
+                assert ("| in a conversation" in rows[name]) == (vendor.cli.two_way is not None), (
+                    page.name,
+                    name,
+                )
 
 
 def test_every_version_of_the_readme_counts_as_tested():
@@ -201,7 +202,7 @@ def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_t
         for names, cell, *_ in rows
         for name in re.findall("`([a-z-]+)`", names)
     }
-    told = {name: adapters.get_adapter(name).program.install for name in adapters.VENDORS}
+    told = {name: adapters.get_adapter(name).cli.install for name in adapters.VENDORS}
     assert {name: command for name, command in told.items() if command} == shown
 
 
@@ -254,7 +255,7 @@ def profile(inside, monkeypatch):
 
 @pytest.mark.usefixtures("profile")
 def test_the_agent_of_a_few_lines_is_a_vendor():
-    assert adapters.get_adapter("mine").program.stays
+    assert adapters.get_adapter("mine").cli.stays
 
 
 def echo_agent():

@@ -87,8 +87,8 @@ def build_replay_adapter(
     stdin.
     """
     recorded = get_adapter(name, flat=flat)
-    if persistent and recorded.program.two_way is not None:
-        recorded = recorded.program.two_way()
+    if persistent and recorded.cli.two_way is not None:
+        recorded = recorded.cli.two_way()
     return recorded._replace(
         name="replay",
         programs=(),
@@ -97,7 +97,7 @@ def build_replay_adapter(
         modes=dict.fromkeys((*PERMISSION_MODES, *recorded.modes), ()),
         unattended=False,
         abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
-        program=recorded.program._replace(
+        cli=recorded.cli._replace(
             bundled="shim.recording.replay",
             two_way=None,
             variants=(),

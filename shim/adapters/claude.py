@@ -89,7 +89,7 @@ ADAPTER = Adapter(
     ),
     enforcement=PolicySupport(own=True),
     surroundings=Environment(api_base="ANTHROPIC_BASE_URL"),
-    program=CliInfo(
+    cli=CliInfo(
         install="npm install -g @anthropic-ai/claude-code",
         login=LoginProbe(("auth", "status"), '"loggedIn": false'),
     ),

@@ -71,6 +71,6 @@ ADAPTER = Adapter(
     abilities=Abilities(streams=True, resumes=True),
     surroundings=Environment(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_TIMEOUT_S},
-    program=CliInfo(install="curl https://cursor.com/install -fsS | bash"),
+    cli=CliInfo(install="curl https://cursor.com/install -fsS | bash"),
     login="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -219,7 +219,7 @@ def build_two_way() -> Adapter:
             asks=lambda request: every if uses_permission_extension(request) else frozenset(),
             binds=lambda rule, request: uses_permission_extension(request),
         ),
-        program=ADAPTER.program._replace(two_way=None),
+        cli=ADAPTER.cli._replace(two_way=None),
     )
 
 
@@ -261,7 +261,7 @@ ADAPTER = Adapter(
         brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
     ),
     exit=ShutdownConfig(interrupt="SIGTERM"),
-    program=CliInfo(
+    cli=CliInfo(
         install="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),

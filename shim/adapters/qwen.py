@@ -230,7 +230,7 @@ ADAPTER = Adapter(
         judged=True,
         plain=lambda prompt: prompt.replace("@", "\\@"),
     ),
-    program=CliInfo(
+    cli=CliInfo(
         install="npm install -g @qwen-code/qwen-code",
         login=LoginProbe(  # without a word on stdin it ends before it asks a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),

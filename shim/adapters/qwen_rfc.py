@@ -70,7 +70,5 @@ ADAPTER = Adapter(
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.adapters.qwen_rfc_speech:RfcSpeech",
     sessions=SessionTraits(prefixes=True),
-    program=CliInfo(
-        unreleased="no released program speaks it; translated as its RFC says (2025-10)"
-    ),
+    cli=CliInfo(unreleased="no released program speaks it; translated as its RFC says (2025-10)"),
 )

@@ -376,12 +376,12 @@ class ConversationStartup:
             name not in VENDORS
             or self._asks_frontend
             or self.settings.of(name).driver
-            or self.adapter.program.two_way
+            or self.adapter.cli.two_way
         ):
             return None
         vendor = get_adapter(name, flat=self.vendor_list.is_translated)
         wider = vendor.unattended and self.mode != BYPASS
-        if vendor.program.two_way is None or self.mode not in vendor.modes or wider:
+        if vendor.cli.two_way is None or self.mode not in vendor.modes or wider:
             return None
         from shim.conversation.fallback.ways import build_driver_chain
 
@@ -437,7 +437,7 @@ class ConversationStartup:
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        return (self._asks_frontend or judged or self.adapter.program.stays) and any(
+        return (self._asks_frontend or judged or self.adapter.cli.stays) and any(
             map(self._can_keep_child, vendors)
         )
 
@@ -538,7 +538,7 @@ class ConversationStartup:
         wanted = (
             self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
         )
-        return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
+        return vendor.cli.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 
     def _needs_transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""

@@ -73,7 +73,7 @@ def select_driver(
     No program is started to find out what it knows: an installed version counts as one that has the
     way, unless the help that is remembered of it says otherwise.
     """
-    own, two_way = settings.of(vendor.name), vendor.program.two_way
+    own, two_way = settings.of(vendor.name), vendor.cli.two_way
     asked = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.
@@ -106,7 +106,7 @@ def select_driver(
 
 
 def _keep_child(vendor: Adapter) -> Adapter:
-    return vendor._replace(program=vendor.program._replace(stays=True))
+    return vendor._replace(cli=vendor.cli._replace(stays=True))
 
 
 def resolve_mode(invocation: Invocation) -> str:

@@ -37,7 +37,7 @@ def find_program(
     for name in vendor.programs:
         for path in candidates(name, environment, cwd):
             return path
-    install = f"install it (`{vendor.program.install}`)" if vendor.program.install else "install it"
+    install = f"install it (`{vendor.cli.install}`)" if vendor.cli.install else "install it"
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
         hint=f"{install}, or name it with SHIM_BIN, or with [vendors.{vendor.name}] bin in "
@@ -126,7 +126,7 @@ def found_on_path(
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
     for name, vendor in vendors.items():
-        if vendor.program.unreleased:
+        if vendor.cli.unreleased:
             continue  # a program of this name is another one
         path = next(
             (path for program in vendor.programs for path in candidates(program, environment, cwd)),

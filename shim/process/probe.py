@@ -246,7 +246,7 @@ def known_version(
     """The version of that program, if an answer is remembered. Nothing is started, and no error is
     raised.
     """
-    if vendor.program.bundled and (vendor.program.plays or not environment.get("SHIM_BIN")):
+    if vendor.cli.bundled and (vendor.cli.plays or not environment.get("SHIM_BIN")):
         return None
     try:
         return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)
@@ -260,8 +260,8 @@ def lacked(
     """The first word of its two-way command that the remembered help of that program does not name;
     "" for none.
     """
-    words = vendor.program.two_way_words
-    if not words or (vendor.program.bundled and not environment.get("SHIM_BIN")):
+    words = vendor.cli.two_way_words
+    if not words or (vendor.cli.bundled and not environment.get("SHIM_BIN")):
         return ""
     try:
         probe = open_probe(vendor, settings, environment, cwd, remembered=True)
@@ -281,10 +281,10 @@ def known_models(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The models of that program, likewise."""
-    if vendor.program.plays:
+    if vendor.cli.plays:
         return []
     try:
-        return open_probe(vendor, settings, environment, cwd).known_models(vendor.program.listing)
+        return open_probe(vendor, settings, environment, cwd).known_models(vendor.cli.listing)
     except (ShimError, OSError, ValueError):
         return []
 

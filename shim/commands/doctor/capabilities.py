@@ -51,7 +51,7 @@ def can_ask_in_conversation(vendor: Adapter, own: VendorSettings, lacks: str = "
     `lacks` is what the installed version would need for that and has not.
     """
     return (
-        vendor.program.two_way is not None
+        vendor.cli.two_way is not None
         and own.driver != ONE_WAY
         and not (lacks and own.driver is None)
     )
@@ -98,9 +98,9 @@ def describe_vendor(
     install                     the command that installs it, "" where none is known
     """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
-    program = "bundled" if vendor.program.bundled else None
+    program = "bundled" if vendor.cli.bundled else None
     version, lacks, check = None, "", VersionCheck()
-    if program is None and not vendor.program.unreleased:
+    if program is None and not vendor.cli.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version)
@@ -110,7 +110,7 @@ def describe_vendor(
                 check = check._replace(
                     distrust=describe_broken_promise(vendor, version, broken.tool)
                 )
-            if vendor.program.two_way_words:
+            if vendor.cli.two_way_words:
                 # remembered, so that a turn knows whether this version can be driven two-way
                 probe.text()
             lacks = lacked(vendor, own, environment, cwd)
@@ -135,8 +135,8 @@ def describe_vendor(
         "refused": [mode for mode in PERMISSION_MODES if mode not in vendor.modes],
         "unattended": vendor.unattended or bool(check.distrust),
         "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
-        "note": vendor.program.unreleased,
-        "install": vendor.program.install,
+        "note": vendor.cli.unreleased,
+        "install": vendor.cli.install,
     }
 
 
@@ -159,7 +159,7 @@ def describe_process_use(vendor: Adapter, own: VendorSettings, lacks: str = "") 
     """What one process of the vendor serves: a conversation or a message."""
     two_way = (
         can_ask_in_conversation(vendor, own, lacks)
-        or vendor.program.stays
+        or vendor.cli.stays
         or (bool(vendor.speaks) and own.driver != ONE_WAY)
     )
     return (

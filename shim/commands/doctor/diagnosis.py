@@ -153,7 +153,7 @@ def explain_missing_choice(found: Sequence[str]) -> DiagnosisFinding:
     if found:
         fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
         return DiagnosisFinding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
-    install = get_adapter(EXAMPLE_VENDOR).program.install
+    install = get_adapter(EXAMPLE_VENDOR).cli.install
     fix = f"install one, for example {EXAMPLE_VENDOR} with `{install}`; `shim install --vendor demo` needs none"
     return DiagnosisFinding(
         PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
@@ -192,15 +192,15 @@ def check_vendor(
     """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program, version, findings = (
-        "bundled" if vendor.program.bundled else None,
+        "bundled" if vendor.cli.bundled else None,
         None,
         list[DiagnosisFinding](),
     )
     level = PROBLEM if wanted else WARNING
     check = VersionCheck()
-    if vendor.program.unreleased:
-        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.program.unreleased))
-    if program is None and (wanted or own.bin or not vendor.program.unreleased):
+    if vendor.cli.unreleased:
+        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.cli.unreleased))
+    if program is None and (wanted or own.bin or not vendor.cli.unreleased):
         try:
             probe = open_probe(vendor, own, environment, cwd, seconds or probes.PATIENT_SECONDS)
         except ShimError as error:
@@ -214,10 +214,10 @@ def check_vendor(
             )
             if not findings:
                 version = probe.version(vendor.version, anew=True)
-                if vendor.program.two_way_words and version:
+                if vendor.cli.two_way_words and version:
                     probe.text()  # remembered for turns
                 if wanted and version:
-                    probe.ask_models(vendor.program.listing)
+                    probe.ask_models(vendor.cli.listing)
                 check = evaluate_probed_version(vendor, own, probe, version)
                 is_silent = version is None and not probe.answered
                 if is_silent or not check.distrust:  # else `_promises` says what was found
@@ -375,7 +375,7 @@ def _check_promises(
 
 
 def _format_install_command(vendor: Adapter) -> str:
-    return f" (`{vendor.program.install}`)" if vendor.program.install else ""
+    return f" (`{vendor.cli.install}`)" if vendor.cli.install else ""
 
 
 def _build_unattended_finding(vendor: Adapter, own: VendorSettings, lacks: str) -> DiagnosisFinding:
@@ -428,7 +428,7 @@ def _check_login(
 
     `probe` is None for a program that does not even say its version.
     """
-    how, fix = vendor.program.login, vendor.login or "log in with it once"
+    how, fix = vendor.cli.login, vendor.login or "log in with it once"
     if how.refusal and probe is not None:
         words = probe.missing_login(how)
         if words:

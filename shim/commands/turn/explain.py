@@ -173,7 +173,7 @@ def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) ->
         return "SHIM_BIN"
     if launcher.context.vendor_settings.bin:
         return f"[vendors.{start.adapter.name}] bin"
-    return BUNDLED_SOURCE if start.adapter.program.bundled else "PATH"
+    return BUNDLED_SOURCE if start.adapter.cli.bundled else "PATH"
 
 
 def _name_driver(start: ConversationStartup, plan: LaunchPlan) -> str:
@@ -190,7 +190,7 @@ def _explain_driver(start: ConversationStartup) -> str:
         if name in VENDORS
         else start.adapter
     )
-    if vendor.program.two_way is None:
+    if vendor.cli.two_way is None:
         return ""
     return select_driver(
         vendor,

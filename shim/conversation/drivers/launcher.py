@@ -79,10 +79,10 @@ class Program:
             self.command_prefix = find_launcher(
                 setup.vendor_settings.launcher, setup.environment, setup.cwd
             )
-            if setup.adapter.program.bundled and (
-                setup.adapter.program.plays or not setup.environment.get("SHIM_BIN")
+            if setup.adapter.cli.bundled and (
+                setup.adapter.cli.plays or not setup.environment.get("SHIM_BIN")
             ):
-                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.program.bundled]
+                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.cli.bundled]
             else:
                 self._program_argv = [
                     find_program(setup.adapter, setup.vendor_settings, setup.environment, setup.cwd)
@@ -100,14 +100,14 @@ class Program:
         vendor, probe = self._context.adapter, cache(self.create_probe)
         if self._variant is None:
             self._variant = self._context.vendor_settings.variant
-            if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
+            if vendor.cli.variants and self._variant not in ("auto", *vendor.cli.variants):
                 keys, allowed = (
                     ("vendors", vendor.name, "variant"),
-                    ("auto", *vendor.program.variants),
+                    ("auto", *vendor.cli.variants),
                 )
                 raise self._context.settings.mistake(keys, allowed, self._variant)
-            if vendor.program.probe is not None and self._variant == "auto":
-                self._variant = vendor.program.probe(probe().text())
+            if vendor.cli.probe is not None and self._variant == "auto":
+                self._variant = vendor.cli.probe(probe().text())
         return request._replace(variant=self._variant, has_flag=lambda flag: probe().knows(flag))
 
     def check_version(self) -> VersionCheck:
@@ -121,7 +121,7 @@ class Program:
             setup.environment,
             self._environment,
             trusted=own.trust_version
-            or (bool(vendor.program.bundled) and not setup.environment.get("SHIM_BIN")),
+            or (bool(vendor.cli.bundled) and not setup.environment.get("SHIM_BIN")),
             remembered=self.uses_remembered_help,
         )
 
@@ -590,7 +590,7 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         always=persistent and bool(vendor.enforcement.asks(widest)),
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
-        asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
+        asks_all=bool(vendor.cli.plays) or vendor.enforcement.own,
         servers=vendor.abilities.servers,
         auto_mode=vendor.abilities.auto_mode and "auto" in vendor.modes,
     )

@@ -47,7 +47,7 @@ def list_known_models(
     if vendor.passthrough:
         return ()
     names = [name for table in _list_model_maps(vendor, settings) for name in table]
-    if vendor.program.listing.args:
+    if vendor.cli.listing.args:
         from shim.process.probe import known_models
 
         names += known_models(vendor, settings.of(vendor.name), environment, cwd)
@@ -55,7 +55,7 @@ def list_known_models(
 
 
 def _list_model_maps(vendor: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
-    return settings.of(vendor.name).models, settings.models, vendor.program.models
+    return settings.of(vendor.name).models, settings.models, vendor.cli.models
 
 
 class Relays(Protocol):

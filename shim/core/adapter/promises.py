@@ -20,7 +20,7 @@ def has_promises(vendor: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(vendor.version.tested) and not vendor.program.plays
+    return bool(vendor.version.tested) and not vendor.cli.plays
 
 
 def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:
@@ -103,7 +103,7 @@ def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> P
             f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
             "rules"
         )
-    install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
+    install = f"install it with `{vendor.cli.install}`; " if vendor.cli.install else ""
     others = (
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS}, "
         "and may run tools without asking"

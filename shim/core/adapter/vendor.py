@@ -250,7 +250,7 @@ class Adapter(NamedTuple):
     enforcement: PolicySupport = PolicySupport()
     sessions: SessionTraits = SessionTraits()
     exit: ShutdownConfig = ShutdownConfig()
-    program: CliInfo = CliInfo()
+    cli: CliInfo = CliInfo()
     surroundings: Environment = Environment()
 
     @property
@@ -271,7 +271,7 @@ class Adapter(NamedTuple):
     @property
     def shown(self) -> str:
         """The name that a frontend sees: of who speaks, recorded or not."""
-        return self.program.plays or self.name
+        return self.cli.plays or self.name
 
     def available(self, request: LaunchRequest) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
@@ -296,13 +296,9 @@ class Adapter(NamedTuple):
             said.append(
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
-        if invocation.configuration.mcp_config and not (
-            self.abilities.servers or self.program.plays
-        ):
+        if invocation.configuration.mcp_config and not (self.abilities.servers or self.cli.plays):
             said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
-        if invocation.configuration.strict_mcp_config and not (
-            self.passthrough or self.program.plays
-        ):
+        if invocation.configuration.strict_mcp_config and not (self.passthrough or self.cli.plays):
             said.append(
                 f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
             )

@@ -176,7 +176,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         enforcement=enforcement,
         # the protocol has no place for a system prompt
         sessions=base.sessions._replace(prefixes=True),
-        program=base.program._replace(two_way=None),
+        cli=base.cli._replace(two_way=None),
     )
 
 
@@ -213,7 +213,7 @@ def agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adap
     """
     made = two_way(base, table, source)
     return made._replace(
-        unattended=base.unattended, program=made.program._replace(two_way_words=(), stays=True)
+        unattended=base.unattended, cli=made.cli._replace(two_way_words=(), stays=True)
     )
 
 

@@ -237,7 +237,7 @@ def build_adapter(
             _parse_grace(launch.at("interrupt").at("grace")),
             frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
         ),
-        program=CliInfo(
+        cli=CliInfo(
             variants=made.variants,
             probe=made.probe,
             install=launch.at("install").text(""),
@@ -269,17 +269,17 @@ def build_adapter(
     if spot.at("two_way"):
         module = f"shim.adapters.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
         return vendor._replace(
-            program=vendor.program._replace(two_way=lambda: _load_two_way_adapter(module, vendor))
+            cli=vendor.cli._replace(two_way=lambda: _load_two_way_adapter(module, vendor))
         )
     if not spot.at("acp").value:
         return vendor
     words = spot.at("acp").at("command").texts()[1:] if spot.at("acp").at("command") else ()
     if not source.bundled:  # a mistake in it is told of now
         _build_two_way_adapter(vendor, table, source)
-    facts = vendor.program._replace(
+    facts = vendor.cli._replace(
         two_way=lambda: _build_two_way_adapter(vendor, table, source), two_way_words=words
     )
-    return vendor._replace(program=facts)
+    return vendor._replace(cli=facts)
 
 
 def _load_two_way_adapter(module: str, vendor: Adapter) -> Adapter:

@@ -64,10 +64,7 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
 
 
-@each(
-    "name",
-    [name for name in VENDORS if name != "demo" and not get_adapter(name).program.unreleased],
-)
+@each("name", [name for name in VENDORS if name != "demo" and not get_adapter(name).cli.unreleased])
 def test_every_released_vendor_says_which_versions_were_tried(name):
     how = get_adapter(name).version
     assert conditions(how.tested) and newest(how.tested)
@@ -158,8 +155,8 @@ openai    gpt/6:high   128K     4.1K     yes       yes
     ],
 )
 def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
-    assert get_adapter(vendor).program.listing.read(answer) == models or vendor == "codex"
-    assert bool(get_adapter(vendor).program.listing.args) is (vendor != "codex")
+    assert get_adapter(vendor).cli.listing.read(answer) == models or vendor == "codex"
+    assert bool(get_adapter(vendor).cli.listing.args) is (vendor != "codex")
 
 
 def test_a_list_without_end_is_cut():

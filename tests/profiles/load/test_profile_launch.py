@@ -84,7 +84,7 @@ def test_what_is_asked_becomes_arguments(words, facts, arguments):
 
 
 def test_its_names_of_claudes_models_are_known_before_it_is_started():
-    assert profiled(ARGV).program.models == {"sonnet": "big"}
+    assert profiled(ARGV).cli.models == {"sonnet": "big"}
 
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():
@@ -383,7 +383,7 @@ new = {}
 )
 def test_a_variant_is_read_out_of_the_help(text, variant):
     vendor = profiled(VARIANTS)
-    program = vendor.program
+    program = vendor.cli
     assert (
         program.variants == ("old", "new")
         and program.probe is not None
