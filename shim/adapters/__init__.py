@@ -105,5 +105,5 @@ def build_replay_adapter(
             plays=recorded.name,
             place=place,
         ),
-        surroundings=recorded.surroundings._replace(keys=(), home=None),
+        environment=recorded.environment._replace(visible_variables=(), data_dir=None),
     )

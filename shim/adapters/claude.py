@@ -88,7 +88,7 @@ ADAPTER = Adapter(
         servers=True,
     ),
     enforcement=PolicySupport(own=True),
-    surroundings=Environment(api_base="ANTHROPIC_BASE_URL"),
+    environment=Environment(api_base="ANTHROPIC_BASE_URL"),
     cli=CliInfo(
         install="npm install -g @anthropic-ai/claude-code",
         login=LoginProbe(("auth", "status"), '"loggedIn": false'),

@@ -69,7 +69,7 @@ ADAPTER = Adapter(
     listed=LISTED_TOOLS,
     chooses=list_mode_tools,
     abilities=Abilities(streams=True, resumes=True),
-    surroundings=Environment(gate="Workspace Trust"),
+    environment=Environment(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_TIMEOUT_S},
     cli=CliInfo(install="curl https://cursor.com/install -fsS | bash"),
     login="run `agent login`, or set CURSOR_API_KEY",

@@ -257,7 +257,7 @@ ADAPTER = Adapter(
     enforcement=PolicySupport(binds=lambda rule, request: rule.tool.startswith(MCP)),
     sessions=SessionTraits(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
-    surroundings=Environment(
+    environment=Environment(
         brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
     ),
     exit=ShutdownConfig(interrupt="SIGTERM"),

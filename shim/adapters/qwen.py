@@ -243,7 +243,7 @@ ADAPTER = Adapter(
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.adapters.qwen_speech:QwenSpeech",
-    surroundings=Environment(
+    environment=Environment(
         api_base="OPENAI_BASE_URL",
         attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     ),

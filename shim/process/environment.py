@@ -44,7 +44,7 @@ def child_environment(
         if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
             continue
         if name.startswith("ANTHROPIC_") and not (
-            vendor.passthrough or name in vendor.surroundings.keys
+            vendor.passthrough or name in vendor.environment.visible_variables
         ):
             continue
         child[name] = value

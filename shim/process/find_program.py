@@ -146,7 +146,7 @@ def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = (
     """
     if launcher:
         return "behind a launcher it might not see our file"
-    for place in vendor.surroundings.overriding_files.get(sys.platform, ()):
+    for place in vendor.environment.overriding_files.get(sys.platform, ()):
         try:
             if any(name.endswith(".toml") for name in os.listdir(place)):
                 return f"the files in {place} go before our file"
@@ -154,7 +154,7 @@ def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = (
             return f"{place} goes before our file"
         except OSError:
             continue  # it is not there, or the vendor cannot read it either
-    for name, word in vendor.surroundings.widened_by.items():
+    for name, word in vendor.environment.widened_by.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
             if _may_say(path, word):
@@ -170,7 +170,7 @@ def check_programs(
 
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """
-    facts = vendor.surroundings
+    facts = vendor.environment
     if request.opens_trust_prompt or not facts.brings:
         return
     path = _program(facts.brings, cwd, environment.get("HOME", ""))

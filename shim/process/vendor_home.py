@@ -18,7 +18,9 @@ TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change
 def home_of(vendor: Adapter, environment: Mapping[str, str]) -> "Home | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
     return (
-        None if vendor.surroundings.home is None else Home(*vendor.surroundings.home, environment)
+        None
+        if vendor.environment.data_dir is None
+        else Home(*vendor.environment.data_dir, environment)
     )
 
 

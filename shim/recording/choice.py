@@ -72,7 +72,7 @@ class Recordings:
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = (
-            vendor.surroundings.report.file_name if vendor.surroundings.report is not None else ""
+            vendor.environment.report.file_name if vendor.environment.report is not None else ""
         )
         return vendor
 

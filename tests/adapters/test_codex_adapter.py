@@ -471,4 +471,4 @@ def test_a_replay_reads_no_record():
     recorded = build_replay_adapter(
         "codex", get_adapter("demo").launch, lambda: "", persistent=True, flat=False
     )
-    assert recorded.surroundings.home is None
+    assert recorded.environment.data_dir is None

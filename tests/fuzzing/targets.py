@@ -88,7 +88,7 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
             "tools": read.listed,
             "retracts": read.abilities.retracts,
             "login": read.login,
-            "gate": read.surroundings.gate,
+            "gate": read.environment.gate,
             "clean_exits": read.exit.clean_exits,
             **_agreed(run, read),
         },

@@ -43,7 +43,9 @@ def test_a_real_claude_sees_all_but_ours():
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():
-    vendor = get_adapter("pi")._replace(surroundings=Environment(keys=("ANTHROPIC_API_KEY",)))
+    vendor = get_adapter("pi")._replace(
+        environment=Environment(visible_variables=("ANTHROPIC_API_KEY",))
+    )
     child = child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 

@@ -419,12 +419,12 @@ class ChildLauncher:
         from shim.state.attachments import Attachments
 
         environment = {**self.child_environment, **self.context.vendor_settings.env}
-        return Attachments(self.adapter.surroundings.attachments, environment)
+        return Attachments(self.adapter.environment.attachments, environment)
 
     @property
     def _can_attach(self) -> bool:
         """Whether the vendor reads files of ours: not where it may be on another machine."""
-        return bool(self.adapter.surroundings.attachments) and not self.program.command_prefix
+        return bool(self.adapter.environment.attachments) and not self.program.command_prefix
 
     def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.keep(data, suffix)
@@ -567,12 +567,12 @@ class ChildLauncher:
 
     def prepare_report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
-        if self.adapter.surroundings.report is None or self.program.command_prefix:
+        if self.adapter.environment.report is None or self.program.command_prefix:
             return None
         from shim.process.usage_file import ReportFile
 
         self.report_file = ReportFile(
-            self.adapter.surroundings.report,
+            self.adapter.environment.report,
             self.context.environment,
             self.state.rules.session_id,
             self.recorder,

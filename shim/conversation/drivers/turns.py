@@ -127,7 +127,7 @@ class TurnLifecycle:
                 retracts=vendor.abilities.retracts or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.cli.plays),
-                gate=vendor.surroundings.gate,
+                gate=vendor.environment.gate,
                 login=vendor.login,
                 clean_exits=vendor.exit.clean_exits,
             ),
@@ -179,7 +179,7 @@ class TurnLifecycle:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
         vendor's settings.
         """
-        files = self._context.adapter.surroundings.servers_in
+        files = self._context.adapter.environment.servers_in
         names = [*self._state.given_servers, *self._state.servers.names, *policy.server_names]
         if files:
             from shim.process.vendor_servers import list_server_names

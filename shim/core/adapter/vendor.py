@@ -196,9 +196,9 @@ class Environment(NamedTuple):
                   first one says
     """
 
-    keys: tuple[str, ...] = ()
+    visible_variables: tuple[str, ...] = ()
     api_base: str = ""
-    home: tuple[str, str] | None = None
+    data_dir: tuple[str, str] | None = None
     report: RunReportSpec | None = None
     overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     widened_by: Mapping[str, str] = MappingProxyType({})
@@ -251,7 +251,7 @@ class Adapter(NamedTuple):
     sessions: SessionTraits = SessionTraits()
     exit: ShutdownConfig = ShutdownConfig()
     cli: CliInfo = CliInfo()
-    surroundings: Environment = Environment()
+    environment: Environment = Environment()
 
     @property
     def translator(self) -> "type[Translator]":
@@ -259,13 +259,15 @@ class Adapter(NamedTuple):
         child starts first.
         """
         found: type[Translator] = (
-            _loaded(self.translates) if isinstance(self.translates, str) else self.translates()
+            _load_class(self.translates) if isinstance(self.translates, str) else self.translates()
         )
         return found
 
     def speech(self) -> ChildInput:
         """The `Speech` of one child that stays; only for a vendor that `speaks`."""
-        made: ChildInput = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+        made: ChildInput = (
+            _load_class(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+        )
         return made
 
     @property
@@ -330,7 +332,7 @@ class Adapter(NamedTuple):
         return list_vendor_names(self.tools, names)
 
 
-def _loaded(place: str) -> Any:
+def _load_class(place: str) -> Any:
     """The class that "module:Class" names."""
     from importlib import import_module
 

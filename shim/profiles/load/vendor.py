@@ -245,10 +245,10 @@ def build_adapter(
             login=_parse_login_probe(launch.at("login_probe")),
             listing=_parse_model_probe(launch.at("models_probe")),
         ),
-        surroundings=Environment(
-            keys=launch.at("env_keep").texts(20),
+        environment=Environment(
+            visible_variables=launch.at("env_keep").texts(20),
             api_base=launch.at("api_base").text(""),
-            home=_parse_data_dir(launch.at("home")),
+            data_dir=_parse_data_dir(launch.at("home")),
             report=made.report,
             overriding_files=parse_overruling_paths(launch.at("overruled_by")),
             widened_by={

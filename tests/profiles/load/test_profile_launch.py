@@ -271,7 +271,7 @@ def test_the_rest_of_a_launch():
     )
     assert vendor.exit.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
     assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
-    assert (vendor.surroundings.keys, vendor.surroundings.gate) == (
+    assert (vendor.environment.visible_variables, vendor.environment.gate) == (
         ("ANTHROPIC_API_KEY",),
         "not trusted",
     )
