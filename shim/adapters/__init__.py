@@ -92,7 +92,7 @@ def build_replay_adapter(
     return recorded._replace(
         name="replay",
         programs=(),
-        launch=launch,
+        build_launch=launch,
         speaks=recorded.speaks if persistent else "",
         modes=dict.fromkeys((*PERMISSION_MODES, *recorded.modes), ()),
         unattended=False,

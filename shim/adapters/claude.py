@@ -75,7 +75,7 @@ ADAPTER = Adapter(
     programs=("claude",),
     version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
     translates="shim.adapters.claude_stream:ClaudeTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes=dict.fromkeys(_MODES, ()),
     passthrough=True,
     abilities=Abilities(
@@ -111,7 +111,7 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
 # The same for a dialect that is not its own: its lines are translated like any vendor's.
 FLAT_ADAPTER = ADAPTER._replace(
     translates="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
-    launch=build_flat_launch,
+    build_launch=build_flat_launch,
     speaks="shim.adapters.claude_speech:ClaudeSpeech",
     abilities=ADAPTER.abilities._replace(retracts=True),
 )

@@ -133,7 +133,7 @@ def build_two_way(base: Adapter) -> Adapter:
     return base._replace(
         translates="shim.adapters.codex_thread_stream:ThreadTranslator",
         speaks="shim.adapters.codex_speech:CodexSpeech",
-        launch=start,
+        build_launch=start,
         modes=dict.fromkeys(base.modes, ()),
         chooses=left,
         abilities=base.abilities._replace(streams=True, servers=True),

@@ -58,7 +58,7 @@ ADAPTER = Adapter(
         regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
     ),
     translates="shim.adapters.cursor_stream:CursorTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes={
         "default": (),
         "plan": ("--mode", "plan"),

@@ -25,7 +25,7 @@ ADAPTER = Adapter(
     programs=(),
     cli=CliInfo(bundled="shim.commands.turn.demo_child"),
     translates="shim.adapters.demo_stream:DemoTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes=dict.fromkeys(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
     ),

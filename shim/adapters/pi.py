@@ -233,7 +233,7 @@ ADAPTER = Adapter(
     programs=("pi",),
     version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
     translates="shim.adapters.pi_stream:PiTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes={
         "default": (),
         "plan": READ_ONLY_ARGUMENTS,

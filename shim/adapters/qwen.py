@@ -196,7 +196,7 @@ ADAPTER = Adapter(
     programs=("qwen",),
     version=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
     translates="shim.adapters.qwen_stream:QwenTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),

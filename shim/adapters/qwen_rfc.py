@@ -56,7 +56,7 @@ ADAPTER = Adapter(
     name="qwen-rfc",
     programs=("qwen",),
     translates="shim.adapters.qwen_rfc_stream:RfcTranslator",
-    launch=build_launch,
+    build_launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),

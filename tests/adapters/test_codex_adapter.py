@@ -469,6 +469,6 @@ def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
 
     recorded = build_replay_adapter(
-        "codex", get_adapter("demo").launch, lambda: "", persistent=True, flat=False
+        "codex", get_adapter("demo").build_launch, lambda: "", persistent=True, flat=False
     )
     assert recorded.environment.data_dir is None

@@ -40,7 +40,7 @@ def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
 
 
 def words(asked):
-    return list(get_adapter("codex").launch(asked).arguments)
+    return list(get_adapter("codex").build_launch(asked).arguments)
 
 
 def settings(asked):

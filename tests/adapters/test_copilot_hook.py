@@ -29,7 +29,7 @@ def launch(mode, **more):
         place=HERE, **{kind: read_rules(said) for kind, said in more.pop("rules", {}).items()}
     )
     vendor = get_adapter("copilot")
-    return vendor.launch(
+    return vendor.build_launch(
         LaunchRequest(
             parse(["-p", "hi"]),
             "hi",

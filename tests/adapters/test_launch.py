@@ -40,7 +40,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
         **facts,
     )
-    return vendor.launch(request)
+    return vendor.build_launch(request)
 
 
 def pairs(arguments, flag):
@@ -563,7 +563,7 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
     request = LaunchRequest(
         parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed_tools=("Write",)
     )
-    denied = pairs(get_adapter("claude").launch(request).arguments, "--disallowedTools")
+    denied = pairs(get_adapter("claude").build_launch(request).arguments, "--disallowedTools")
     assert denied == ["Bash(rm *)", "Write"]
 
 
@@ -571,7 +571,7 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
     arguments = (
         get_adapter("claude", flat=True)
-        .launch(LaunchRequest(parse([]), "hi", persistent=listens))
+        .build_launch(LaunchRequest(parse([]), "hi", persistent=listens))
         .arguments
     )
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens

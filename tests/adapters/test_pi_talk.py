@@ -51,7 +51,7 @@ def started(mode, **fields):
         persistent=True,
         **fields,
     )
-    return vendor.launch(request)
+    return vendor.build_launch(request)
 
 
 @each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])

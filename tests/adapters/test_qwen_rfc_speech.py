@@ -166,7 +166,7 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
 
 def launched(*words, **more):
     vendor = get_adapter("qwen-rfc")
-    return vendor.launch(
+    return vendor.build_launch(
         LaunchRequest(
             parse(["-p", "hi", "--output-format", "stream-json", *words]),
             "hi",

@@ -201,8 +201,8 @@ def test_rules_of_a_report_need_a_report():
 def test_it_is_told_where_only_when_somebody_will_read_it():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
-    assert vendor.launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
-    told = vendor.launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
+    assert vendor.build_launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
+    told = vendor.build_launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
     assert told.arguments == ("--tell=/f/night.json", "say hi")
 
 

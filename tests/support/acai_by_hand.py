@@ -180,7 +180,7 @@ def _vendor(name: str) -> Adapter:
         name=name,
         programs=(name,),
         translates=lambda: AcaiTranslator,
-        launch=lambda request: LaunchSpec(()),
+        build_launch=lambda request: LaunchSpec(()),
         modes={},
         tools=TOOLS,
         listed=("Bash", "Edit", "Read", "Write"),

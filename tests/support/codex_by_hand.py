@@ -97,7 +97,7 @@ CODEX = Adapter(
     name="codex",
     programs=("codex",),
     translates=lambda: CodexByHand,
-    launch=lambda request: LaunchSpec(()),
+    build_launch=lambda request: LaunchSpec(()),
     modes={},
     listed=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
 )

@@ -57,7 +57,7 @@ def _build_launch(
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**asked)
     try:
         mode = vendor.modes.get("default", ())
-        return vendor.launch(LaunchRequest(invocation, SAMPLE_PROMPT, mode, **facts))
+        return vendor.build_launch(LaunchRequest(invocation, SAMPLE_PROMPT, mode, **facts))
     except ShimError:
         return None
 

@@ -321,7 +321,7 @@ class ChildLauncher:
         )
         standing.restricting_rules = self.policy.narrowing
         request = self.program.resolve_request(request)
-        launch, setup = self.adapter.launch(request), self.context
+        launch, setup = self.adapter.build_launch(request), self.context
         added = (*setup.vendor_settings.args, *extra_arguments(setup.environment))
         environment = launch_environment(self.child_environment, launch, setup.vendor_settings)
         check_programs(self.adapter, request, environment, setup.cwd)

@@ -235,7 +235,7 @@ class Adapter(NamedTuple):
     name: str
     programs: tuple[str, ...]
     translates: "str | Callable[[], type[Translator]]"
-    launch: Callable[[LaunchRequest], LaunchSpec]
+    build_launch: Callable[[LaunchRequest], LaunchSpec]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
     listed: tuple[str, ...] = ()

@@ -161,7 +161,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     return base._replace(
         translates=lambda: reader(own, base.tools),
         speaks=lambda: _speech(own),
-        launch=start,
+        build_launch=start,
         modes=modes,
         listed=listed,
         unattended=own.at("unattended").switch(),

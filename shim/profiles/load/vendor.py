@@ -202,7 +202,7 @@ def build_adapter(
         name=name,
         programs=made.programs,
         translates=translates,
-        launch=made.start,
+        build_launch=made.start,
         modes=_parse_modes(launch.at("permission_args")),
         tools=known,
         listed=listed,

@@ -34,7 +34,7 @@ def request(*denied):
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
     vendor = made(AGENT)
     assert (vendor.cli.two_way, vendor.cli.stays) == (None, True)
-    assert vendor.launch(request()).arguments == ("--acp",)
+    assert vendor.build_launch(request()).arguments == ("--acp",)
     talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
     assert b'"result":"Hello."' in talk.lines
 

@@ -36,7 +36,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
         policy=rules,
     )
     check_enforcement(vendor, rules, request, late_denials=False)
-    return vendor.launch(request), kept
+    return vendor.build_launch(request), kept
 
 
 def gemini_rules(*given, **named):
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_written_refuses_the_turn():
         parse([]), "hi", permission_mode="bypassPermissions", removed_tools=("Bash",), policy=rules
     )
     with pytest.raises(FrontendError, match="could not be written"):
-        get_adapter("gemini").launch(request)
+        get_adapter("gemini").build_launch(request)
 
 
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])

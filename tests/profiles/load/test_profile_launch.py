@@ -52,7 +52,7 @@ def started(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
     invocation = parse(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
-    return vendor.launch(
+    return vendor.build_launch(
         LaunchRequest(invocation, prompt, vendor.mode_arguments(mode), mode, **facts)
     )
 
@@ -168,8 +168,11 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
     default, plan = (
         LaunchRequest(parse([]), "x", permission_mode=mode) for mode in ("default", "plan")
     )
-    assert (vendor.launch(default).environment, vendor.available(default)) == ({}, ("Bash", "Read"))
-    assert (vendor.launch(plan).environment, vendor.available(plan)) == (
+    assert (vendor.build_launch(default).environment, vendor.available(default)) == (
+        {},
+        ("Bash", "Read"),
+    )
+    assert (vendor.build_launch(plan).environment, vendor.available(plan)) == (
         {"OWN_RULES": "no shell"},
         ("Read",),
     )
