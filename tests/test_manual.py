@@ -155,7 +155,7 @@ def test_every_setting_is_explained_and_no_other():
 def silent():
     """The vendors that ask nobody, however they are driven."""
     found = {name: adapters.get_adapter(name) for name in adapters.VENDORS}
-    return {name for name, one in found.items() if one.unattended and one.cli.two_way is None}
+    return {name for name, one in found.items() if one.unattended and one.cli.build_two_way is None}
 
 
 def test_every_vendor_stands_in_both_tables_with_what_it_asks():
@@ -172,10 +172,9 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
             if name in rows:
                 vendor = adapters.get_adapter(name)
                 assert ("| **no** |" in rows[name]) == (name in silent()), (page.name, name)
-                assert ("| in a conversation" in rows[name]) == (vendor.cli.two_way is not None), (
-                    page.name,
-                    name,
-                )
+                assert ("| in a conversation" in rows[name]) == (
+                    vendor.cli.build_two_way is not None
+                ), (page.name, name)
 
 
 def test_every_version_of_the_readme_counts_as_tested():

@@ -87,8 +87,8 @@ def build_replay_adapter(
     stdin.
     """
     recorded = get_adapter(name, flat=flat)
-    if persistent and recorded.cli.two_way is not None:
-        recorded = recorded.cli.two_way()
+    if persistent and recorded.cli.build_two_way is not None:
+        recorded = recorded.cli.build_two_way()
     return recorded._replace(
         name="replay",
         programs=(),
@@ -99,7 +99,7 @@ def build_replay_adapter(
         abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
         cli=recorded.cli._replace(
             bundled="shim.recording.replay",
-            two_way=None,
+            build_two_way=None,
             variants=(),
             probe=None,
             plays=recorded.name,

@@ -138,5 +138,5 @@ def build_two_way(base: Adapter) -> Adapter:
         chooses=left,
         abilities=base.abilities._replace(streams=True, servers=True),
         enforcement=base.enforcement._replace(asks=lambda request: PROMPTED_TOOLS, says_first=True),
-        cli=base.cli._replace(two_way=None),
+        cli=base.cli._replace(build_two_way=None),
     )

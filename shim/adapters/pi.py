@@ -219,7 +219,7 @@ def build_two_way() -> Adapter:
             asks=lambda request: every if uses_permission_extension(request) else frozenset(),
             binds=lambda rule, request: uses_permission_extension(request),
         ),
-        cli=ADAPTER.cli._replace(two_way=None),
+        cli=ADAPTER.cli._replace(build_two_way=None),
     )
 
 
@@ -266,7 +266,7 @@ ADAPTER = Adapter(
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login=LoginProbe(("--list-models",), r"^No models available\."),
-        two_way=build_two_way,
+        build_two_way=build_two_way,
     ),
     login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

@@ -376,12 +376,12 @@ class ConversationStartup:
             name not in VENDORS
             or self._asks_frontend
             or self.settings.of(name).driver
-            or self.adapter.cli.two_way
+            or self.adapter.cli.build_two_way
         ):
             return None
         vendor = get_adapter(name, flat=self.vendor_list.is_translated)
         wider = vendor.unattended and self.mode != BYPASS
-        if vendor.cli.two_way is None or self.mode not in vendor.modes or wider:
+        if vendor.cli.build_two_way is None or self.mode not in vendor.modes or wider:
             return None
         from shim.conversation.fallback.ways import build_driver_chain
 

@@ -42,7 +42,7 @@ def values(told):
 
 
 def started(mode, **fields):
-    vendor = get_adapter("pi").cli.two_way()
+    vendor = get_adapter("pi").cli.build_two_way()
     request = LaunchRequest(
         parse(()),
         "hi",

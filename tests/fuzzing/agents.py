@@ -90,7 +90,7 @@ class Player:
         self._unsure = False  # whether a question stood in a line that may be read in two ways
 
     def vendor(self) -> Adapter:
-        two_way = get_adapter(self.vendor_name).cli.two_way
+        two_way = get_adapter(self.vendor_name).cli.build_two_way
         assert two_way
         return two_way()
 

@@ -51,7 +51,7 @@ class Talk:
     def __init__(
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
     ):
-        self.vendor = made or get_adapter(vendor).cli.two_way()
+        self.vendor = made or get_adapter(vendor).cli.build_two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.bind_translator(self.vendor.translator)
         self.pump = ChildStream(

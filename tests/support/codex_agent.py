@@ -63,7 +63,7 @@ class Talk(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
     def __init__(self, *words, resume=None, servers=None):
-        super().__init__(get_adapter("codex").cli.two_way())
+        super().__init__(get_adapter("codex").cli.build_two_way())
         self.told = b""
         request = LaunchRequest(
             parse_arguments(words), "", resume_id=resume, policy=Policy(place=Place("/w", "/h"))

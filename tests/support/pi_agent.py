@@ -66,7 +66,7 @@ class Talk(Played):
     """
 
     def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
-        super().__init__(get_adapter("pi").cli.two_way(), judge=judge)
+        super().__init__(get_adapter("pi").cli.build_two_way(), judge=judge)
         self.stages, self._told = [], []
         request = LaunchRequest(
             parse_arguments(flags).with_flags(model=model),

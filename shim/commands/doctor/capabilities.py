@@ -51,7 +51,7 @@ def can_ask_in_conversation(vendor: Adapter, own: VendorSettings, lacks: str = "
     `lacks` is what the installed version would need for that and has not.
     """
     return (
-        vendor.cli.two_way is not None
+        vendor.cli.build_two_way is not None
         and own.driver != ONE_WAY
         and not (lacks and own.driver is None)
     )

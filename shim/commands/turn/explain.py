@@ -190,7 +190,7 @@ def _explain_driver(start: ConversationStartup) -> str:
         if name in VENDORS
         else start.adapter
     )
-    if vendor.cli.two_way is None:
+    if vendor.cli.build_two_way is None:
         return ""
     return select_driver(
         vendor,

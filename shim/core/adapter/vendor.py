@@ -167,7 +167,7 @@ class CliInfo(NamedTuple):
     login: LoginProbe = LoginProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
-    two_way: "Callable[[], Adapter] | None" = None
+    build_two_way: "Callable[[], Adapter] | None" = None
     two_way_words: tuple[str, ...] = ()
     stays: bool = False
     models: Mapping[str, str] = MappingProxyType({})

@@ -176,7 +176,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         enforcement=enforcement,
         # the protocol has no place for a system prompt
         sessions=base.sessions._replace(prefixes=True),
-        cli=base.cli._replace(two_way=None),
+        cli=base.cli._replace(build_two_way=None),
     )
 
 

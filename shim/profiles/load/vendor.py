@@ -269,7 +269,7 @@ def build_adapter(
     if spot.at("two_way"):
         module = f"shim.adapters.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
         return vendor._replace(
-            cli=vendor.cli._replace(two_way=lambda: _load_two_way_adapter(module, vendor))
+            cli=vendor.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, vendor))
         )
     if not spot.at("acp").value:
         return vendor
@@ -277,7 +277,7 @@ def build_adapter(
     if not source.bundled:  # a mistake in it is told of now
         _build_two_way_adapter(vendor, table, source)
     facts = vendor.cli._replace(
-        two_way=lambda: _build_two_way_adapter(vendor, table, source), two_way_words=words
+        build_two_way=lambda: _build_two_way_adapter(vendor, table, source), two_way_words=words
     )
     return vendor._replace(cli=facts)
 
@@ -285,7 +285,7 @@ def build_adapter(
 def _load_two_way_adapter(module: str, vendor: Adapter) -> Adapter:
     from importlib import import_module
 
-    made: Adapter = import_module(module).two_way(vendor)
+    made: Adapter = import_module(module).build_two_way(vendor)
     return made
 
 

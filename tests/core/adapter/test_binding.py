@@ -83,7 +83,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
 def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
-    vendor = vendor.cli.two_way() if vendor.cli.two_way else vendor
+    vendor = vendor.cli.build_two_way() if vendor.cli.build_two_way else vendor
     request = LaunchRequest(parse([]), "", permission_mode="default", persistent=True, policy=rules)
     binding.check_enforcement(
         vendor,

@@ -33,7 +33,7 @@ def request(*denied):
 
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
     vendor = made(AGENT)
-    assert (vendor.cli.two_way, vendor.cli.stays) == (None, True)
+    assert (vendor.cli.build_two_way, vendor.cli.stays) == (None, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
     talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
     assert b'"result":"Hello."' in talk.lines
@@ -103,7 +103,7 @@ def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
 @pytest.mark.parametrize("way", ["one", "two"])
 def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
     kimi = get_adapter("kimi")
-    vendor = kimi if way == "one" else kimi.cli.two_way()
+    vendor = kimi if way == "one" else kimi.cli.build_two_way()
     with pytest.raises(ModeError, match="cannot be kept to WebFetch"):
         check_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
@@ -111,5 +111,5 @@ def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
 
 
 def test_what_kimi_can_run_in_a_conversation_is_listed():
-    kimi = get_adapter("kimi").cli.two_way()
+    kimi = get_adapter("kimi").cli.build_two_way()
     assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed)
