@@ -93,10 +93,12 @@ def build_replay_adapter(
         name="replay",
         programs=(),
         build_launch=launch,
-        speaks=recorded.speaks if persistent else "",
+        child_input_ref=recorded.child_input_ref if persistent else "",
         modes=dict.fromkeys((*PERMISSION_MODES, *recorded.modes), ()),
         unattended=False,
-        abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
+        abilities=recorded.abilities._replace(
+            can_resume=True, has_auto_mode="auto" in recorded.modes
+        ),
         cli=recorded.cli._replace(
             bundled="shim.recording.replay",
             build_two_way=None,

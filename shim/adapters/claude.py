@@ -83,7 +83,7 @@ ADAPTER = Adapter(
         selects_tools=True,
         limits_turns=True,
         streams=True,
-        resumes=True,
+        can_resume=True,
         structures=True,
         servers=True,
     ),
@@ -112,6 +112,6 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
 FLAT_ADAPTER = ADAPTER._replace(
     translates="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
     build_launch=build_flat_launch,
-    speaks="shim.adapters.claude_speech:ClaudeSpeech",
+    child_input_ref="shim.adapters.claude_speech:ClaudeSpeech",
     abilities=ADAPTER.abilities._replace(retracts=True),
 )

@@ -132,7 +132,7 @@ def build_two_way(base: Adapter) -> Adapter:
 
     return base._replace(
         translates="shim.adapters.codex_thread_stream:ThreadTranslator",
-        speaks="shim.adapters.codex_speech:CodexSpeech",
+        child_input_ref="shim.adapters.codex_speech:CodexSpeech",
         build_launch=start,
         modes=dict.fromkeys(base.modes, ()),
         chooses=left,

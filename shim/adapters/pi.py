@@ -212,7 +212,7 @@ def build_two_way() -> Adapter:
     every = frozenset((*ADAPTER.listed, *(tool.name for tool in TOOLS.values()), MCP))
     return ADAPTER._replace(
         translates="shim.adapters.pi_talk_stream:PiTalkTranslator",
-        speaks="shim.adapters.pi_speech:PiSpeech",
+        child_input_ref="shim.adapters.pi_speech:PiSpeech",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
         enforcement=PolicySupport(
@@ -249,7 +249,7 @@ ADAPTER = Adapter(
         limits_tools=True,
         selects_tools=True,
         streams=True,
-        resumes=True,
+        can_resume=True,
         retracts=True,
         prices=True,
     ),

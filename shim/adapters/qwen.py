@@ -213,7 +213,7 @@ ADAPTER = Adapter(
         selects_tools=True,
         limits_turns=True,
         streams=True,
-        resumes=True,
+        can_resume=True,
         retracts=True,
         structures=True,
         servers=True,
@@ -242,7 +242,7 @@ ADAPTER = Adapter(
         ),
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    speaks="shim.adapters.qwen_speech:QwenSpeech",
+    child_input_ref="shim.adapters.qwen_speech:QwenSpeech",
     environment=Environment(
         api_base="OPENAI_BASE_URL",
         attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),

@@ -538,7 +538,9 @@ class ConversationStartup:
         wanted = (
             self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
         )
-        return vendor.cli.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
+        return vendor.cli.stays or (
+            wanted and bool(vendor.child_input_ref) and driver == config.TWO_WAY
+        )
 
     def _needs_transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""

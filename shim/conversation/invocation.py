@@ -246,7 +246,7 @@ def check_session(
         )
     if session.resume and is_replay:
         return
-    if (known or session.resume) and not vendor.abilities.resumes:
+    if (known or session.resume) and not vendor.abilities.can_resume:
         raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
     if not (session.resume or session.session_id):
         return

@@ -27,10 +27,10 @@ def collect_abilities(vendor: Adapter) -> dict[str, str]:
     """
     return {
         "partial messages": YES if vendor.abilities.streams else EMULATED,
-        "resume": YES if vendor.abilities.resumes else NO,
-        "fork": YES if vendor.abilities.resumes and _can_fork(vendor) else NO,
+        "resume": YES if vendor.abilities.can_resume else NO,
+        "fork": YES if vendor.abilities.can_resume and _can_fork(vendor) else NO,
         "interrupt": YES,
-        "permission requests": YES if vendor.speaks or vendor.passthrough else NO,
+        "permission requests": YES if vendor.child_input_ref or vendor.passthrough else NO,
         "tool limits": YES if vendor.abilities.limits_tools else EMULATED,
         "turn limit": YES if vendor.abilities.limits_turns else EMULATED,
         "model": _find_passed_ability(vendor, model="name"),

@@ -126,7 +126,7 @@ def describe_vendor(
         "driven": describe_process_use(vendor, own, lacks),
         "lacks": lacks,
         "distrust": check.distrust,
-        "unsure": vendor.unattended and bool(vendor.speaks),
+        "unsure": vendor.unattended and bool(vendor.child_input_ref),
         **{
             key: [name for name, how in able.items() if how == wanted]
             for key, wanted in _ABILITY_COLUMNS.items()
@@ -160,7 +160,7 @@ def describe_process_use(vendor: Adapter, own: VendorSettings, lacks: str = "") 
     two_way = (
         can_ask_in_conversation(vendor, own, lacks)
         or vendor.cli.stays
-        or (bool(vendor.speaks) and own.driver != ONE_WAY)
+        or (bool(vendor.child_input_ref) and own.driver != ONE_WAY)
     )
     return (
         "one process a conversation" if two_way or vendor.passthrough else "one process a message"

@@ -386,7 +386,7 @@ def _build_unattended_finding(vendor: Adapter, own: VendorSettings, lacks: str) 
         describe_unattended(
             vendor.name,
             asks_in_conversation=can_ask_in_conversation(vendor, own, lacks),
-            is_unsure=bool(vendor.speaks),
+            is_unsure=bool(vendor.child_input_ref),
         ),
         fix,
     )

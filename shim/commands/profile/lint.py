@@ -355,7 +355,7 @@ class Checker:
 
     def build_report(self) -> CheckReport:
         tracer, notes = self._tracer, self._notes
-        if self._adapter.unattended and self._adapter.speaks:
+        if self._adapter.unattended and self._adapter.child_input_ref:
             notes.add_entry(
                 "remark",
                 "it counts as an agent that may run any tool unasked: `asks` in [acp] names none",

@@ -75,7 +75,7 @@ def suggest_rules(
     )
     asks = (
         vendor is not None
-        and bool(vendor.speaks or vendor.passthrough)
+        and bool(vendor.child_input_ref or vendor.passthrough)
         and mode != "dontAsk"
         and not is_attended
     )
@@ -99,7 +99,11 @@ def _find_effective_rule(
         if vendor is None:
             return rule
         request = LaunchRequest(
-            Invocation(), "", permission_mode=mode, persistent=bool(vendor.speaks), policy=policy
+            Invocation(),
+            "",
+            permission_mode=mode,
+            persistent=bool(vendor.child_input_ref),
+            policy=policy,
         )
         if not list_unsupported_rules(vendor, policy, request, ()):
             return rule

@@ -305,7 +305,7 @@ class ChildLauncher:
             self.adapter.wait_for_answers()
         self.find_program()
         if standing.has_answered and not (
-            standing.vendor_session_id and self.adapter.abilities.resumes
+            standing.vendor_session_id and self.adapter.abilities.can_resume
         ):
             raise FrontendError(
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
@@ -592,5 +592,5 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.cli.plays) or vendor.enforcement.own,
         servers=vendor.abilities.servers,
-        auto_mode=vendor.abilities.auto_mode and "auto" in vendor.modes,
+        auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
     )

@@ -214,7 +214,7 @@ class AnswerSchema:
             return
         from shim.conversation.drivers import structured
 
-        if self._adapter.abilities.structures and not self._adapter.speaks:
+        if self._adapter.abilities.structures and not self._adapter.child_input_ref:
             structured.parse_schema(self._schema)
         else:
             self._parse_answer = structured.build_answer_parser(self._schema)

@@ -30,7 +30,7 @@ class StdinDriver(ChildDriver):
         self, launcher: ChildLauncher, output: Output, control: Control, tasks: TaskGroup
     ) -> None:
         super().__init__(launcher, output, control)
-        assert launcher.adapter.speaks
+        assert launcher.adapter.child_input_ref
         self._child_input: ChildInput = launcher.adapter.speech()
         self._tasks: TaskGroup = tasks
         self._message_sent = True  # the child has taken its message whole

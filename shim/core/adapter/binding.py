@@ -130,7 +130,7 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     away whose calls nobody sees.
     """
     gone = set(policy.removed)
-    if not (vendor.speaks or vendor.enforcement.own):
+    if not (vendor.child_input_ref or vendor.enforcement.own):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
     if policy.narrows and not (vendor.enforcement.subagents or vendor.enforcement.own):
         gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody

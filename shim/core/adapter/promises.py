@@ -90,7 +90,9 @@ def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
     without a judge.
     """
     same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
-    return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
+    return (
+        mode == "acceptEdits" and same and not vendor.child_input_ref and not vendor.enforcement.own
+    )
 
 
 def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> PromiseError:

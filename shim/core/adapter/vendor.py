@@ -68,7 +68,7 @@ class Abilities(NamedTuple):
     """
 
     streams: bool = False
-    resumes: bool = False
+    can_resume: bool = False
     takes_model: bool = True
     takes_effort: bool = False
     limits_tools: bool = False
@@ -79,7 +79,7 @@ class Abilities(NamedTuple):
     retracts: bool = False
     servers: bool = False
     commands: bool = True
-    auto_mode: bool = True
+    has_auto_mode: bool = True
 
 
 class PolicySupport(NamedTuple):
@@ -242,7 +242,7 @@ class Adapter(NamedTuple):
     chooses: Callable[[LaunchRequest], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
-    speaks: str | Callable[[], ChildInput] = ""
+    child_input_ref: str | Callable[[], ChildInput] = ""
     login: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
@@ -266,7 +266,9 @@ class Adapter(NamedTuple):
     def speech(self) -> ChildInput:
         """The `Speech` of one child that stays; only for a vendor that `speaks`."""
         made: ChildInput = (
-            _load_class(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+            _load_class(self.child_input_ref)()
+            if isinstance(self.child_input_ref, str)
+            else self.child_input_ref()
         )
         return made
 

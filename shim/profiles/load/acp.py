@@ -160,7 +160,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     listed = own.at("listed").texts() or listed
     return base._replace(
         translates=lambda: reader(own, base.tools),
-        speaks=lambda: _speech(own),
+        child_input_ref=lambda: _speech(own),
         build_launch=start,
         modes=modes,
         listed=listed,
@@ -168,7 +168,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         chooses=None,
         abilities=base.abilities._replace(
             streams=True,
-            resumes=True,
+            can_resume=True,
             takes_model=True,
             servers=True,
             commands=not own.at("addresses").switch(),

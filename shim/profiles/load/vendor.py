@@ -218,7 +218,7 @@ def build_adapter(
         abilities=Abilities(
             streams=own.at("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
-            resumes="resume" in made.uses,
+            can_resume="resume" in made.uses,
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
             limits_tools=made.denials is not None

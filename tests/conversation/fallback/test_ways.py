@@ -132,7 +132,7 @@ def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another
     words, driver, speaks, why
 ):
     found = way(*words, driver=driver)
-    assert bool(found.adapter.speaks) == speaks
+    assert bool(found.adapter.child_input_ref) == speaks
     assert found.reason.startswith(why)
 
 

@@ -247,7 +247,7 @@ def test_what_it_cannot_do_is_refused():
 def test_what_it_can_do_is_read_off_its_arguments():
     for profile, can in ((ARGV, True), (guarded("--"), False)):
         abilities = profiled(profile).abilities
-        assert (abilities.resumes, abilities.limits_tools, abilities.limits_turns) == (
+        assert (abilities.can_resume, abilities.limits_tools, abilities.limits_turns) == (
             can,
             can,
             can,
