@@ -147,7 +147,7 @@ class DriftReport:
             vendor = get_adapter(name)
         except ShimError:
             return None
-        if vendor.passthrough or vendor.cli.bundled:
+        if vendor.passthrough or vendor.cli.bundled_module:
             return None
         return ChildReader(
             name, version, self._recorded.get(name), words_of(name, vendor.translator)

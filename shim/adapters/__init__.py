@@ -100,12 +100,12 @@ def build_replay_adapter(
             can_resume=True, has_auto_mode="auto" in recorded.modes
         ),
         cli=recorded.cli._replace(
-            bundled="shim.recording.replay",
+            bundled_module="shim.recording.replay",
             build_two_way=None,
             variants=(),
-            probe=None,
-            plays=recorded.name,
-            place=place,
+            detect_variant=None,
+            replayed_vendor=recorded.name,
+            read_replay_position=place,
         ),
         environment=recorded.environment._replace(visible_variables=(), data_dir=None),
     )

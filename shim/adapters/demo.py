@@ -23,7 +23,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
 ADAPTER = Adapter(
     name="demo",
     programs=(),
-    cli=CliInfo(bundled="shim.commands.turn.demo_child"),
+    cli=CliInfo(bundled_module="shim.commands.turn.demo_child"),
     translates="shim.adapters.demo_stream:DemoTranslator",
     build_launch=build_launch,
     modes=dict.fromkeys(

@@ -37,7 +37,7 @@ def child_environment(
     child = {}
     for name, value in environment.items():
         # a bundled program runs in our Python
-        if name.startswith(PUT_ASIDE) and not vendor.cli.bundled:
+        if name.startswith(PUT_ASIDE) and not vendor.cli.bundled_module:
             name = name.removeprefix(PUT_ASIDE)
         if name.startswith(OURS):
             continue

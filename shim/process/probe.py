@@ -246,7 +246,9 @@ def known_version(
     """The version of that program, if an answer is remembered. Nothing is started, and no error is
     raised.
     """
-    if vendor.cli.bundled and (vendor.cli.plays or not environment.get("SHIM_BIN")):
+    if vendor.cli.bundled_module and (
+        vendor.cli.replayed_vendor or not environment.get("SHIM_BIN")
+    ):
         return None
     try:
         return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)
@@ -261,7 +263,7 @@ def lacked(
     "" for none.
     """
     words = vendor.cli.two_way_words
-    if not words or (vendor.cli.bundled and not environment.get("SHIM_BIN")):
+    if not words or (vendor.cli.bundled_module and not environment.get("SHIM_BIN")):
         return ""
     try:
         probe = open_probe(vendor, settings, environment, cwd, remembered=True)
@@ -281,7 +283,7 @@ def known_models(
     vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The models of that program, likewise."""
-    if vendor.cli.plays:
+    if vendor.cli.replayed_vendor:
         return []
     try:
         return open_probe(vendor, settings, environment, cwd).known_models(vendor.cli.listing)

@@ -47,7 +47,7 @@ def check_installed_version(
     environment of its children. `trusted`: the user vouches for any version. `remembered`: no
     program is started, and an unknown version counts as tested.
     """
-    if vendor.cli.plays:
+    if vendor.cli.replayed_vendor:
         return VersionCheck()
     if trusted or not has_promises(vendor):
         check = VersionCheck(find_known_version(vendor.version, command, environment))

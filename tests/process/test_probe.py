@@ -129,8 +129,8 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
 )
 def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     vendor = get_adapter("acai")
-    assert vendor.cli.probe is not None
-    assert vendor.cli.probe(probe(f"printf '%s' '{said}'\n").text()) == variant
+    assert vendor.cli.detect_variant is not None
+    assert vendor.cli.detect_variant(probe(f"printf '%s' '{said}'\n").text()) == variant
     assert variant in vendor.cli.variants
 
 

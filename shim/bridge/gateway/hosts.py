@@ -137,7 +137,7 @@ class LocalHosts:
         return [
             name
             for name, vendor in own_vendors.read_all()[0].items()
-            if vendor.cli.bundled or self._has_program(vendor, settings.of(name))
+            if vendor.cli.bundled_module or self._has_program(vendor, settings.of(name))
         ]
 
     def _has_program(self, vendor: Adapter, own: VendorSettings) -> bool:
@@ -173,7 +173,7 @@ class LocalHosts:
         vendor = own_vendors.read_all()[0].get(name)
         own = load(Invocation(), self._environment, self._installed_options).of(name)
         launcher = find_launcher(own.launcher, self._environment, cwd)
-        if vendor is None or vendor.cli.bundled:
+        if vendor is None or vendor.cli.bundled_module:
             return
         program = find_program(vendor, own, self._environment, cwd)
         if not launcher and not os.access(program, os.X_OK):

@@ -98,7 +98,7 @@ def describe_vendor(
     install                     the command that installs it, "" where none is known
     """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
-    program = "bundled" if vendor.cli.bundled else None
+    program = "bundled" if vendor.cli.bundled_module else None
     version, lacks, check = None, "", VersionCheck()
     if program is None and not vendor.cli.unreleased:
         try:

@@ -192,7 +192,7 @@ def check_vendor(
     """
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program, version, findings = (
-        "bundled" if vendor.cli.bundled else None,
+        "bundled" if vendor.cli.bundled_module else None,
         None,
         list[DiagnosisFinding](),
     )

@@ -173,7 +173,7 @@ def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) ->
         return "SHIM_BIN"
     if launcher.context.vendor_settings.bin:
         return f"[vendors.{start.adapter.name}] bin"
-    return BUNDLED_SOURCE if start.adapter.cli.bundled else "PATH"
+    return BUNDLED_SOURCE if start.adapter.cli.bundled_module else "PATH"
 
 
 def _name_driver(start: ConversationStartup, plan: LaunchPlan) -> str:

@@ -97,7 +97,7 @@ def _build_command(
     )
     vendor = listing.select_first(DEFAULT_MODE)
     own, environment = settings.of(vendor.name), listing.build_environment(vendor.name)
-    if vendor.cli.bundled or vendor.name == REPLAY_VENDOR:
+    if vendor.cli.bundled_module or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
             f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
         )

@@ -79,10 +79,10 @@ class Program:
             self.command_prefix = find_launcher(
                 setup.vendor_settings.launcher, setup.environment, setup.cwd
             )
-            if setup.adapter.cli.bundled and (
-                setup.adapter.cli.plays or not setup.environment.get("SHIM_BIN")
+            if setup.adapter.cli.bundled_module and (
+                setup.adapter.cli.replayed_vendor or not setup.environment.get("SHIM_BIN")
             ):
-                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.cli.bundled]
+                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.cli.bundled_module]
             else:
                 self._program_argv = [
                     find_program(setup.adapter, setup.vendor_settings, setup.environment, setup.cwd)
@@ -106,8 +106,8 @@ class Program:
                     ("auto", *vendor.cli.variants),
                 )
                 raise self._context.settings.mistake(keys, allowed, self._variant)
-            if vendor.cli.probe is not None and self._variant == "auto":
-                self._variant = vendor.cli.probe(probe().text())
+            if vendor.cli.detect_variant is not None and self._variant == "auto":
+                self._variant = vendor.cli.detect_variant(probe().text())
         return request._replace(variant=self._variant, has_flag=lambda flag: probe().knows(flag))
 
     def check_version(self) -> VersionCheck:
@@ -121,7 +121,7 @@ class Program:
             setup.environment,
             self._environment,
             trusted=own.trust_version
-            or (bool(vendor.cli.bundled) and not setup.environment.get("SHIM_BIN")),
+            or (bool(vendor.cli.bundled_module) and not setup.environment.get("SHIM_BIN")),
             remembered=self.uses_remembered_help,
         )
 
@@ -590,7 +590,7 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         always=persistent and bool(vendor.enforcement.asks(widest)),
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
-        asks_all=bool(vendor.cli.plays) or vendor.enforcement.own,
+        asks_all=bool(vendor.cli.replayed_vendor) or vendor.enforcement.own,
         servers=vendor.abilities.servers,
         auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
     )

@@ -126,7 +126,7 @@ class TurnLifecycle:
                 unattended_reason=standing.version_check.distrust,
                 retracts=vendor.abilities.retracts or self.retries_cut_streams,
                 worded=vendor.passthrough,
-                replays=bool(vendor.cli.plays),
+                replays=bool(vendor.cli.replayed_vendor),
                 gate=vendor.environment.gate,
                 login=vendor.login,
                 clean_exits=vendor.exit.clean_exits,
@@ -235,7 +235,11 @@ class TurnLifecycle:
         )
         if turn.opening.terms.model is None and turn.model != "unknown":
             self._state.known_model = turn.model
-        place = vendor.cli.place() if vendor.cli.place is not None else None
+        place = (
+            vendor.cli.read_replay_position()
+            if vendor.cli.read_replay_position is not None
+            else None
+        )
         own = place or conversation.vendor_session or (standing.assigned_id if turn.began else None)
         keeps_itself = vendor.passthrough and not setup.is_translated
         if (keeps_itself and not place) or conversation.session_id is None or own is None:

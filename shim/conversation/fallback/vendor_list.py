@@ -90,7 +90,7 @@ class VendorList:
         self.require_prompts(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)
-        if not vendor.cli.bundled:
+        if not vendor.cli.bundled_module:
             find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
 
     def require_prompts(self, vendor: Adapter) -> None:

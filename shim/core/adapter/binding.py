@@ -30,7 +30,7 @@ def check_enforcement(
     `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
     (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
-    if vendor.enforcement.own or vendor.cli.plays:
+    if vendor.enforcement.own or vendor.cli.replayed_vendor:
         return
     _check_hooks(vendor, policy, request)
     if late_denials and request.permission_mode == BYPASS:

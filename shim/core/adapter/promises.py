@@ -20,7 +20,7 @@ def has_promises(vendor: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(vendor.version.tested) and not vendor.cli.plays
+    return bool(vendor.version.tested) and not vendor.cli.replayed_vendor
 
 
 def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:

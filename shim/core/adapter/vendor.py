@@ -159,14 +159,14 @@ class CliInfo(NamedTuple):
     listing     how it is asked for its models
     """
 
-    bundled: str = ""
+    bundled_module: str = ""
     variants: tuple[str, ...] = ()
-    probe: Callable[[str], str] | None = None
+    detect_variant: Callable[[str], str] | None = None
     unreleased: str = ""
     install: str = ""
     login: LoginProbe = LoginProbe()
-    plays: str = ""
-    place: Callable[[], str] | None = None
+    replayed_vendor: str = ""
+    read_replay_position: Callable[[], str] | None = None
     build_two_way: "Callable[[], Adapter] | None" = None
     two_way_words: tuple[str, ...] = ()
     stays: bool = False
@@ -275,7 +275,7 @@ class Adapter(NamedTuple):
     @property
     def shown(self) -> str:
         """The name that a frontend sees: of who speaks, recorded or not."""
-        return self.cli.plays or self.name
+        return self.cli.replayed_vendor or self.name
 
     def available(self, request: LaunchRequest) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
@@ -300,9 +300,13 @@ class Adapter(NamedTuple):
             said.append(
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
-        if invocation.configuration.mcp_config and not (self.abilities.servers or self.cli.plays):
+        if invocation.configuration.mcp_config and not (
+            self.abilities.servers or self.cli.replayed_vendor
+        ):
             said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
-        if invocation.configuration.strict_mcp_config and not (self.passthrough or self.cli.plays):
+        if invocation.configuration.strict_mcp_config and not (
+            self.passthrough or self.cli.replayed_vendor
+        ):
             said.append(
                 f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
             )

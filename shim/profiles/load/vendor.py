@@ -239,7 +239,7 @@ def build_adapter(
         ),
         cli=CliInfo(
             variants=made.variants,
-            probe=made.probe,
+            detect_variant=made.probe,
             install=launch.at("install").text(""),
             models=made.models,
             login=_parse_login_probe(launch.at("login_probe")),

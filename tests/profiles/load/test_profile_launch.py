@@ -389,8 +389,8 @@ def test_a_variant_is_read_out_of_the_help(text, variant):
     program = vendor.cli
     assert (
         program.variants == ("old", "new")
-        and program.probe is not None
-        and program.probe(text) == variant
+        and program.detect_variant is not None
+        and program.detect_variant(text) == variant
     )
 
 
