@@ -187,7 +187,10 @@ def test_every_version_of_the_readme_counts_as_tested():
     assert sum(map(len, versions.values())) >= len(rows)
     for name, tried in versions.items():
         for version in tried:
-            assert adapters.get_adapter(name).version.place(version) == "tested", (name, version)
+            assert adapters.get_adapter(name).version_probe.place(version) == "tested", (
+                name,
+                version,
+            )
 
 
 def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_tell():

@@ -73,8 +73,10 @@ _MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermission
 ADAPTER = Adapter(
     name="claude",
     programs=("claude",),
-    version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
-    translates="shim.adapters.claude_stream:ClaudeTranslator",
+    version_probe=VersionProbe(
+        regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"
+    ),
+    translator_ref="shim.adapters.claude_stream:ClaudeTranslator",
     build_launch=build_launch,
     modes=dict.fromkeys(_MODES, ()),
     passthrough=True,
@@ -110,7 +112,7 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
 
 # The same for a dialect that is not its own: its lines are translated like any vendor's.
 FLAT_ADAPTER = ADAPTER._replace(
-    translates="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
+    translator_ref="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
     build_launch=build_flat_launch,
     child_input_ref="shim.adapters.claude_speech:ClaudeSpeech",
     abilities=ADAPTER.abilities._replace(retracts=True),

@@ -131,7 +131,7 @@ def build_two_way(base: Adapter) -> Adapter:
         return (*(name for name in base.listed if searches or name != codex_rules.WEB_TOOL), *asked)
 
     return base._replace(
-        translates="shim.adapters.codex_thread_stream:ThreadTranslator",
+        translator_ref="shim.adapters.codex_thread_stream:ThreadTranslator",
         child_input_ref="shim.adapters.codex_speech:CodexSpeech",
         build_launch=start,
         modes=dict.fromkeys(base.modes, ()),

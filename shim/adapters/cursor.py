@@ -54,10 +54,10 @@ IDLE_TIMEOUT_S = 1800.0
 ADAPTER = Adapter(
     name="cursor",
     programs=("cursor-agent", "agent"),
-    version=VersionProbe(
+    version_probe=VersionProbe(
         regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
     ),
-    translates="shim.adapters.cursor_stream:CursorTranslator",
+    translator_ref="shim.adapters.cursor_stream:CursorTranslator",
     build_launch=build_launch,
     modes={
         "default": (),

@@ -24,7 +24,7 @@ ADAPTER = Adapter(
     name="demo",
     programs=(),
     cli=CliInfo(bundled_module="shim.commands.turn.demo_child"),
-    translates="shim.adapters.demo_stream:DemoTranslator",
+    translator_ref="shim.adapters.demo_stream:DemoTranslator",
     build_launch=build_launch,
     modes=dict.fromkeys(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()

@@ -211,7 +211,7 @@ def build_two_way() -> Adapter:
     modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
     every = frozenset((*ADAPTER.listed, *(tool.name for tool in TOOLS.values()), MCP))
     return ADAPTER._replace(
-        translates="shim.adapters.pi_talk_stream:PiTalkTranslator",
+        translator_ref="shim.adapters.pi_talk_stream:PiTalkTranslator",
         child_input_ref="shim.adapters.pi_speech:PiSpeech",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
@@ -231,8 +231,8 @@ READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 ADAPTER = Adapter(
     name="pi",
     programs=("pi",),
-    version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
-    translates="shim.adapters.pi_stream:PiTranslator",
+    version_probe=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
+    translator_ref="shim.adapters.pi_stream:PiTranslator",
     build_launch=build_launch,
     modes={
         "default": (),

@@ -194,8 +194,8 @@ ANSWER_TIMEOUT_S = 590.0
 ADAPTER = Adapter(
     name="qwen",
     programs=("qwen",),
-    version=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
-    translates="shim.adapters.qwen_stream:QwenTranslator",
+    version_probe=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
+    translator_ref="shim.adapters.qwen_stream:QwenTranslator",
     build_launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),

@@ -251,7 +251,7 @@ def known_version(
     ):
         return None
     try:
-        return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)
+        return open_probe(vendor, settings, environment, cwd).known_version(vendor.version_probe)
     except (ShimError, OSError, ValueError):
         return None
 

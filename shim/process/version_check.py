@@ -50,7 +50,7 @@ def check_installed_version(
     if vendor.cli.replayed_vendor:
         return VersionCheck()
     if trusted or not has_promises(vendor):
-        check = VersionCheck(find_known_version(vendor.version, command, environment))
+        check = VersionCheck(find_known_version(vendor.version_probe, command, environment))
     else:
         check = _check(vendor, command, environment, variables, remembered=remembered)
     broken = find_broken_promise(vendor.name, check.version, environment)
@@ -79,16 +79,16 @@ def find_installed_vendor(
         command = [*find_launcher(settings.launcher, environment, cwd), program]
     except ShimError:
         return vendor  # the turn reports the error
-    if find_known_version(twin.version, command, environment):
+    if find_known_version(twin.version_probe, command, environment):
         return twin
-    if remembered or find_known_version(vendor.version, command, environment):
+    if remembered or find_known_version(vendor.version_probe, command, environment):
         return vendor
     from shim.process.probe import Probe
 
     probe = Probe(
         command, environment, child_environment(twin, settings, environment), VERSION_SECONDS
     )
-    return twin if probe.version(twin.version) else vendor
+    return twin if probe.version(twin.version_probe) else vendor
 
 
 def _check(
@@ -99,7 +99,7 @@ def _check(
     *,
     remembered: bool,
 ) -> VersionCheck:
-    how = vendor.version
+    how = vendor.version_probe
     if version := find_known_version(how, command, environment):
         return evaluate_version(vendor, version, "")
     from shim.process.probe import Probe

@@ -82,15 +82,17 @@ def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, n
     ],
 )
 def test_the_majors_of_a_range(tested, majors):
-    how = get_adapter("qwen").version._replace(tested=tested)
+    how = get_adapter("qwen").version_probe._replace(tested=tested)
     assert {
         number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")
     } == majors
 
 
-@pytest.mark.parametrize("name", [name for name in VENDORS if get_adapter(name).version.tested])
+@pytest.mark.parametrize(
+    "name", [name for name in VENDORS if get_adapter(name).version_probe.tested]
+)
 def test_no_bundled_program_is_recognised_by_another_line(name):
-    how = get_adapter(name).version
+    how = get_adapter(name).version_probe
     for line in (
         "wrapper 3.1",
         "Node.js v20.20.2",
@@ -115,7 +117,7 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
     ],
 )
 def test_reported_version_lines_are_read_or_not_recognised(answer, version):
-    assert get_adapter("qwen").version.read(answer) == version
+    assert get_adapter("qwen").version_probe.read(answer) == version
 
 
 # -- what is refused -------------------------------------------------------------------------------

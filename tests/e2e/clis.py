@@ -126,7 +126,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
         probe = open_probe(
             described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
-        probe.version(described.version)
+        probe.version(described.version_probe)
         if vendor in (PI, PI_CUMULATIVE):
             assert probe.knows("--session-id") is (vendor is PI)
         files = [path for path in (root / "state").rglob("*") if path.is_file()]

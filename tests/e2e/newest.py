@@ -228,18 +228,18 @@ def check_unscripted(name: str, package: str) -> Report:
     flags of its profile.
     """
     vendor = get_adapter(name)
-    report = Report(name, vendor.version.tested)
+    report = Report(name, vendor.version_probe.tested)
     programs.PINS.setdefault(package, "")
     programs.WITH_OPTIONAL |= {package}  # the program of the platform is among them
 
     def look_up() -> None:
         report.newest = find_newest(package)
-        if vendor.version.place(report.newest) == "tested":
+        if vendor.version_probe.place(report.newest) == "tested":
             report.pinned = report.newest
 
     def compare() -> str | None:
-        version = vendor.version.read(_run_program(name, package, vendor.version.args))
-        place = vendor.version.place(version)
+        version = vendor.version_probe.read(_run_program(name, package, vendor.version_probe.args))
+        place = vendor.version_probe.place(version)
         return None if place == "tested" else f"{version or 'no version was read'} is {place}"
 
     def look_for_flags() -> str | None:

@@ -153,7 +153,7 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
     environment = box.environment(SHIM_BIN=program)
     assert (
         open_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).version(
-            get_adapter("pi").version
+            get_adapter("pi").version_probe
         )
         == "0.87.1"
     )

@@ -179,7 +179,7 @@ def _vendor(name: str) -> Adapter:
     return Adapter(
         name=name,
         programs=(name,),
-        translates=lambda: AcaiTranslator,
+        translator_ref=lambda: AcaiTranslator,
         build_launch=lambda request: LaunchSpec(()),
         modes={},
         tools=TOOLS,

@@ -96,7 +96,7 @@ class CodexByHand(Translator):
 CODEX = Adapter(
     name="codex",
     programs=("codex",),
-    translates=lambda: CodexByHand,
+    translator_ref=lambda: CodexByHand,
     build_launch=lambda request: LaunchSpec(()),
     modes={},
     listed=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),

@@ -103,7 +103,7 @@ def describe_vendor(
     if program is None and not vendor.cli.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
-            program, version = probe.program, probe.version(vendor.version)
+            program, version = probe.program, probe.version(vendor.version_probe)
             check = evaluate_probed_version(vendor, own, probe, version)
             broken = find_broken_promise(vendor.name, version, environment)
             if broken is not None:
@@ -121,8 +121,8 @@ def describe_vendor(
         "name": vendor.name,
         "program": program,
         "version": version,
-        "tested": vendor.version.tested,
-        "place": vendor.version.place(version),
+        "tested": vendor.version_probe.tested,
+        "place": vendor.version_probe.place(version),
         "driven": describe_process_use(vendor, own, lacks),
         "lacks": lacks,
         "distrust": check.distrust,
@@ -147,7 +147,7 @@ def evaluate_probed_version(
     if own.trust_version or not has_promises(vendor):
         return VersionCheck(version)
     problem = describe_failure(
-        (probe.program,), vendor.version, probe.failure, answered=probe.answered
+        (probe.program,), vendor.version_probe, probe.failure, answered=probe.answered
     )
     return evaluate_version(vendor, version, problem)
 

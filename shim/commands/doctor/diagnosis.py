@@ -213,7 +213,7 @@ def check_vendor(
                 program, child_environment(vendor, own, environment), level
             )
             if not findings:
-                version = probe.version(vendor.version, anew=True)
+                version = probe.version(vendor.version_probe, anew=True)
                 if vendor.cli.two_way_words and version:
                     probe.text()  # remembered for turns
                 if wanted and version:
@@ -231,10 +231,10 @@ def check_vendor(
         )
     if program is not None:
         findings += _check_trust_prompt(vendor, own)
-    place = vendor.version.place(version)
+    place = vendor.version_probe.place(version)
     unattended = vendor.unattended or bool(check.distrust)
     return VendorReport(
-        vendor.name, program, version, vendor.version.tested, place, unattended, findings
+        vendor.name, program, version, vendor.version_probe.tested, place, unattended, findings
     )
 
 
@@ -291,7 +291,7 @@ def _check_interpreter(
 def _check_version(
     vendor: Adapter, version: str | None, probe: Probe, level: str
 ) -> list[DiagnosisFinding]:
-    how = vendor.version
+    how = vendor.version_probe
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
         if probe.broken:

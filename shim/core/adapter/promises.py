@@ -20,14 +20,14 @@ def has_promises(vendor: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(vendor.version.tested) and not vendor.cli.replayed_vendor
+    return bool(vendor.version_probe.tested) and not vendor.cli.replayed_vendor
 
 
 def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:
     """Return what a version means for the promises. `problem` is what was found instead of a
     version.
     """
-    how = vendor.version
+    how = vendor.version_probe
     if version is None:
         return VersionCheck(
             None, distrust=f"the version of {vendor.name} is not recognised: {problem}"
@@ -97,7 +97,7 @@ def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
 
 def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise that does not hold."""
-    tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
+    tested = f"Install a tested version ({vendor.version_probe.tested or 'any other'}), or"
     if check.withdrawn:
         remedy = f"{tested} run `shim doctor {vendor.name}` and check what it ran"
     else:

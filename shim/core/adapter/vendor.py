@@ -234,7 +234,7 @@ class Adapter(NamedTuple):
 
     name: str
     programs: tuple[str, ...]
-    translates: "str | Callable[[], type[Translator]]"
+    translator_ref: "str | Callable[[], type[Translator]]"
     build_launch: Callable[[LaunchRequest], LaunchSpec]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
@@ -245,7 +245,7 @@ class Adapter(NamedTuple):
     child_input_ref: str | Callable[[], ChildInput] = ""
     login: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
-    version: VersionProbe = VersionProbe()
+    version_probe: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()
     enforcement: PolicySupport = PolicySupport()
     sessions: SessionTraits = SessionTraits()
@@ -259,7 +259,9 @@ class Adapter(NamedTuple):
         child starts first.
         """
         found: type[Translator] = (
-            _load_class(self.translates) if isinstance(self.translates, str) else self.translates()
+            _load_class(self.translator_ref)
+            if isinstance(self.translator_ref, str)
+            else self.translator_ref()
         )
         return found
 

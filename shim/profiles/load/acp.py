@@ -159,7 +159,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         listed = tuple(name for name in listed if name != SUBAGENT)
     listed = own.at("listed").texts() or listed
     return base._replace(
-        translates=lambda: reader(own, base.tools),
+        translator_ref=lambda: reader(own, base.tools),
         child_input_ref=lambda: _speech(own),
         build_launch=start,
         modes=modes,

@@ -201,7 +201,7 @@ def build_adapter(
     vendor = Adapter(
         name=name,
         programs=made.programs,
-        translates=translates,
+        translator_ref=translates,
         build_launch=made.start,
         modes=_parse_modes(launch.at("permission_args")),
         tools=known,
@@ -214,7 +214,7 @@ def build_adapter(
         else None,
         login=launch.at("login").text(""),
         timeouts=_parse_timeouts(launch.at("timeouts")),
-        version=made.version,
+        version_probe=made.version,
         abilities=Abilities(
             streams=own.at("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),

@@ -38,7 +38,7 @@ SAID = [
 
 @each(("name", "answer", "version"), SAID)
 def test_each_program_is_read_in_its_own_form(name, answer, version):
-    how = get_adapter(name).version
+    how = get_adapter(name).version_probe
     assert how.read(answer) == version
     assert how.place(version) == "tested"
 
@@ -66,7 +66,7 @@ def test_a_page_is_no_version():
 
 @each("name", [name for name in VENDORS if name != "demo" and not get_adapter(name).cli.unreleased])
 def test_every_released_vendor_says_which_versions_were_tried(name):
-    how = get_adapter(name).version
+    how = get_adapter(name).version_probe
     assert conditions(how.tested) and newest(how.tested)
 
 
