@@ -136,7 +136,9 @@ def build_two_way(base: Adapter) -> Adapter:
         build_launch=start,
         modes=dict.fromkeys(base.modes, ()),
         chooses=left,
-        abilities=base.abilities._replace(streams=True, servers=True),
-        enforcement=base.enforcement._replace(asks=lambda request: PROMPTED_TOOLS, says_first=True),
+        abilities=base.abilities._replace(can_stream=True, accepts_mcp_servers=True),
+        policy_support=base.policy_support._replace(
+            asks=lambda request: PROMPTED_TOOLS, says_first=True
+        ),
         cli=base.cli._replace(build_two_way=None),
     )

@@ -68,7 +68,7 @@ ADAPTER = Adapter(
     tools=TOOLS,
     listed=LISTED_TOOLS,
     chooses=list_mode_tools,
-    abilities=Abilities(streams=True, can_resume=True),
+    abilities=Abilities(can_stream=True, can_resume=True),
     environment=Environment(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_TIMEOUT_S},
     cli=CliInfo(install="curl https://cursor.com/install -fsS | bash"),

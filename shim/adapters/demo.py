@@ -30,6 +30,6 @@ ADAPTER = Adapter(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
     ),
     listed=("Read", "Edit", "Bash"),
-    abilities=Abilities(streams=True, can_resume=True),
-    enforcement=PolicySupport(own=True),  # it plays its calls and runs none
+    abilities=Abilities(can_stream=True, can_resume=True),
+    policy_support=PolicySupport(has_native_rules=True),  # it plays its calls and runs none
 )

@@ -215,7 +215,7 @@ def build_two_way() -> Adapter:
         child_input_ref="shim.adapters.pi_speech:PiSpeech",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
-        enforcement=PolicySupport(
+        policy_support=PolicySupport(
             asks=lambda request: every if uses_permission_extension(request) else frozenset(),
             binds=lambda rule, request: uses_permission_extension(request),
         ),
@@ -246,15 +246,15 @@ ADAPTER = Adapter(
     unattended=True,
     abilities=Abilities(
         takes_effort=True,
-        limits_tools=True,
+        can_limit_tools=True,
         selects_tools=True,
-        streams=True,
+        can_stream=True,
         can_resume=True,
         retracts=True,
         prices=True,
     ),
     # it loses the tools of all servers
-    enforcement=PolicySupport(binds=lambda rule, request: rule.tool.startswith(MCP)),
+    policy_support=PolicySupport(binds=lambda rule, request: rule.tool.startswith(MCP)),
     sessions=SessionTraits(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
     environment=Environment(

@@ -209,21 +209,21 @@ ADAPTER = Adapter(
     tools=TOOLS,
     abilities=Abilities(
         takes_effort=True,
-        limits_tools=True,
+        can_limit_tools=True,
         selects_tools=True,
-        limits_turns=True,
-        streams=True,
+        can_limit_turns=True,
+        can_stream=True,
         can_resume=True,
         retracts=True,
-        structures=True,
-        servers=True,
+        accepts_json_schema=True,
+        accepts_mcp_servers=True,
     ),
     timeouts={
         "first_byte_timeout": MAX_SILENCE_S,
         "idle_timeout": MAX_SILENCE_S,
         "permission_timeout": ANSWER_TIMEOUT_S,
     },
-    enforcement=PolicySupport(
+    policy_support=PolicySupport(
         asks=list_prompted_tools,
         binds=enforces_rule,
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
@@ -244,7 +244,7 @@ ADAPTER = Adapter(
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_speech:QwenSpeech",
     environment=Environment(
-        api_base="OPENAI_BASE_URL",
+        api_base_variable="OPENAI_BASE_URL",
         attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     ),
 )

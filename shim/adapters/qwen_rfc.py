@@ -65,7 +65,7 @@ ADAPTER = Adapter(
         "bypassPermissions": ("--approval-mode", "yolo"),
     },
     tools=TOOLS,
-    abilities=Abilities(streams=True, can_resume=True),
+    abilities=Abilities(can_stream=True, can_resume=True),
     timeouts={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_rfc_speech:RfcSpeech",

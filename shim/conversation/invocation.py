@@ -77,7 +77,7 @@ def select_driver(
     asked = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.
-    pieces = invocation.streams.partial and not (vendor.abilities.streams or vendor.unattended)
+    pieces = invocation.streams.partial and not (vendor.abilities.can_stream or vendor.unattended)
     if two_way is None:
         return DriverChoice(vendor, "it has one way only")
     if own.driver == ONE_WAY:

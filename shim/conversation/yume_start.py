@@ -114,14 +114,14 @@ def _apply_api_base(
     base: str, vendor: "Adapter", environment: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
-    if not vendor.environment.api_base:
+    if not vendor.environment.api_base_variable:
         tell(
             f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n"
         )
         return environment
     if not base.startswith(("http://", "https://")):
         raise FrontendError(f"--api-base is {base[:80]!r}, it must be an http or https address")
-    return {**environment, vendor.environment.api_base: base}
+    return {**environment, vendor.environment.api_base_variable: base}
 
 
 def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:

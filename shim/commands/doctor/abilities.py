@@ -26,18 +26,18 @@ def collect_abilities(vendor: Adapter) -> dict[str, str]:
     before the prompt; the prompt asks for JSON, and the answer is checked.
     """
     return {
-        "partial messages": YES if vendor.abilities.streams else EMULATED,
+        "partial messages": YES if vendor.abilities.can_stream else EMULATED,
         "resume": YES if vendor.abilities.can_resume else NO,
         "fork": YES if vendor.abilities.can_resume and _can_fork(vendor) else NO,
         "interrupt": YES,
         "permission requests": YES if vendor.child_input_ref or vendor.passthrough else NO,
-        "tool limits": YES if vendor.abilities.limits_tools else EMULATED,
-        "turn limit": YES if vendor.abilities.limits_turns else EMULATED,
+        "tool limits": YES if vendor.abilities.can_limit_tools else EMULATED,
+        "turn limit": YES if vendor.abilities.can_limit_turns else EMULATED,
         "model": _find_passed_ability(vendor, model="name"),
         "directories": _find_passed_ability(vendor, add_dirs=("/elsewhere",)),
         "system prompt": _find_system_prompt_ability(vendor),
         "MCP servers": _find_passed_ability(vendor, mcp_config=(SAMPLE_MCP_CONFIG,)),
-        "JSON schema": YES if vendor.abilities.structures else EMULATED,
+        "JSON schema": YES if vendor.abilities.accepts_json_schema else EMULATED,
         "budget": YES if vendor.abilities.prices or vendor.passthrough else NO,
     }
 

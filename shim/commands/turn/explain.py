@@ -212,14 +212,14 @@ def _describe_rules(
     }
 
     def narrowing(rule: Rule) -> str:
-        if vendor.enforcement.own:
+        if vendor.policy_support.has_native_rules:
             return f"{vendor.name} keeps it itself"
         gone = (
-            vendor.abilities.limits_tools
+            vendor.abilities.can_limit_tools
             and rule.content is None
             and rule.tool in request.removed_tools
         )
-        if gone or vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
+        if gone or vendor.policy_support.binds(rule, request) or vendor.policy_support.told(rule):
             return f"{vendor.name} is given it before it starts"
         if can_enforce_rule(vendor, rule, request):
             return "its calls are judged here before they run"
@@ -241,7 +241,7 @@ def _describe_rules(
     ]
     ran = (
         f"{vendor.name} runs it itself"
-        if vendor.enforcement.own
+        if vendor.policy_support.has_native_rules
         else "runs before each call that it matches"
     )
     found += [

@@ -271,7 +271,7 @@ class ChildLauncher:
             standing.has_system_prompt = True
             prompt = self._build_request(prompt).build_full_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
-            prompt = self.adapter.enforcement.plain(prompt)
+            prompt = self.adapter.policy_support.plain(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
@@ -316,7 +316,7 @@ class ChildLauncher:
         request = self._build_request(prompt)
         self._check_request(request)
         standing.prompted_tools, standing.launch_mode = (
-            self.adapter.enforcement.asks(request),
+            self.adapter.policy_support.asks(request),
             request.permission_mode,
         )
         standing.restricting_rules = self.policy.narrowing
@@ -445,7 +445,7 @@ class ChildLauncher:
         reach them.
         """
         facts, names = self.state, self.state.servers.names
-        if not names or self.relays is None or not self.adapter.abilities.servers:
+        if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
             if not self.adapter.abilities.commands:
@@ -465,7 +465,7 @@ class ChildLauncher:
         standing = self.resume_state
         if standing.mode_file:
             self.write_mode_file()
-        elif standing.mode_can_change and self.adapter.enforcement.hooked:
+        elif standing.mode_can_change and self.adapter.policy_support.hooked:
             standing.mode_file = self.store_text(self.state.mode, ".mode") or ""
         return standing.mode_file
 
@@ -587,10 +587,10 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         name or vendor.shown,
         tuple(vendor.modes),
         asks=persistent,
-        always=persistent and bool(vendor.enforcement.asks(widest)),
+        always=persistent and bool(vendor.policy_support.asks(widest)),
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
-        asks_all=bool(vendor.cli.replayed_vendor) or vendor.enforcement.own,
-        servers=vendor.abilities.servers,
+        asks_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,
+        servers=vendor.abilities.accepts_mcp_servers,
         auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
     )

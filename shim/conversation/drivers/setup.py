@@ -214,7 +214,7 @@ class AnswerSchema:
             return
         from shim.conversation.drivers import structured
 
-        if self._adapter.abilities.structures and not self._adapter.child_input_ref:
+        if self._adapter.abilities.accepts_json_schema and not self._adapter.child_input_ref:
             structured.parse_schema(self._schema)
         else:
             self._parse_answer = structured.build_answer_parser(self._schema)
@@ -223,7 +223,11 @@ class AnswerSchema:
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
         conversation.
         """
-        return self._parse_answer if persistent or not self._adapter.abilities.structures else None
+        return (
+            self._parse_answer
+            if persistent or not self._adapter.abilities.accepts_json_schema
+            else None
+        )
 
     def add_instruction(self, prompt: str, *, persistent: bool) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here."""

@@ -114,7 +114,7 @@ class TurnLifecycle:
             policy=policy,
         )
         model = facts.model if vendor.abilities.takes_model else None
-        counts = vendor.abilities.limits_turns and not standing.persistent
+        counts = vendor.abilities.can_limit_turns and not standing.persistent
         return Terms(
             vendor=VendorTerms(
                 vendor.shown,
@@ -306,8 +306,8 @@ def _build_evaluator(
         return None
     from shim.core.policy.judge import Judge
 
-    bound = vendor.enforcement
-    questions = request.persistent or bound.own
+    bound = vendor.policy_support
+    questions = request.persistent or bound.has_native_rules
     if standing.version_check.distrust:
         return Judge(policy, questions=questions)
     return Judge(

@@ -38,7 +38,7 @@ def _list_unsupported_hooks(
     """The hooks of the settings that do not run before every tool: those that only talk, since
     others are refused.
     """
-    if not policy.hooks or vendor.enforcement.own or vendor.cli.replayed_vendor:
+    if not policy.hooks or vendor.policy_support.has_native_rules or vendor.cli.replayed_vendor:
         return []
     from shim.core.adapter.binding import find_tools_without_hook
 
@@ -58,16 +58,20 @@ def _list_unsupported_hooks(
 def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> str:
     """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
     if (
-        vendor.enforcement.own
+        vendor.policy_support.has_native_rules
         or vendor.cli.replayed_vendor
         or request.permission_mode in (BYPASS, PLAN_MODE)
     ):
         return ""
     if "(" in rule.tool:
         return "it cannot be read as a rule"
-    if request.persistent or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
+    if (
+        request.persistent
+        or vendor.policy_support.asks(request)
+        or vendor.policy_support.heeds(rule)
+    ):
         return ""  # the policy answers its questions, or its hook
-    if vendor.enforcement.allows(rule, request):
+    if vendor.policy_support.allows(rule, request):
         return ""
     unasked = vendor.available(request)
     if rule.tool in unasked and (

@@ -30,7 +30,7 @@ def check_enforcement(
     `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
     (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
-    if vendor.enforcement.own or vendor.cli.replayed_vendor:
+    if vendor.policy_support.has_native_rules or vendor.cli.replayed_vendor:
         return
     _check_hooks(vendor, policy, request)
     if late_denials and request.permission_mode == BYPASS:
@@ -40,7 +40,7 @@ def check_enforcement(
             raise _build_refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
     if policy.only is not None and not (
-        vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)
+        vendor.abilities.selects_tools or vendor.policy_support.binds(chosen, request)
     ):
         raise _build_refusal(vendor, "a choice of tools", chosen.source)
 
@@ -81,29 +81,29 @@ def find_tools_without_hook(
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
     """
-    if vendor.enforcement.hooked:
+    if vendor.policy_support.hooked:
         return frozenset()
     from shim.core.claude.hooks.commands import about, names
 
     own = {*vendor.listed, *(tool.name for tool in vendor.tools.values())}
-    if vendor.abilities.limits_tools:
+    if vendor.abilities.can_limit_tools:
         own -= {name for name in request.removed_tools if vendor.own_names((name,))}
     concerned = {name for name in own if about(hook, name)}
-    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(
+    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.policy_support.binds(
         Rule(MCP), request
     ):
         concerned.add(MCP)
-    return frozenset(concerned) - vendor.enforcement.asks(request)
+    return frozenset(concerned) - vendor.policy_support.asks(request)
 
 
 def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
-    if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
+    if vendor.policy_support.binds(rule, request) or vendor.policy_support.told(rule):
         return True
     tools = list_affected_tools(vendor, rule)
-    if vendor.abilities.limits_tools:
+    if vendor.abilities.can_limit_tools:
         tools -= {name for name in request.removed_tools if vendor.own_names((name,))}
-    return tools <= vendor.enforcement.asks(request)
+    return tools <= vendor.policy_support.asks(request)
 
 
 def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
@@ -130,9 +130,11 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     away whose calls nobody sees.
     """
     gone = set(policy.removed)
-    if not (vendor.child_input_ref or vendor.enforcement.own):
+    if not (vendor.child_input_ref or vendor.policy_support.has_native_rules):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
-    if policy.narrows and not (vendor.enforcement.subagents or vendor.enforcement.own):
+    if policy.narrows and not (
+        vendor.policy_support.subagents or vendor.policy_support.has_native_rules
+    ):
         gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody
     return tuple(sorted(gone))
 

@@ -91,7 +91,10 @@ def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
     """
     same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
     return (
-        mode == "acceptEdits" and same and not vendor.child_input_ref and not vendor.enforcement.own
+        mode == "acceptEdits"
+        and same
+        and not vendor.child_input_ref
+        and not vendor.policy_support.has_native_rules
     )
 
 

@@ -67,17 +67,17 @@ class Abilities(NamedTuple):
                   of other vendors)
     """
 
-    streams: bool = False
+    can_stream: bool = False
     can_resume: bool = False
     takes_model: bool = True
     takes_effort: bool = False
-    limits_tools: bool = False
+    can_limit_tools: bool = False
     selects_tools: bool = False
-    limits_turns: bool = False
-    structures: bool = False
+    can_limit_turns: bool = False
+    accepts_json_schema: bool = False
     prices: bool = False
     retracts: bool = False
-    servers: bool = False
+    accepts_mcp_servers: bool = False
     commands: bool = True
     has_auto_mode: bool = True
 
@@ -106,7 +106,7 @@ class PolicySupport(NamedTuple):
     told: "Callable[[Rule], bool]" = lambda rule: False
     allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     subagents: bool = False
-    own: bool = False
+    has_native_rules: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
     hooked: bool = False
     says_first: bool = False
@@ -197,7 +197,7 @@ class Environment(NamedTuple):
     """
 
     visible_variables: tuple[str, ...] = ()
-    api_base: str = ""
+    api_base_variable: str = ""
     data_dir: tuple[str, str] | None = None
     report: RunReportSpec | None = None
     overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -247,7 +247,7 @@ class Adapter(NamedTuple):
     timeouts: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()
-    enforcement: PolicySupport = PolicySupport()
+    policy_support: PolicySupport = PolicySupport()
     sessions: SessionTraits = SessionTraits()
     exit: ShutdownConfig = ShutdownConfig()
     cli: CliInfo = CliInfo()
@@ -285,7 +285,7 @@ class Adapter(NamedTuple):
 
     def judged(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
-        return self.enforcement.judged and mode not in ("auto", BYPASS)
+        return self.policy_support.judged and mode not in ("auto", BYPASS)
 
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
@@ -303,7 +303,7 @@ class Adapter(NamedTuple):
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
         if invocation.configuration.mcp_config and not (
-            self.abilities.servers or self.cli.replayed_vendor
+            self.abilities.accepts_mcp_servers or self.cli.replayed_vendor
         ):
             said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
         if invocation.configuration.strict_mcp_config and not (

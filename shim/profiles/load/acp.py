@@ -150,7 +150,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     if not source.bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
         _speech(own)
-    before, listed = base.enforcement, base.listed
+    before, listed = base.policy_support, base.listed
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)
@@ -167,13 +167,13 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         unattended=own.at("unattended").switch(),
         chooses=None,
         abilities=base.abilities._replace(
-            streams=True,
+            can_stream=True,
             can_resume=True,
             takes_model=True,
-            servers=True,
+            accepts_mcp_servers=True,
             commands=not own.at("addresses").switch(),
         ),
-        enforcement=enforcement,
+        policy_support=enforcement,
         # the protocol has no place for a system prompt
         sessions=base.sessions._replace(prefixes=True),
         cli=base.cli._replace(build_two_way=None),

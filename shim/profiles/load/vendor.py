@@ -216,21 +216,21 @@ def build_adapter(
         timeouts=_parse_timeouts(launch.at("timeouts")),
         version_probe=made.version,
         abilities=Abilities(
-            streams=own.at("text").value in _STREAMED_MODES
+            can_stream=own.at("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
             can_resume="resume" in made.uses,
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
-            limits_tools=made.denials is not None
+            can_limit_tools=made.denials is not None
             or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
             selects_tools=made.denials is not None
             or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
-            limits_turns="max_turns" in made.uses,
+            can_limit_turns="max_turns" in made.uses,
             prices=_has_prices(table),
-            servers="mcp_configs" in made.uses,
+            accepts_mcp_servers="mcp_configs" in made.uses,
             retracts=any(one["emit"] == "retract" for one in events),
         ),
-        enforcement=enforcement,
+        policy_support=enforcement,
         sessions=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
         exit=ShutdownConfig(
             _parse_interrupt_signal(launch.at("interrupt")),
@@ -247,7 +247,7 @@ def build_adapter(
         ),
         environment=Environment(
             visible_variables=launch.at("env_keep").texts(20),
-            api_base=launch.at("api_base").text(""),
+            api_base_variable=launch.at("api_base").text(""),
             data_dir=_parse_data_dir(launch.at("home")),
             report=made.report,
             overriding_files=parse_overruling_paths(launch.at("overruled_by")),

@@ -247,7 +247,7 @@ def test_what_it_cannot_do_is_refused():
 def test_what_it_can_do_is_read_off_its_arguments():
     for profile, can in ((ARGV, True), (guarded("--"), False)):
         abilities = profiled(profile).abilities
-        assert (abilities.can_resume, abilities.limits_tools, abilities.limits_turns) == (
+        assert (abilities.can_resume, abilities.can_limit_tools, abilities.can_limit_turns) == (
             can,
             can,
             can,
@@ -452,7 +452,7 @@ look = { name = "Read" }
 )
 def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
     assert started(CHOSEN, *words, removed=removed).arguments == arguments
-    assert profiled(CHOSEN).abilities.limits_tools
+    assert profiled(CHOSEN).abilities.can_limit_tools
 
 
 def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
