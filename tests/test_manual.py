@@ -204,7 +204,7 @@ def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_t
         for names, cell, *_ in rows
         for name in re.findall("`([a-z-]+)`", names)
     }
-    told = {name: adapters.get_adapter(name).cli.install for name in adapters.VENDORS}
+    told = {name: adapters.get_adapter(name).cli.install_command for name in adapters.VENDORS}
     assert {name: command for name, command in told.items() if command} == shown
 
 

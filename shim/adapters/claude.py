@@ -92,10 +92,10 @@ ADAPTER = Adapter(
     policy_support=PolicySupport(has_native_rules=True),
     environment=Environment(api_base_variable="ANTHROPIC_BASE_URL"),
     cli=CliInfo(
-        install="npm install -g @anthropic-ai/claude-code",
-        login=LoginProbe(("auth", "status"), '"loggedIn": false'),
+        install_command="npm install -g @anthropic-ai/claude-code",
+        login_probe=LoginProbe(("auth", "status"), '"loggedIn": false'),
     ),
-    login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
+    login_hint="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )
 
 
@@ -115,5 +115,5 @@ FLAT_ADAPTER = ADAPTER._replace(
     translator_ref="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
     build_launch=build_flat_launch,
     child_input_ref="shim.adapters.claude_speech:ClaudeSpeech",
-    abilities=ADAPTER.abilities._replace(retracts=True),
+    abilities=ADAPTER.abilities._replace(can_repeat_reply=True),
 )

@@ -71,6 +71,6 @@ ADAPTER = Adapter(
     abilities=Abilities(can_stream=True, can_resume=True),
     environment=Environment(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_TIMEOUT_S},
-    cli=CliInfo(install="curl https://cursor.com/install -fsS | bash"),
-    login="run `agent login`, or set CURSOR_API_KEY",
+    cli=CliInfo(install_command="curl https://cursor.com/install -fsS | bash"),
+    login_hint="run `agent login`, or set CURSOR_API_KEY",
 )

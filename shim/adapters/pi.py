@@ -250,7 +250,7 @@ ADAPTER = Adapter(
         selects_tools=True,
         can_stream=True,
         can_resume=True,
-        retracts=True,
+        can_repeat_reply=True,
         prices=True,
     ),
     # it loses the tools of all servers
@@ -262,11 +262,11 @@ ADAPTER = Adapter(
     ),
     exit=ShutdownConfig(interrupt="SIGTERM"),
     cli=CliInfo(
-        install="npm install -g @earendil-works/pi-coding-agent",
+        install_command="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
-        login=LoginProbe(("--list-models",), r"^No models available\."),
+        login_probe=LoginProbe(("--list-models",), r"^No models available\."),
         build_two_way=build_two_way,
     ),
-    login="start `pi` once and use its /login, or set the API key of the model's provider",
+    login_hint="start `pi` once and use its /login, or set the API key of the model's provider",
 )

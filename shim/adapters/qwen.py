@@ -214,7 +214,7 @@ ADAPTER = Adapter(
         can_limit_turns=True,
         can_stream=True,
         can_resume=True,
-        retracts=True,
+        can_repeat_reply=True,
         accepts_json_schema=True,
         accepts_mcp_servers=True,
     ),
@@ -231,8 +231,8 @@ ADAPTER = Adapter(
         plain=lambda prompt: prompt.replace("@", "\\@"),
     ),
     cli=CliInfo(
-        install="npm install -g @qwen-code/qwen-code",
-        login=LoginProbe(  # without a word on stdin it ends before it asks a model
+        install_command="npm install -g @qwen-code/qwen-code",
+        login_probe=LoginProbe(  # without a word on stdin it ends before it asks a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
             NO_LOGIN_REGEX,
             {
@@ -241,7 +241,7 @@ ADAPTER = Adapter(
             },
         ),
     ),
-    login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
+    login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_speech:QwenSpeech",
     environment=Environment(
         api_base_variable="OPENAI_BASE_URL",

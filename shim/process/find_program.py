@@ -37,7 +37,11 @@ def find_program(
     for name in vendor.programs:
         for path in candidates(name, environment, cwd):
             return path
-    install = f"install it (`{vendor.cli.install}`)" if vendor.cli.install else "install it"
+    install = (
+        f"install it (`{vendor.cli.install_command}`)"
+        if vendor.cli.install_command
+        else "install it"
+    )
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
         hint=f"{install}, or name it with SHIM_BIN, or with [vendors.{vendor.name}] bin in "

@@ -39,7 +39,9 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
     began, said = time.process_time(), b""
     for data in streams:
         pen = ClaudePen(STABLE_ID_PREFIX, partial=partial)
-        terms = terms_of(vendor.name, tools=vendor.listed, retracts=vendor.abilities.retracts)
+        terms = terms_of(
+            vendor.name, tools=vendor.listed, retracts=vendor.abilities.can_repeat_reply
+        )
         translation = StreamTranslation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))
     return time.process_time() - began, said

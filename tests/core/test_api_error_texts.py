@@ -201,7 +201,7 @@ def test_who_is_not_logged_in_is_told_how():
 def test_every_vendor_says_how_a_person_logs_in(vendor):
     from shim.adapters import get_adapter
 
-    assert get_adapter(vendor).login
+    assert get_adapter(vendor).login_hint
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
     described = get_adapter(vendor.name)
     probe = open_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
-    words = probe.missing_login(described.cli.login)
-    assert words is not None and bool(words) is not (ready and not described.cli.login.unless)
+    words = probe.missing_login(described.cli.login_probe)
+    assert words is not None and bool(words) is not (ready and not described.cli.login_probe.unless)
     assert not model.requests
 
 

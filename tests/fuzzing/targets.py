@@ -86,8 +86,8 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
         read.name,
         **{
             "tools": read.listed,
-            "retracts": read.abilities.retracts,
-            "login": read.login,
+            "retracts": read.abilities.can_repeat_reply,
+            "login": read.login_hint,
             "gate": read.environment.gate,
             "clean_exits": read.exit.clean_exits,
             **_agreed(run, read),

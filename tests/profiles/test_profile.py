@@ -437,7 +437,7 @@ def test_a_reply_that_comes_again_is_not_said_twice():
     profile = SAY + END + '[[event]]\nmatch = { type = "cut" }\nemit = "retract"\n'
     events = [{"type": "say", "words": "Hello"}, {"type": "cut"}, {"type": "say", "words": "Hello"}]
     assert said(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
-    assert profiled(profile).abilities.retracts
+    assert profiled(profile).abilities.can_repeat_reply
 
 
 # -- adapters --------------------------------------------------------------------------------------
@@ -685,7 +685,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 @each("name", BUNDLED)
 def test_a_bundled_profile_is_in_order(name):
     vendor = get_adapter(name)
-    assert vendor.login, "who is not logged in is told how to"
+    assert vendor.login_hint, "who is not logged in is told how to"
     # what amp has, it says itself
     assert "default" in vendor.modes and (vendor.listed or name == "amp")
     assert issubclass(vendor.translator, ProfileTranslator)

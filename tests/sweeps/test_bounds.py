@@ -328,7 +328,7 @@ def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
     pen = ClaudePen(
         STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
     )
-    agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.retracts)
+    agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
     return StreamTranslation(get_adapter(vendor).translator, agreed, pen)
 
 

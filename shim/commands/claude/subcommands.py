@@ -131,7 +131,7 @@ def _describe_login(action: str, vendor: str) -> str:
         from shim.adapters import get_adapter
 
         try:
-            if hint := get_adapter(vendor).login:
+            if hint := get_adapter(vendor).login_hint:
                 return f"for {vendor}, {hint}"
         except FrontendError:
             pass

@@ -136,7 +136,7 @@ def describe_vendor(
         "unattended": vendor.unattended or bool(check.distrust),
         "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
         "note": vendor.cli.unreleased,
-        "install": vendor.cli.install,
+        "install": vendor.cli.install_command,
     }
 
 

@@ -153,7 +153,7 @@ def explain_missing_choice(found: Sequence[str]) -> DiagnosisFinding:
     if found:
         fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
         return DiagnosisFinding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
-    install = get_adapter(EXAMPLE_VENDOR).cli.install
+    install = get_adapter(EXAMPLE_VENDOR).cli.install_command
     fix = f"install one, for example {EXAMPLE_VENDOR} with `{install}`; `shim install --vendor demo` needs none"
     return DiagnosisFinding(
         PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
@@ -375,7 +375,7 @@ def _check_promises(
 
 
 def _format_install_command(vendor: Adapter) -> str:
-    return f" (`{vendor.cli.install}`)" if vendor.cli.install else ""
+    return f" (`{vendor.cli.install_command}`)" if vendor.cli.install_command else ""
 
 
 def _build_unattended_finding(vendor: Adapter, own: VendorSettings, lacks: str) -> DiagnosisFinding:
@@ -428,7 +428,7 @@ def _check_login(
 
     `probe` is None for a program that does not even say its version.
     """
-    how, fix = vendor.cli.login, vendor.login or "log in with it once"
+    how, fix = vendor.cli.login_probe, vendor.login_hint or "log in with it once"
     if how.refusal and probe is not None:
         words = probe.missing_login(how)
         if words:
@@ -452,4 +452,4 @@ def _check_login(
         ]
     why = f": {probe.failure}" if how.refusal and probe is not None else ""
     text = f"whether it is logged in shows when it runs{why}"
-    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if vendor.login else []
+    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if vendor.login_hint else []

@@ -150,7 +150,7 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
 def _format_next_step(command: str, first: VendorReport, *, plain: bool) -> str:
     """What to type next."""
     bad = next((finding for finding in first.findings if finding.level == PROBLEM), None)
-    if first.program is None and (how := get_adapter(first.name).cli.install):
+    if first.program is None and (how := get_adapter(first.name).cli.install_command):
         return f"{how}, then shim doctor {first.name}"
     if bad is not None:
         return f"{bad.fix}; then shim doctor {first.name}"

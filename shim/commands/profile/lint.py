@@ -196,7 +196,7 @@ class Checker:
             vendor=VendorTerms(
                 vendor.name,
                 unattended=vendor.unattended,
-                retracts=vendor.abilities.retracts,
+                retracts=vendor.abilities.can_repeat_reply,
                 clean_exits=vendor.exit.clean_exits,
             ),
             session=SessionTerms(SAMPLE_SESSION_ID),

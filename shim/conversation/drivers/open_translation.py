@@ -96,9 +96,9 @@ def open_translation(
         vendor=VendorTerms(
             vendor.name,
             unattended=vendor.unattended,
-            retracts=vendor.abilities.retracts or DIALECTS[dialect].retries_broken_answers,
+            retracts=vendor.abilities.can_repeat_reply or DIALECTS[dialect].retries_broken_answers,
             worded=vendor.passthrough,
-            login=vendor.login,
+            login=vendor.login_hint,
             clean_exits=vendor.exit.clean_exits,
         ),
         session=SessionTerms(fresh, session_id),

@@ -124,11 +124,11 @@ class TurnLifecycle:
                 version_note=standing.version_check.note,
                 unattended=vendor.unattended or bool(standing.version_check.distrust),
                 unattended_reason=standing.version_check.distrust,
-                retracts=vendor.abilities.retracts or self.retries_cut_streams,
+                retracts=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.cli.replayed_vendor),
                 gate=vendor.environment.gate,
-                login=vendor.login,
+                login=vendor.login_hint,
                 clean_exits=vendor.exit.clean_exits,
             ),
             session=SessionTerms(

@@ -108,7 +108,9 @@ def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> P
             f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
             "rules"
         )
-    install = f"install it with `{vendor.cli.install}`; " if vendor.cli.install else ""
+    install = (
+        f"install it with `{vendor.cli.install_command}`; " if vendor.cli.install_command else ""
+    )
     others = (
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS}, "
         "and may run tools without asking"

@@ -76,7 +76,7 @@ class Abilities(NamedTuple):
     can_limit_turns: bool = False
     accepts_json_schema: bool = False
     prices: bool = False
-    retracts: bool = False
+    can_repeat_reply: bool = False
     accepts_mcp_servers: bool = False
     commands: bool = True
     has_auto_mode: bool = True
@@ -163,8 +163,8 @@ class CliInfo(NamedTuple):
     variants: tuple[str, ...] = ()
     detect_variant: Callable[[str], str] | None = None
     unreleased: str = ""
-    install: str = ""
-    login: LoginProbe = LoginProbe()
+    install_command: str = ""
+    login_probe: LoginProbe = LoginProbe()
     replayed_vendor: str = ""
     read_replay_position: Callable[[], str] | None = None
     build_two_way: "Callable[[], Adapter] | None" = None
@@ -243,7 +243,7 @@ class Adapter(NamedTuple):
     unattended: bool = False
     passthrough: bool = False
     child_input_ref: str | Callable[[], ChildInput] = ""
-    login: str = ""
+    login_hint: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()

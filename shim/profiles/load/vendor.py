@@ -212,7 +212,7 @@ def build_adapter(
         )
         if made.mode_tools
         else None,
-        login=launch.at("login").text(""),
+        login_hint=launch.at("login").text(""),
         timeouts=_parse_timeouts(launch.at("timeouts")),
         version_probe=made.version,
         abilities=Abilities(
@@ -228,7 +228,7 @@ def build_adapter(
             can_limit_turns="max_turns" in made.uses,
             prices=_has_prices(table),
             accepts_mcp_servers="mcp_configs" in made.uses,
-            retracts=any(one["emit"] == "retract" for one in events),
+            can_repeat_reply=any(one["emit"] == "retract" for one in events),
         ),
         policy_support=enforcement,
         sessions=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
@@ -240,9 +240,9 @@ def build_adapter(
         cli=CliInfo(
             variants=made.variants,
             detect_variant=made.probe,
-            install=launch.at("install").text(""),
+            install_command=launch.at("install").text(""),
             models=made.models,
-            login=_parse_login_probe(launch.at("login_probe")),
+            login_probe=_parse_login_probe(launch.at("login_probe")),
             listing=_parse_model_probe(launch.at("models_probe")),
         ),
         environment=Environment(

@@ -116,7 +116,9 @@ def test_it_starts_no_turn(machine, doctor):
     for name in ("qwen", "codex", "pi"):
         machine.program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
     doctor()
-    questions = {" ".join(get_adapter(name).cli.login.args) for name in ("qwen", "codex", "pi")}
+    questions = {
+        " ".join(get_adapter(name).cli.login_probe.args) for name in ("qwen", "codex", "pi")
+    }
     assert set(log.read_text().splitlines()) == {"--version", *questions}
 
 

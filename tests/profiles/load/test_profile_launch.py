@@ -278,7 +278,7 @@ def test_the_rest_of_a_launch():
         ("ANTHROPIC_API_KEY",),
         "not trusted",
     )
-    assert vendor.login == "run `own login`"
+    assert vendor.login_hint == "run `own login`"
 
 
 # -- versions --------------------------------------------------------------------------------------
