@@ -128,17 +128,20 @@ def build_two_way(base: Adapter) -> Adapter:
     def left(request: LaunchRequest) -> tuple[str, ...]:
         asked = (QUESTION,) if codex_rules.can_ask_frontend(request) else ()
         searches = codex_rules.can_search_web(request)
-        return (*(name for name in base.listed if searches or name != codex_rules.WEB_TOOL), *asked)
+        return (
+            *(name for name in base.listed_tools if searches or name != codex_rules.WEB_TOOL),
+            *asked,
+        )
 
     return base._replace(
         translator_ref="shim.adapters.codex_thread_stream:ThreadTranslator",
         child_input_ref="shim.adapters.codex_speech:CodexSpeech",
         build_launch=start,
         modes=dict.fromkeys(base.modes, ()),
-        chooses=left,
+        choose_tools=left,
         abilities=base.abilities._replace(can_stream=True, accepts_mcp_servers=True),
         policy_support=base.policy_support._replace(
-            asks=lambda request: PROMPTED_TOOLS, says_first=True
+            list_prompted_tools=lambda request: PROMPTED_TOOLS, emits_call_before_hook=True
         ),
         cli=base.cli._replace(build_two_way=None),
     )

@@ -29,7 +29,7 @@ ADAPTER = Adapter(
     modes=dict.fromkeys(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
     ),
-    listed=("Read", "Edit", "Bash"),
+    listed_tools=("Read", "Edit", "Bash"),
     abilities=Abilities(can_stream=True, can_resume=True),
     policy_support=PolicySupport(has_native_rules=True),  # it plays its calls and runs none
 )

@@ -209,14 +209,16 @@ def build_two_way() -> Adapter:
     frontend.
     """
     modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
-    every = frozenset((*ADAPTER.listed, *(tool.name for tool in TOOLS.values()), MCP))
+    every = frozenset((*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP))
     return ADAPTER._replace(
         translator_ref="shim.adapters.pi_talk_stream:PiTalkTranslator",
         child_input_ref="shim.adapters.pi_speech:PiSpeech",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
         policy_support=PolicySupport(
-            asks=lambda request: every if uses_permission_extension(request) else frozenset(),
+            list_prompted_tools=lambda request: (
+                every if uses_permission_extension(request) else frozenset()
+            ),
             binds=lambda rule, request: uses_permission_extension(request),
         ),
         cli=ADAPTER.cli._replace(build_two_way=None),
@@ -241,8 +243,8 @@ ADAPTER = Adapter(
         "bypassPermissions": (),
     },
     tools=TOOLS,
-    listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
-    chooses=list_claude_tools,
+    listed_tools=("Read", "Bash", "Edit", "MultiEdit", "Write"),
+    choose_tools=list_claude_tools,
     unattended=True,
     abilities=Abilities(
         takes_effort=True,

@@ -224,7 +224,7 @@ ADAPTER = Adapter(
         "permission_timeout": ANSWER_TIMEOUT_S,
     },
     policy_support=PolicySupport(
-        asks=list_prompted_tools,
+        list_prompted_tools=list_prompted_tools,
         binds=enforces_rule,
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
         judged=True,

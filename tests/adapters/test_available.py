@@ -45,7 +45,7 @@ def cells(modes):
 @each(("name", "mode"), cells(READ_ONLY))
 def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
     if mode != "plan" and name in ASKS_NOBODY | WIDER:
-        assert available(name, mode) == set(get_adapter(name).listed)
+        assert available(name, mode) == set(get_adapter(name).listed_tools)
     else:
         assert not available(name, mode) & CHANGES
 
@@ -57,7 +57,7 @@ def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
 
 @each(("name", "mode"), cells(["bypassPermissions"]))
 def test_where_everything_may_run_everything_is_listed(name, mode):
-    assert available(name, mode) == set(get_adapter(name).listed)
+    assert available(name, mode) == set(get_adapter(name).listed_tools)
 
 
 @pytest.mark.parametrize("mode", READ_ONLY)

@@ -539,7 +539,7 @@ def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
 def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
-    for denied in vendor.listed:
+    for denied in vendor.listed_tools:
         request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed_tools=(denied,))
         assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
 

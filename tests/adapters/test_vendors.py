@@ -638,4 +638,4 @@ def test_a_vendor_names_only_tools_that_it_can_call(name):
     """
     vendor = get_adapter(name)
     said = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
-    assert not vendor.tools or set(vendor.listed) <= said
+    assert not vendor.tools or set(vendor.listed_tools) <= said

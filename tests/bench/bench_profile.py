@@ -40,7 +40,7 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
     for data in streams:
         pen = ClaudePen(STABLE_ID_PREFIX, partial=partial)
         terms = terms_of(
-            vendor.name, tools=vendor.listed, retracts=vendor.abilities.can_repeat_reply
+            vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )
         translation = StreamTranslation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))

@@ -85,7 +85,7 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
     terms = terms_of(
         read.name,
         **{
-            "tools": read.listed,
+            "tools": read.listed_tools,
             "retracts": read.abilities.can_repeat_reply,
             "login": read.login_hint,
             "gate": read.environment.gate,

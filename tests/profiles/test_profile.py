@@ -687,5 +687,5 @@ def test_a_bundled_profile_is_in_order(name):
     vendor = get_adapter(name)
     assert vendor.login_hint, "who is not logged in is told how to"
     # what amp has, it says itself
-    assert "default" in vendor.modes and (vendor.listed or name == "amp")
+    assert "default" in vendor.modes and (vendor.listed_tools or name == "amp")
     assert issubclass(vendor.translator, ProfileTranslator)

@@ -183,7 +183,7 @@ def _vendor(name: str) -> Adapter:
         build_launch=lambda request: LaunchSpec(()),
         modes={},
         tools=TOOLS,
-        listed=("Bash", "Edit", "Read", "Write"),
+        listed_tools=("Bash", "Edit", "Read", "Write"),
     )
 
 

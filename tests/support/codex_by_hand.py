@@ -99,5 +99,5 @@ CODEX = Adapter(
     translator_ref=lambda: CodexByHand,
     build_launch=lambda request: LaunchSpec(()),
     modes={},
-    listed=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
+    listed_tools=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
 )

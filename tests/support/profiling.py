@@ -43,7 +43,7 @@ def translation_of(
         if previous is None
         else previous.writer
     )
-    terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
+    terms = terms_of(vendor.name, tools=vendor.listed_tools, clean_exits=vendor.exit.clean_exits)
     return StreamTranslation(vendor.translator, terms, pen, previous and previous.turn)
 
 

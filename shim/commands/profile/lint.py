@@ -200,7 +200,7 @@ class Checker:
                 clean_exits=vendor.exit.clean_exits,
             ),
             session=SessionTerms(SAMPLE_SESSION_ID),
-            tools=vendor.listed,
+            tools=vendor.listed_tools,
         )
         pen = ClaudePen(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
@@ -416,7 +416,7 @@ def _format_json(value: Any) -> str:
 
 def _list_tool_names(vendor: Adapter) -> frozenset[str]:
     """The names that a call of this vendor may have: Claude's, and those that its table gives."""
-    names = {*CLAUDE_TOOLS, *vendor.listed}
+    names = {*CLAUDE_TOOLS, *vendor.listed_tools}
     for tool in vendor.tools.values():
         names.add(tool.name)
         if isinstance(tool, RuledTool):

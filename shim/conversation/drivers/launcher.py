@@ -316,7 +316,7 @@ class ChildLauncher:
         request = self._build_request(prompt)
         self._check_request(request)
         standing.prompted_tools, standing.launch_mode = (
-            self.adapter.policy_support.asks(request),
+            self.adapter.policy_support.list_prompted_tools(request),
             request.permission_mode,
         )
         standing.restricting_rules = self.policy.narrowing
@@ -587,7 +587,7 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         name or vendor.shown,
         tuple(vendor.modes),
         asks=persistent,
-        always=persistent and bool(vendor.policy_support.asks(widest)),
+        always=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,

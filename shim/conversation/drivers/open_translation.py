@@ -103,7 +103,7 @@ def open_translation(
         ),
         session=SessionTerms(fresh, session_id),
         cwd="" if stable else os.getcwd(),
-        tools=vendor.listed,
+        tools=vendor.listed_tools,
         retries=DIALECTS[dialect].retries_broken_answers,
         keep=None if stable else _create_text_store(fresh),
         redact=redact,

@@ -314,6 +314,6 @@ def _build_evaluator(
         policy,
         questions=questions,
         told=bound.told,
-        says_first=bound.says_first,
+        says_first=bound.emits_call_before_hook,
         asked=standing.prompted_tools,
     )

@@ -67,7 +67,7 @@ def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchReques
         return "it cannot be read as a rule"
     if (
         request.persistent
-        or vendor.policy_support.asks(request)
+        or vendor.policy_support.list_prompted_tools(request)
         or vendor.policy_support.heeds(rule)
     ):
         return ""  # the policy answers its questions, or its hook

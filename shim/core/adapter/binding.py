@@ -85,7 +85,7 @@ def find_tools_without_hook(
         return frozenset()
     from shim.core.claude.hooks.commands import about, names
 
-    own = {*vendor.listed, *(tool.name for tool in vendor.tools.values())}
+    own = {*vendor.listed_tools, *(tool.name for tool in vendor.tools.values())}
     if vendor.abilities.can_limit_tools:
         own -= {name for name in request.removed_tools if vendor.own_names((name,))}
     concerned = {name for name in own if about(hook, name)}
@@ -93,7 +93,7 @@ def find_tools_without_hook(
         Rule(MCP), request
     ):
         concerned.add(MCP)
-    return frozenset(concerned) - vendor.policy_support.asks(request)
+    return frozenset(concerned) - vendor.policy_support.list_prompted_tools(request)
 
 
 def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
@@ -103,12 +103,12 @@ def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> boo
     tools = list_affected_tools(vendor, rule)
     if vendor.abilities.can_limit_tools:
         tools -= {name for name in request.removed_tools if vendor.own_names((name,))}
-    return tools <= vendor.policy_support.asks(request)
+    return tools <= vendor.policy_support.list_prompted_tools(request)
 
 
 def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
-    own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
+    own = frozenset(vendor.listed_tools) | {tool.name for tool in vendor.tools.values()}
     if rule.tool == EVERYTHING:
         return own
     if rule.content is None and (rule.tool.startswith(MCP) or "*" in rule.tool):

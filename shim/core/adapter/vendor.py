@@ -101,7 +101,7 @@ class PolicySupport(NamedTuple):
     plain       a prompt without the words for which it reads files before any call
     """
 
-    asks: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
+    list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
     binds: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     told: "Callable[[Rule], bool]" = lambda rule: False
     allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
@@ -109,7 +109,7 @@ class PolicySupport(NamedTuple):
     has_native_rules: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
     hooked: bool = False
-    says_first: bool = False
+    emits_call_before_hook: bool = False
     judged: bool = False
     plain: Callable[[str], str] = lambda prompt: prompt
 
@@ -238,8 +238,8 @@ class Adapter(NamedTuple):
     build_launch: Callable[[LaunchRequest], LaunchSpec]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
-    listed: tuple[str, ...] = ()
-    chooses: Callable[[LaunchRequest], tuple[str, ...]] | None = None
+    listed_tools: tuple[str, ...] = ()
+    choose_tools: Callable[[LaunchRequest], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
     child_input_ref: str | Callable[[], ChildInput] = ""
@@ -281,7 +281,7 @@ class Adapter(NamedTuple):
 
     def available(self, request: LaunchRequest) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
-        return self.listed if self.chooses is None else self.chooses(request)
+        return self.listed_tools if self.choose_tools is None else self.choose_tools(request)
 
     def judged(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""

@@ -150,8 +150,8 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     if not source.bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
         _speech(own)
-    before, listed = base.policy_support, base.listed
-    enforcement = before._replace(asks=lambda request: asked)
+    before, listed = base.policy_support, base.listed_tools
+    enforcement = before._replace(list_prompted_tools=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
@@ -163,9 +163,9 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         child_input_ref=lambda: _speech(own),
         build_launch=start,
         modes=modes,
-        listed=listed,
+        listed_tools=listed,
         unattended=own.at("unattended").switch(),
-        chooses=None,
+        choose_tools=None,
         abilities=base.abilities._replace(
             can_stream=True,
             can_resume=True,

@@ -205,9 +205,9 @@ def build_adapter(
         build_launch=made.start,
         modes=_parse_modes(launch.at("permission_args")),
         tools=known,
-        listed=listed,
+        listed_tools=listed,
         unattended=unattended,
-        chooses=(
+        choose_tools=(
             lambda request: _list_remaining_tools(made.mode_tools, listed, enforcement, request)
         )
         if made.mode_tools
@@ -349,7 +349,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
         hooked=True,
-        says_first=bool(rules().EMITS_CALL_BEFORE_HOOK),
+        emits_call_before_hook=bool(rules().EMITS_CALL_BEFORE_HOOK),
     )
 
 

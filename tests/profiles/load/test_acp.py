@@ -49,7 +49,7 @@ def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
     }
     talk = Talk(made=made(AGENT)).says(*ANSWERS, update("tool_call", **call))
     assert b'"name":"Bash","input":{"command":"ls"}' in talk.lines
-    assert "Bash" in talk.vendor.listed
+    assert "Bash" in talk.vendor.listed_tools
 
 
 def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
@@ -112,4 +112,4 @@ def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
 
 def test_what_kimi_can_run_in_a_conversation_is_listed():
     kimi = get_adapter("kimi").cli.build_two_way()
-    assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed)
+    assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed_tools)
