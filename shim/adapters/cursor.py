@@ -69,8 +69,8 @@ ADAPTER = Adapter(
     listed_tools=LISTED_TOOLS,
     choose_tools=list_mode_tools,
     abilities=Abilities(can_stream=True, can_resume=True),
-    environment=Environment(gate="Workspace Trust"),
-    timeouts={"idle_timeout": IDLE_TIMEOUT_S},
+    environment=Environment(trust_prompt_text="Workspace Trust"),
+    timeouts_s={"idle_timeout": IDLE_TIMEOUT_S},
     cli=CliInfo(install_command="curl https://cursor.com/install -fsS | bash"),
     login_hint="run `agent login`, or set CURSOR_API_KEY",
 )

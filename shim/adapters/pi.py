@@ -140,14 +140,19 @@ def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     rules = request.invocation.rules
     names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
     if request.mode_arguments and request.permission_mode != "plan":
-        names += [name for name in ADAPTER.own_names(rules.allowed_tools) if name not in names]
+        names += [
+            name for name in ADAPTER.list_vendor_tools(rules.allowed_tools) if name not in names
+        ]
     pool, limited = (
         tuple(names) if request.mode_arguments else ALL_TOOLS,
         bool(request.mode_arguments),
     )
     if rules.tools is not None:
-        names, limited = [name for name in ADAPTER.own_names(rules.tools) if name in pool], True
-    removed = ADAPTER.own_names(request.removed_tools)
+        names, limited = (
+            [name for name in ADAPTER.list_vendor_tools(rules.tools) if name in pool],
+            True,
+        )
+    removed = ADAPTER.list_vendor_tools(request.removed_tools)
     limited = limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], limited
 
@@ -219,7 +224,7 @@ def build_two_way() -> Adapter:
             list_prompted_tools=lambda request: (
                 every if uses_permission_extension(request) else frozenset()
             ),
-            binds=lambda rule, request: uses_permission_extension(request),
+            enforces_rule=lambda rule, request: uses_permission_extension(request),
         ),
         cli=ADAPTER.cli._replace(build_two_way=None),
     )
@@ -247,20 +252,21 @@ ADAPTER = Adapter(
     choose_tools=list_claude_tools,
     unattended=True,
     abilities=Abilities(
-        takes_effort=True,
+        accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,
         can_stream=True,
         can_resume=True,
         can_repeat_reply=True,
-        prices=True,
+        reports_cost=True,
     ),
     # it loses the tools of all servers
-    policy_support=PolicySupport(binds=lambda rule, request: rule.tool.startswith(MCP)),
-    sessions=SessionTraits(saves_late=True),
+    policy_support=PolicySupport(enforces_rule=lambda rule, request: rule.tool.startswith(MCP)),
+    session_traits=SessionTraits(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
     environment=Environment(
-        brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"
+        autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
+        no_autostart_flag="--no-approve",
     ),
     exit=ShutdownConfig(interrupt="SIGTERM"),
     cli=CliInfo(

@@ -62,7 +62,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         turns is not None and not request.persistent
     ):  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(turns)]
-    kept = ADAPTER.own_names(invocation.rules.tools or ())
+    kept = ADAPTER.list_vendor_tools(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would
     # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
@@ -149,7 +149,7 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
 
     A tool that stands for its family stays where each call is asked about.
     """
-    own = ADAPTER.own_names(request.removed_tools)
+    own = ADAPTER.list_vendor_tools(request.removed_tools)
     if request.persistent and _allows_everything(
         request
     ):  # it would answer its question itself, with nothing
@@ -208,7 +208,7 @@ ADAPTER = Adapter(
     },
     tools=TOOLS,
     abilities=Abilities(
-        takes_effort=True,
+        accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,
         can_limit_turns=True,
@@ -218,14 +218,14 @@ ADAPTER = Adapter(
         accepts_json_schema=True,
         accepts_mcp_servers=True,
     ),
-    timeouts={
+    timeouts_s={
         "first_byte_timeout": MAX_SILENCE_S,
         "idle_timeout": MAX_SILENCE_S,
         "permission_timeout": ANSWER_TIMEOUT_S,
     },
     policy_support=PolicySupport(
         list_prompted_tools=list_prompted_tools,
-        binds=enforces_rule,
+        enforces_rule=enforces_rule,
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
         judged=True,
         plain=lambda prompt: prompt.replace("@", "\\@"),

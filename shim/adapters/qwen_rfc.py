@@ -66,9 +66,9 @@ ADAPTER = Adapter(
     },
     tools=TOOLS,
     abilities=Abilities(can_stream=True, can_resume=True),
-    timeouts={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
+    timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_rfc_speech:RfcSpeech",
-    sessions=SessionTraits(prefixes=True),
+    session_traits=SessionTraits(prefixes=True),
     cli=CliInfo(unreleased="no released program speaks it; translated as its RFC says (2025-10)"),
 )

@@ -175,10 +175,10 @@ def check_programs(
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """
     facts = vendor.environment
-    if request.opens_trust_prompt or not facts.brings:
+    if request.opens_trust_prompt or not facts.autostart_files:
         return
-    path = _program(facts.brings, cwd, environment.get("HOME", ""))
-    if path and facts.brings_off and request.has_flag(facts.brings_off):
+    path = _program(facts.autostart_files, cwd, environment.get("HOME", ""))
+    if path and facts.no_autostart_flag and request.has_flag(facts.no_autostart_flag):
         return
     if path:
         raise ModeError(

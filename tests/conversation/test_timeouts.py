@@ -255,14 +255,14 @@ def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
 def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
     """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
     assert PERMISSION_TIMEOUT_MS == 600_000
-    ours = Settings().timeout("permission_timeout", "qwen", get_adapter("qwen").timeouts)
+    ours = Settings().timeout("permission_timeout", "qwen", get_adapter("qwen").timeouts_s)
     assert PERMISSION_TIMEOUT_MS / 1000 - 60 <= ours <= PERMISSION_TIMEOUT_MS / 1000 - 5
 
 
 @pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])
 def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
     """Their pages: 84 s of retries without a word; 757 s for one long reply."""
-    assert Settings().timeout("idle_timeout", vendor, get_adapter(vendor).timeouts) >= 2 * seconds
+    assert Settings().timeout("idle_timeout", vendor, get_adapter(vendor).timeouts_s) >= 2 * seconds
 
 
 @pytest.mark.parametrize("value", ["0", "-1", '"soon"', "true", "nan", "inf"])

@@ -88,7 +88,7 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
             "tools": read.listed_tools,
             "retracts": read.abilities.can_repeat_reply,
             "login": read.login_hint,
-            "gate": read.environment.gate,
+            "gate": read.environment.trust_prompt_text,
             "clean_exits": read.exit.clean_exits,
             **_agreed(run, read),
         },

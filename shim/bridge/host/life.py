@@ -125,7 +125,7 @@ class HostRuntime:
         chosen = flags.skip_permissions or flags.permission_mode is not None
         mode = start.mode if chosen else _load_conversation_settings(start).mode or start.mode
         patience = settings.timeout(
-            "permission_timeout", start.adapter.name, start.adapter.timeouts
+            "permission_timeout", start.adapter.name, start.adapter.timeouts_s
         )
         question_seconds = max(PROMPT_TIMEOUT_FACTOR * patience, patience - PROMPT_TIMEOUT_MARGIN_S)
         self._tick_interval_s = max(

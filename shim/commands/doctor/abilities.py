@@ -38,7 +38,7 @@ def collect_abilities(vendor: Adapter) -> dict[str, str]:
         "system prompt": _find_system_prompt_ability(vendor),
         "MCP servers": _find_passed_ability(vendor, mcp_config=(SAMPLE_MCP_CONFIG,)),
         "JSON schema": YES if vendor.abilities.accepts_json_schema else EMULATED,
-        "budget": YES if vendor.abilities.prices or vendor.passthrough else NO,
+        "budget": YES if vendor.abilities.reports_cost or vendor.passthrough else NO,
     }
 
 

@@ -410,8 +410,8 @@ def _check_trust_prompt(vendor: Adapter, own: VendorSettings) -> list[DiagnosisF
             )
         else:
             says = (
-                f"; in other folders it says “{vendor.environment.gate}”"
-                if vendor.environment.gate
+                f"; in other folders it says “{vendor.environment.trust_prompt_text}”"
+                if vendor.environment.trust_prompt_text
                 else ""
             )
             text = f"it decides by itself which folders it trusts{says}"

@@ -219,7 +219,11 @@ def _describe_rules(
             and rule.content is None
             and rule.tool in request.removed_tools
         )
-        if gone or vendor.policy_support.binds(rule, request) or vendor.policy_support.told(rule):
+        if (
+            gone
+            or vendor.policy_support.enforces_rule(rule, request)
+            or vendor.policy_support.told(rule)
+        ):
             return f"{vendor.name} is given it before it starts"
         if can_enforce_rule(vendor, rule, request):
             return "its calls are judged here before they run"

@@ -174,7 +174,7 @@ class ChildLauncher:
         self.context = setup
         self.state = state
         self.timeouts = {
-            name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS
+            name: settings.timeout(name, vendor.name, vendor.timeouts_s) for name in TIMEOUTS
         }
         self.resume_state = ResumeState(setup, stored_session)
         self.refusal_error: ShimError | None = None
@@ -263,7 +263,7 @@ class ChildLauncher:
         """
         standing = self.resume_state
         if (
-            self.adapter.sessions.prefixes
+            self.adapter.session_traits.prefixes
             and standing.persistent
             and not standing.has_system_prompt
             and not prompt.startswith("/")
@@ -589,7 +589,7 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
         asks=persistent,
         always=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),
         unattended=vendor.unattended,
-        takes_effort=vendor.abilities.takes_effort,
+        takes_effort=vendor.abilities.accepts_effort,
         asks_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,
         servers=vendor.abilities.accepts_mcp_servers,
         auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,

@@ -96,7 +96,7 @@ class TurnLifecycle:
             open_aside_file=aside_for(inbound),
         )
         known = {} if previous is None else {"known": previous.resume_info}
-        return self.create_stream(translation, saves_late=vendor.sessions.saves_late, **known)
+        return self.create_stream(translation, saves_late=vendor.session_traits.saves_late, **known)
 
     def build_turn_config(self) -> Terms:
         """What is agreed for the turn that begins now."""
@@ -127,7 +127,7 @@ class TurnLifecycle:
                 retracts=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
                 worded=vendor.passthrough,
                 replays=bool(vendor.cli.replayed_vendor),
-                gate=vendor.environment.gate,
+                gate=vendor.environment.trust_prompt_text,
                 login=vendor.login_hint,
                 clean_exits=vendor.exit.clean_exits,
             ),
@@ -246,7 +246,7 @@ class TurnLifecycle:
             return
         if (
             not place
-            and vendor.sessions.saves_late
+            and vendor.session_traits.saves_late
             and not standing.vendor_session_id
             and not turn.usage
         ):

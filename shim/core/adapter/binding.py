@@ -40,7 +40,7 @@ def check_enforcement(
             raise _build_refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
     if policy.only is not None and not (
-        vendor.abilities.selects_tools or vendor.policy_support.binds(chosen, request)
+        vendor.abilities.selects_tools or vendor.policy_support.enforces_rule(chosen, request)
     ):
         raise _build_refusal(vendor, "a choice of tools", chosen.source)
 
@@ -87,9 +87,9 @@ def find_tools_without_hook(
 
     own = {*vendor.listed_tools, *(tool.name for tool in vendor.tools.values())}
     if vendor.abilities.can_limit_tools:
-        own -= {name for name in request.removed_tools if vendor.own_names((name,))}
+        own -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
     concerned = {name for name in own if about(hook, name)}
-    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.policy_support.binds(
+    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.policy_support.enforces_rule(
         Rule(MCP), request
     ):
         concerned.add(MCP)
@@ -98,11 +98,11 @@ def find_tools_without_hook(
 
 def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
-    if vendor.policy_support.binds(rule, request) or vendor.policy_support.told(rule):
+    if vendor.policy_support.enforces_rule(rule, request) or vendor.policy_support.told(rule):
         return True
     tools = list_affected_tools(vendor, rule)
     if vendor.abilities.can_limit_tools:
-        tools -= {name for name in request.removed_tools if vendor.own_names((name,))}
+        tools -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
     return tools <= vendor.policy_support.list_prompted_tools(request)
 
 

@@ -70,12 +70,12 @@ class Abilities(NamedTuple):
     can_stream: bool = False
     can_resume: bool = False
     takes_model: bool = True
-    takes_effort: bool = False
+    accepts_effort: bool = False
     can_limit_tools: bool = False
     selects_tools: bool = False
     can_limit_turns: bool = False
     accepts_json_schema: bool = False
-    prices: bool = False
+    reports_cost: bool = False
     can_repeat_reply: bool = False
     accepts_mcp_servers: bool = False
     commands: bool = True
@@ -102,7 +102,7 @@ class PolicySupport(NamedTuple):
     """
 
     list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
-    binds: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
+    enforces_rule: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     told: "Callable[[Rule], bool]" = lambda rule: False
     allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     subagents: bool = False
@@ -203,9 +203,9 @@ class Environment(NamedTuple):
     overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     widened_by: Mapping[str, str] = MappingProxyType({})
     servers_in: Mapping[str, str] = MappingProxyType({})
-    brings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    brings_off: str = ""
-    gate: str = ""
+    autostart_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    no_autostart_flag: str = ""
+    trust_prompt_text: str = ""
     attachments: tuple[tuple[str, str], ...] = ()
 
 
@@ -244,11 +244,11 @@ class Adapter(NamedTuple):
     passthrough: bool = False
     child_input_ref: str | Callable[[], ChildInput] = ""
     login_hint: str = ""
-    timeouts: Mapping[str, float] = MappingProxyType({})
+    timeouts_s: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()
     policy_support: PolicySupport = PolicySupport()
-    sessions: SessionTraits = SessionTraits()
+    session_traits: SessionTraits = SessionTraits()
     exit: ShutdownConfig = ShutdownConfig()
     cli: CliInfo = CliInfo()
     environment: Environment = Environment()
@@ -291,14 +291,14 @@ class Adapter(NamedTuple):
         """What of an invocation has no effect, a line each."""
         said = []
         if invocation.limits.max_budget_usd is not None and not (
-            self.abilities.prices or self.passthrough
+            self.abilities.reports_cost or self.passthrough
         ):
             said.append(
                 f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n"
             )
         if invocation.model and not self.abilities.takes_model:
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
-        if invocation.limits.effort and not (self.abilities.takes_effort or self.passthrough):
+        if invocation.limits.effort and not (self.abilities.accepts_effort or self.passthrough):
             said.append(
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
@@ -335,7 +335,7 @@ class Adapter(NamedTuple):
             hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
         )
 
-    def own_names(self, names: tuple[str, ...]) -> list[str]:
+    def list_vendor_tools(self, names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
         return list_vendor_names(self.tools, names)
 

@@ -153,7 +153,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
     before, listed = base.policy_support, base.listed_tools
     enforcement = before._replace(list_prompted_tools=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
-        enforcement = enforcement._replace(binds=binds, subagents=False)
+        enforcement = enforcement._replace(enforces_rule=binds, subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
         listed = tuple(name for name in listed if name != SUBAGENT)
@@ -175,7 +175,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         ),
         policy_support=enforcement,
         # the protocol has no place for a system prompt
-        sessions=base.sessions._replace(prefixes=True),
+        session_traits=base.session_traits._replace(prefixes=True),
         cli=base.cli._replace(build_two_way=None),
     )
 

@@ -213,25 +213,25 @@ def build_adapter(
         if made.mode_tools
         else None,
         login_hint=launch.at("login").text(""),
-        timeouts=_parse_timeouts(launch.at("timeouts")),
+        timeouts_s=_parse_timeouts(launch.at("timeouts")),
         version_probe=made.version,
         abilities=Abilities(
             can_stream=own.at("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
             can_resume="resume" in made.uses,
             takes_model="model" in made.uses,
-            takes_effort="effort" in made.uses,
+            accepts_effort="effort" in made.uses,
             can_limit_tools=made.denials is not None
             or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
             selects_tools=made.denials is not None
             or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
             can_limit_turns="max_turns" in made.uses,
-            prices=_has_prices(table),
+            reports_cost=_has_prices(table),
             accepts_mcp_servers="mcp_configs" in made.uses,
             can_repeat_reply=any(one["emit"] == "retract" for one in events),
         ),
         policy_support=enforcement,
-        sessions=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
+        session_traits=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
         exit=ShutdownConfig(
             _parse_interrupt_signal(launch.at("interrupt")),
             _parse_grace(launch.at("interrupt").at("grace")),
@@ -259,11 +259,11 @@ def build_adapter(
                 name: launch.at("servers_in").at(name).text()
                 for name in launch.at("servers_in").table()
             },
-            brings={
+            autostart_files={
                 name: launch.at("brings").at(name).texts() for name in launch.at("brings").table()
             },
-            brings_off=launch.at("brings_off").text(""),
-            gate=launch.at("gate").text(""),
+            no_autostart_flag=launch.at("brings_off").text(""),
+            trust_prompt_text=launch.at("gate").text(""),
         ),
     )
     if spot.at("two_way"):
@@ -345,7 +345,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
     if rules is None:
         return PolicySupport()
     return PolicySupport(
-        binds=lambda rule, request: bool(rules().enforces_rule(rule, request)),
+        enforces_rule=lambda rule, request: bool(rules().enforces_rule(rule, request)),
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
         hooked=True,

@@ -273,8 +273,8 @@ def test_the_rest_of_a_launch():
         + 'env_keep = ["ANTHROPIC_API_KEY"]\ngate = "not trusted"\nlogin = "run `own login`"\nprograms = ["own2"]\n'
     )
     assert vendor.exit.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
-    assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
-    assert (vendor.environment.visible_variables, vendor.environment.gate) == (
+    assert vendor.timeouts_s == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
+    assert (vendor.environment.visible_variables, vendor.environment.trust_prompt_text) == (
         ("ANTHROPIC_API_KEY",),
         "not trusted",
     )
