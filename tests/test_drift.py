@@ -30,7 +30,7 @@ def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
     known = load_recorded_fields()[vendor] if known is None else known
-    words = words_of(vendor, get_adapter(vendor).translator)
+    words = words_of(vendor, get_adapter(vendor).translator_class)
     for event in events:
         found.update(new_in(event, known, words))
     return dict(found)
@@ -158,25 +158,25 @@ def test_a_kind_is_a_short_name(event, kind):
 
 def test_the_rules_of_a_profile_are_what_it_knows():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
-    words = words_of("heron", profiled(rules).translator)
+    words = words_of("heron", profiled(rules).translator_class)
     assert {"said.so", "part", "kind", "a", "words"} <= words
     assert "rules" not in words and "mood" not in words
 
 
 def test_the_handlers_of_a_module_are_what_it_knows():
-    words = words_of("pi", get_adapter("pi").translator)
+    words = words_of("pi", get_adapter("pi").translator_class)
     assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
     assert "weather" not in words
 
 
 def test_every_vendor_without_rules_has_its_words_written_down():
     for name in NAMES:
-        translator = get_adapter(name).translator
+        translator = get_adapter(name).translator_class
         assert len(words_of(name, translator)) > 20 or list_rules(translator), name
 
 
 def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
-    assert "web_search" in words_of("codex", get_adapter("codex").translator)
+    assert "web_search" in words_of("codex", get_adapter("codex").translator_class)
     assert (
         news_of(
             "codex",

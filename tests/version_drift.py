@@ -150,7 +150,7 @@ class DriftReport:
         if vendor.passthrough or vendor.cli.bundled_module:
             return None
         return ChildReader(
-            name, version, self._recorded.get(name), words_of(name, vendor.translator)
+            name, version, self._recorded.get(name), words_of(name, vendor.translator_class)
         )
 
     def _close(self, child: ChildReader | None, path: str) -> None:

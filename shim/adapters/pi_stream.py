@@ -82,7 +82,7 @@ class PiTranslator(Translator):
             return super().translate_unknown(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
-        return build_two_way().translator(self.turn, partial=self.partial)
+        return build_two_way().translator_class(self.turn, partial=self.partial)
 
     def filter_line(self, raw: bytes) -> bytes | None:
         """Skip lines without a use, cut repetitions off; without partial messages keep updates

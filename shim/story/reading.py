@@ -307,7 +307,7 @@ class Teller:
                     # the other vendor has its own session
                     last.turn.conversation.vendor_session = None
                 return StreamTranslation(
-                    get_adapter(vendor).translator, opened.turn.terms, last.writer, last.turn
+                    get_adapter(vendor).translator_class, opened.turn.terms, last.writer, last.turn
                 )
             return opened
         except ShimError:

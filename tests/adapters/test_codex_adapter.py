@@ -87,7 +87,7 @@ def dump(value):
 
 def lines(terms, *events, code=0):
     translation = StreamTranslation(
-        get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
     return parse(
@@ -219,7 +219,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 def test_a_denied_change_is_stopped_when_it_begins(records):
     terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
     translation = StreamTranslation(
-        get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.is_finished, "before the change has ended"
@@ -249,7 +249,7 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
     terms = records(BEGUN, changed("c1", TWO))
     translation = StreamTranslation(
-        get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
@@ -278,7 +278,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
     }
     terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
     translation = StreamTranslation(
-        get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
@@ -413,7 +413,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
     translation = StreamTranslation(
-        get_adapter("codex").translator, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = translation.feed(dump(BEGIN).encode() + b"\n")
     for piece in (text[:-9], text[-9:]):

@@ -505,7 +505,7 @@ def test_there_is_no_way_into_a_run_that_is_over():
 def test_a_recording_of_two_turns_is_read_as_two():
 
     translation = StreamTranslation(
-        get_adapter("pi").translator, terms_of("pi"), ClaudePen(STABLE_ID_PREFIX)
+        get_adapter("pi").translator_class, terms_of("pi"), ClaudePen(STABLE_ID_PREFIX)
     )
     state = {
         "id": "x",

@@ -317,7 +317,7 @@ def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
 def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
     translation = StreamTranslation(
-        vendor("copilot").translator,
+        vendor("copilot").translator_class,
         terms_of("copilot", judge=judge(deny=["Read"])),
         open_writer("claude", STABLE_ID_PREFIX),
         None,
@@ -525,7 +525,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: servers)
     translation = StreamTranslation(
-        vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
         translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")
@@ -551,7 +551,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
     events = gemini_call(own) if name == "gemini" else [event]
     terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
     translation = StreamTranslation(
-        vendor(name).translator, terms, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse(
         translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), "")

@@ -26,7 +26,9 @@ IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empt
 
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(get_adapter(vendor).translator, terms_of(vendor, **terms), pen)
+    translation = StreamTranslation(
+        get_adapter(vendor).translator_class, terms_of(vendor, **terms), pen
+    )
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
     return parse(said + translation.close(Exit(code=0), ""))
 
@@ -224,7 +226,7 @@ def test_pi_asks_about_both_calls(identity):
 @each("announced", [True, False])
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = StreamTranslation(
-        get_adapter("qwen").translator,
+        get_adapter("qwen").translator_class,
         terms_of("qwen"),
         ClaudePen(STABLE_ID_PREFIX),
     )

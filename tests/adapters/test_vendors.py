@@ -625,10 +625,10 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
 def test_every_vendor_of_the_table_is_complete(name):
     vendor = get_adapter(name)
     assert vendor.name == name
-    assert issubclass(vendor.translator, Translator)
+    assert issubclass(vendor.translator_class, Translator)
     assert "default" in vendor.modes or name == "claude"
     assert all(isinstance(program, str) and program for program in vendor.programs)
-    assert vendor.translator.__doc__
+    assert vendor.translator_class.__doc__
 
 
 @each("name", VENDORS)

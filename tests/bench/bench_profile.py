@@ -42,7 +42,7 @@ def seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float
         terms = terms_of(
             vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )
-        translation = StreamTranslation(vendor.translator, terms, pen)
+        translation = StreamTranslation(vendor.translator_class, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))
     return time.process_time() - began, said
 
@@ -72,8 +72,8 @@ def throughput(name: str, pairs: int, partial: bool) -> str:
     found = []
     for number in range(pairs):
         order = (by_hand, rules) if number % 2 else (rules, by_hand)
-        took = {vendor.translator: seconds(vendor, streams, partial)[0] for vendor in order}
-        found.append((took[by_hand.translator], took[rules.translator]))
+        took = {vendor.translator_class: seconds(vendor, streams, partial)[0] for vendor in order}
+        found.append((took[by_hand.translator_class], took[rules.translator_class]))
     ratio = statistics.median(two / one for one, two in found)
     best = [min(column) / lines * 1e6 for column in zip(*found, strict=True)]
     kind = "partial" if partial else "whole"

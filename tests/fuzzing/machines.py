@@ -67,7 +67,7 @@ class Talk:
         vendor = agent.vendor()
         self.speech = vendor.speech()
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        reader = self.speech.bind_translator(vendor.translator)
+        reader = self.speech.bind_translator(vendor.translator_class)
         self.pump = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
         self.lines = b""
         self.turns = 1

@@ -94,11 +94,11 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
         },
     )
     if previous is not None:
-        return StreamTranslation(read.translator, terms, previous.writer, previous.turn)
+        return StreamTranslation(read.translator_class, terms, previous.writer, previous.turn)
     spoken = DIALECTS[dialect(run)]
     limit = LIMITS[run.knob("limit", len(LIMITS))]
     pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
-    return StreamTranslation(read.translator, terms, pen)
+    return StreamTranslation(read.translator_class, terms, pen)
 
 
 def run_child(run: Run) -> int:

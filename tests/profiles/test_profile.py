@@ -688,4 +688,4 @@ def test_a_bundled_profile_is_in_order(name):
     assert vendor.login_hint, "who is not logged in is told how to"
     # what amp has, it says itself
     assert "default" in vendor.modes and (vendor.listed_tools or name == "amp")
-    assert issubclass(vendor.translator, ProfileTranslator)
+    assert issubclass(vendor.translator_class, ProfileTranslator)

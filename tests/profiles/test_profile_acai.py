@@ -23,7 +23,7 @@ PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "parti
 def said(vendor, data, end, stderr, partial):
     pen = ClaudePen(STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"])
     terms = terms_of("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
-    translation = StreamTranslation(vendor.translator, terms, pen)
+    translation = StreamTranslation(vendor.translator_class, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)
 
 

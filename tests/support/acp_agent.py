@@ -53,7 +53,7 @@ class Talk:
     ):
         self.vendor = made or get_adapter(vendor).cli.build_two_way()
         self.speech = self.vendor.speech()
-        reader = self.speech.bind_translator(self.vendor.translator)
+        reader = self.speech.bind_translator(self.vendor.translator_class)
         self.pump = ChildStream(
             StreamTranslation(
                 reader,

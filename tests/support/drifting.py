@@ -33,7 +33,7 @@ def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
 
 def _reader(name: str) -> Any:
     """What reads a vendor's events: the rules of a profile, or a class."""
-    translator = get_adapter(name).translator
+    translator = get_adapter(name).translator_class
     return list_rules(translator) or translator
 
 

@@ -17,7 +17,7 @@ class Played:
 
     def __init__(self, vendor, **terms):
         self.speech = vendor.speech()
-        self.reader = self.speech.bind_translator(vendor.translator)
+        self.reader = self.speech.bind_translator(vendor.translator_class)
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.pump = ChildStream(StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen))
         self.lines, self.asked = b"", []

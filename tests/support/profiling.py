@@ -44,7 +44,7 @@ def translation_of(
         else previous.writer
     )
     terms = terms_of(vendor.name, tools=vendor.listed_tools, clean_exits=vendor.exit.clean_exits)
-    return StreamTranslation(vendor.translator, terms, pen, previous and previous.turn)
+    return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)
 
 
 def lines_of(

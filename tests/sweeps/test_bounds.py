@@ -329,7 +329,7 @@ def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
         STABLE_ID_PREFIX, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES
     )
     agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
-    return StreamTranslation(get_adapter(vendor).translator, agreed, pen)
+    return StreamTranslation(get_adapter(vendor).translator_class, agreed, pen)
 
 
 def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> None:

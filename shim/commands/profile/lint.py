@@ -204,7 +204,7 @@ class Checker:
         )
         pen = ClaudePen(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
-            observe_translator(vendor.translator, self._record_verb),
+            observe_translator(vendor.translator_class, self._record_verb),
             terms,
             pen,
             max_line_bytes=INBOUND_BYTES,
@@ -236,7 +236,7 @@ class Checker:
         self._explain_line("(the end)", b"")
 
     def _check_session(self, stderr: str | None) -> None:
-        spoken = getattr(self._adapter.translator, "stderr_rules", ())
+        spoken = getattr(self._adapter.translator_class, "stderr_rules", ())
         if stderr is None and spoken:
             text = "its session id may stand on stderr, which these files do not have"
             self._notes.add_entry("remark", text, self._label)

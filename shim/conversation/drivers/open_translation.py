@@ -115,7 +115,7 @@ def open_translation(
     if stable and isinstance(pen, ClaudePen):
         pen.version = STABLE_VERSION
     return StreamTranslation(
-        vendor.translator,
+        vendor.translator_class,
         terms,
         pen,
         max_line_bytes=INBOUND_BYTES,

@@ -86,7 +86,7 @@ class TurnLifecycle:
             if before is not None:
                 before.conversation.vendor_session = None
         inbound = setup.settings.max_inbound_bytes
-        translator = vendor.translator if reader is None else reader(vendor.translator)
+        translator = vendor.translator_class if reader is None else reader(vendor.translator_class)
         translation = StreamTranslation(
             translator,
             self.build_turn_config(),

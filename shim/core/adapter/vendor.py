@@ -254,7 +254,7 @@ class Adapter(NamedTuple):
     environment: Environment = Environment()
 
     @property
-    def translator(self) -> "type[Translator]":
+    def translator_class(self) -> "type[Translator]":
         """The class that translates its lines. Its module is imported here and not before: the
         child starts first.
         """

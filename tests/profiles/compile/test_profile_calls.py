@@ -254,7 +254,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     vendor = named("hide")
     terms = terms_of("own", judge=judge(deny=["own"]))
     translation = StreamTranslation(
-        vendor.translator, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
+        vendor.translator_class, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
     result = result_line(parse(translation.feed(data)))

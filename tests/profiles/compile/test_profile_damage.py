@@ -116,7 +116,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
             except ValueError:
                 continue
     pen = ClaudePen(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
-    translation = StreamTranslation(vendor.translator, terms_of(name), pen)
+    translation = StreamTranslation(vendor.translator_class, terms_of(name), pen)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
 
