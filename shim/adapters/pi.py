@@ -268,11 +268,11 @@ ADAPTER = Adapter(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
         no_autostart_flag="--no-approve",
     ),
-    exit=ShutdownConfig(interrupt="SIGTERM"),
+    shutdown=ShutdownConfig(interrupt_signal="SIGTERM"),
     cli=CliInfo(
         install_command="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
-        listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
+        model_probe=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login_probe=LoginProbe(("--list-models",), r"^No models available\."),
         build_two_way=build_two_way,
     ),

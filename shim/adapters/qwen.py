@@ -226,9 +226,9 @@ ADAPTER = Adapter(
     policy_support=PolicySupport(
         list_prompted_tools=list_prompted_tools,
         enforces_rule=enforces_rule,
-        told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
-        judged=True,
-        plain=lambda prompt: prompt.replace("@", "\\@"),
+        accepts_rule=lambda rule: rule.tool == SUBAGENT and rule.content is None,
+        has_wider_modes=True,
+        escape_prompt=lambda prompt: prompt.replace("@", "\\@"),
     ),
     cli=CliInfo(
         install_command="npm install -g @qwen-code/qwen-code",
@@ -245,6 +245,6 @@ ADAPTER = Adapter(
     child_input_ref="shim.adapters.qwen_speech:QwenSpeech",
     environment=Environment(
         api_base_variable="OPENAI_BASE_URL",
-        attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
+        attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     ),
 )

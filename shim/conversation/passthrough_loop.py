@@ -244,7 +244,7 @@ class PassthroughLoop(ConversationLoop):
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
         reason = self._stream.describe_stall(f"claude said nothing for {seconds:g} s ({name})")
-        await self._child.stop(self._launcher.adapter.exit.interrupt)
+        await self._child.stop(self._launcher.adapter.shutdown.interrupt_signal)
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
@@ -270,4 +270,4 @@ class PassthroughLoop(ConversationLoop):
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
         self._stream.interrupt()  # a claude that starts is ended by that, and says nothing
-        tasks.start_soon(self._child.stop, self._launcher.adapter.exit.interrupt)
+        tasks.start_soon(self._child.stop, self._launcher.adapter.shutdown.interrupt_signal)

@@ -286,7 +286,7 @@ def known_models(
     if vendor.cli.replayed_vendor:
         return []
     try:
-        return open_probe(vendor, settings, environment, cwd).known_models(vendor.cli.listing)
+        return open_probe(vendor, settings, environment, cwd).known_models(vendor.cli.model_probe)
     except (ShimError, OSError, ValueError):
         return []
 

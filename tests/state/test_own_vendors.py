@@ -379,15 +379,15 @@ def test_what_is_no_json_is_not_remembered(text):
 def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     path = write(inside)
     learn(os.environ)
-    assert get_adapter("parrot").exit.interrupt == "SIGINT"
+    assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
     (kept,) = (inside.state / "profiles").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     remembered = json.loads(kept.read_bytes())
     remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
     kept.write_text(json.dumps(remembered))
-    assert get_adapter("parrot").exit.interrupt == "SIGTERM", "it is read from there"
+    assert get_adapter("parrot").shutdown.interrupt_signal == "SIGTERM", "it is read from there"
     path.write_text(PARROT + "# another size\n")
-    assert get_adapter("parrot").exit.interrupt == "SIGINT"
+    assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,9 @@ def translation_of(
         if previous is None
         else previous.writer
     )
-    terms = terms_of(vendor.name, tools=vendor.listed_tools, clean_exits=vendor.exit.clean_exits)
+    terms = terms_of(
+        vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exits
+    )
     return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)
 
 

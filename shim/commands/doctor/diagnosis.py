@@ -217,7 +217,7 @@ def check_vendor(
                 if vendor.cli.two_way_words and version:
                     probe.text()  # remembered for turns
                 if wanted and version:
-                    probe.ask_models(vendor.cli.listing)
+                    probe.ask_models(vendor.cli.model_probe)
                 check = evaluate_probed_version(vendor, own, probe, version)
                 is_silent = version is None and not probe.answered
                 if is_silent or not check.distrust:  # else `_promises` says what was found

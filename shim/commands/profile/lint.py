@@ -197,7 +197,7 @@ class Checker:
                 vendor.name,
                 unattended=vendor.unattended,
                 retracts=vendor.abilities.can_repeat_reply,
-                clean_exits=vendor.exit.clean_exits,
+                clean_exits=vendor.shutdown.clean_exits,
             ),
             session=SessionTerms(SAMPLE_SESSION_ID),
             tools=vendor.listed_tools,

@@ -222,7 +222,7 @@ def _describe_rules(
         if (
             gone
             or vendor.policy_support.enforces_rule(rule, request)
-            or vendor.policy_support.told(rule)
+            or vendor.policy_support.accepts_rule(rule)
         ):
             return f"{vendor.name} is given it before it starts"
         if can_enforce_rule(vendor, rule, request):

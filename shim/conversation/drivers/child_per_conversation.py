@@ -144,7 +144,7 @@ class PersistentDriver(StdinDriver):
                 )
             await self._write_turn_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
-            await child.stop(self.launcher.adapter.exit.interrupt)
+            await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             await self._release_child(child)
         return True
 

@@ -115,7 +115,7 @@ class PerTurnDriver(ChildDriver):
             return
         self._interrupted = True
         self.stream.interrupt()
-        await self._child.stop(self.launcher.adapter.exit.interrupt)
+        await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def send_decision(self, request: Permission, decision: Decision) -> None:
         """Such a child cannot ask."""
@@ -129,5 +129,5 @@ class PerTurnDriver(ChildDriver):
 
     async def stop(self) -> None:
         if self._child is not None:
-            await self._child.stop(self.launcher.adapter.exit.interrupt)
+            await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             self._close_child(self._child)

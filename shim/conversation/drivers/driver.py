@@ -272,7 +272,7 @@ class ChildDriver:
 
     async def _interrupt_child(self, child: Child) -> None:
         """The vendor's own way of interrupting its turn, and then the end of its group."""
-        await child.stop(self.launcher.adapter.exit.interrupt)
+        await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def _finish_on_deadline(self, stream: ChildStream) -> bool:
         """A deadline has passed; whether the turn is over with that."""
@@ -347,7 +347,7 @@ class ChildDriver:
         """Say the result at once, then end the child; `_pump` returns when the child has gone."""
         if self.stream is not None and self._child is not None:
             await self.deliver(*self.stream.forbid_call(call_id, reason))
-            await self._child.stop(self.launcher.adapter.exit.interrupt)
+            await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: Cause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
@@ -368,7 +368,7 @@ class ChildDriver:
     async def _ensure_child_exit(self, child: Child) -> Exit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""
         if self._stage is TurnStage.FINISHED:
-            await child.stop(self.launcher.adapter.exit.interrupt)
+            await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             return None
         deadlines = self._deadlines
         deadline = min(
@@ -380,7 +380,7 @@ class ChildDriver:
             await child.ended()
         if child.exit is None:
             await child.stop(
-                "SIGTERM" if self._interrupted else self.launcher.adapter.exit.interrupt
+                "SIGTERM" if self._interrupted else self.launcher.adapter.shutdown.interrupt_signal
             )
             return None
         return None if self._interrupted or self._stalled else child.exit

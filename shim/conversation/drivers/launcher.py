@@ -271,7 +271,7 @@ class ChildLauncher:
             standing.has_system_prompt = True
             prompt = self._build_request(prompt).build_full_prompt()
         if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
-            prompt = self.adapter.policy_support.plain(prompt)
+            prompt = self.adapter.policy_support.escape_prompt(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> Started:
@@ -368,7 +368,7 @@ class ChildLauncher:
 
             tail = RedactedTail()
         return Started(
-            process, launch.stdin, tail, track, launch.temporary_files, vendor.exit.grace
+            process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace
         )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
@@ -419,12 +419,12 @@ class ChildLauncher:
         from shim.state.attachments import Attachments
 
         environment = {**self.child_environment, **self.context.vendor_settings.env}
-        return Attachments(self.adapter.environment.attachments, environment)
+        return Attachments(self.adapter.environment.attachment_dirs, environment)
 
     @property
     def _can_attach(self) -> bool:
         """Whether the vendor reads files of ours: not where it may be on another machine."""
-        return bool(self.adapter.environment.attachments) and not self.program.command_prefix
+        return bool(self.adapter.environment.attachment_dirs) and not self.program.command_prefix
 
     def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.keep(data, suffix)

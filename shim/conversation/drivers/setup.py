@@ -47,7 +47,7 @@ def list_known_models(
     if vendor.passthrough:
         return ()
     names = [name for table in _list_model_maps(vendor, settings) for name in table]
-    if vendor.cli.listing.args:
+    if vendor.cli.model_probe.args:
         from shim.process.probe import known_models
 
         names += known_models(vendor, settings.of(vendor.name), environment, cwd)

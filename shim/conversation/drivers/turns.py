@@ -129,7 +129,7 @@ class TurnLifecycle:
                 replays=bool(vendor.cli.replayed_vendor),
                 gate=vendor.environment.trust_prompt_text,
                 login=vendor.login_hint,
-                clean_exits=vendor.exit.clean_exits,
+                clean_exits=vendor.shutdown.clean_exits,
             ),
             session=SessionTerms(
                 facts.rules.session_id,
@@ -313,7 +313,7 @@ def _build_evaluator(
     return Judge(
         policy,
         questions=questions,
-        told=bound.told,
+        told=bound.accepts_rule,
         says_first=bound.emits_call_before_hook,
         asked=standing.prompted_tools,
     )

@@ -98,7 +98,9 @@ def find_tools_without_hook(
 
 def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
-    if vendor.policy_support.enforces_rule(rule, request) or vendor.policy_support.told(rule):
+    if vendor.policy_support.enforces_rule(rule, request) or vendor.policy_support.accepts_rule(
+        rule
+    ):
         return True
     tools = list_affected_tools(vendor, rule)
     if vendor.abilities.can_limit_tools:

@@ -103,15 +103,15 @@ class PolicySupport(NamedTuple):
 
     list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
     enforces_rule: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
-    told: "Callable[[Rule], bool]" = lambda rule: False
+    accepts_rule: "Callable[[Rule], bool]" = lambda rule: False
     allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     subagents: bool = False
     has_native_rules: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
     hooked: bool = False
     emits_call_before_hook: bool = False
-    judged: bool = False
-    plain: Callable[[str], str] = lambda prompt: prompt
+    has_wider_modes: bool = False
+    escape_prompt: Callable[[str], str] = lambda prompt: prompt
 
 
 class SessionTraits(NamedTuple):
@@ -136,7 +136,7 @@ class ShutdownConfig(NamedTuple):
     clean_exits  exit codes that do not contradict its own "done"
     """
 
-    interrupt: str = "SIGINT"
+    interrupt_signal: str = "SIGINT"
     grace: float = 0.0
     clean_exits: frozenset[int] = frozenset({0})
 
@@ -171,7 +171,7 @@ class CliInfo(NamedTuple):
     two_way_words: tuple[str, ...] = ()
     stays: bool = False
     models: Mapping[str, str] = MappingProxyType({})
-    listing: ModelProbe = ModelProbe()
+    model_probe: ModelProbe = ModelProbe()
 
 
 class Environment(NamedTuple):
@@ -206,7 +206,7 @@ class Environment(NamedTuple):
     autostart_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     no_autostart_flag: str = ""
     trust_prompt_text: str = ""
-    attachments: tuple[tuple[str, str], ...] = ()
+    attachment_dirs: tuple[tuple[str, str], ...] = ()
 
 
 class Adapter(NamedTuple):
@@ -249,7 +249,7 @@ class Adapter(NamedTuple):
     abilities: Abilities = Abilities()
     policy_support: PolicySupport = PolicySupport()
     session_traits: SessionTraits = SessionTraits()
-    exit: ShutdownConfig = ShutdownConfig()
+    shutdown: ShutdownConfig = ShutdownConfig()
     cli: CliInfo = CliInfo()
     environment: Environment = Environment()
 
@@ -285,7 +285,7 @@ class Adapter(NamedTuple):
 
     def judged(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
-        return self.policy_support.judged and mode not in ("auto", BYPASS)
+        return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS)
 
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""

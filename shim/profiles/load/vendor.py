@@ -232,7 +232,7 @@ def build_adapter(
         ),
         policy_support=enforcement,
         session_traits=SessionTraits(own.at("saves_late").switch(), own.at("given_id").switch()),
-        exit=ShutdownConfig(
+        shutdown=ShutdownConfig(
             _parse_interrupt_signal(launch.at("interrupt")),
             _parse_grace(launch.at("interrupt").at("grace")),
             frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
@@ -243,7 +243,7 @@ def build_adapter(
             install_command=launch.at("install").text(""),
             models=made.models,
             login_probe=_parse_login_probe(launch.at("login_probe")),
-            listing=_parse_model_probe(launch.at("models_probe")),
+            model_probe=_parse_model_probe(launch.at("models_probe")),
         ),
         environment=Environment(
             visible_variables=launch.at("env_keep").texts(20),
@@ -334,7 +334,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
     denials, rules = made.denials, made.rules
     if denials is not None:
         return PolicySupport(
-            told=denials.hears,
+            accepts_rule=denials.hears,
             allows=lambda rule, request: denials.allows(rule, request, unasked=unattended),
             subagents=denials.subagents,
         )

@@ -155,8 +155,8 @@ openai    gpt/6:high   128K     4.1K     yes       yes
     ],
 )
 def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
-    assert get_adapter(vendor).cli.listing.read(answer) == models or vendor == "codex"
-    assert bool(get_adapter(vendor).cli.listing.args) is (vendor != "codex")
+    assert get_adapter(vendor).cli.model_probe.read(answer) == models or vendor == "codex"
+    assert bool(get_adapter(vendor).cli.model_probe.args) is (vendor != "codex")
 
 
 def test_a_list_without_end_is_cut():

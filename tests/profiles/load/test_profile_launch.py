@@ -272,7 +272,7 @@ def test_the_rest_of_a_launch():
         + 'interrupt = { signal = "SIGTERM" }\ntimeouts = { first_byte = 5, idle = 6.5 }\nenv = { A = "b" }\n'
         + 'env_keep = ["ANTHROPIC_API_KEY"]\ngate = "not trusted"\nlogin = "run `own login`"\nprograms = ["own2"]\n'
     )
-    assert vendor.exit.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
+    assert vendor.shutdown.interrupt_signal == "SIGTERM" and vendor.programs == ("own", "own2")
     assert vendor.timeouts_s == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
     assert (vendor.environment.visible_variables, vendor.environment.trust_prompt_text) == (
         ("ANTHROPIC_API_KEY",),
@@ -569,8 +569,8 @@ def test_a_variable_that_every_program_needs_stays(name):
 
 
 def test_an_interrupt_has_a_grace_of_its_own():
-    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').exit.grace == 3.0
-    assert profiled(LAUNCH).exit.grace == 0.0
+    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').shutdown.grace == 3.0
+    assert profiled(LAUNCH).shutdown.grace == 0.0
     with pytest.raises(
         FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"
     ):
