@@ -257,7 +257,7 @@ def profile(inside, monkeypatch):
 
 @pytest.mark.usefixtures("profile")
 def test_the_agent_of_a_few_lines_is_a_vendor():
-    assert adapters.get_adapter("mine").cli.stays
+    assert adapters.get_adapter("mine").cli.always_keeps_child
 
 
 def echo_agent():

@@ -165,7 +165,7 @@ class ConversationStartup:
 
             self.recorder = open_recorder(
                 path,
-                self.adapter.shown,
+                self.adapter.display_name,
                 self.settings,
                 version=known_version(
                     self.adapter, self.settings.of(self.adapter.name), self.environment, self.cwd
@@ -276,7 +276,7 @@ class ConversationStartup:
             )
             check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
         model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
-        for warning in self.adapter.unheeded(self.invocation.with_flags(model=model)):
+        for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
             tell(warning)
         launcher = self._create_launcher(*fresh_identity())
         launcher.find_program()
@@ -437,7 +437,7 @@ class ConversationStartup:
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        return (self._asks_frontend or judged or self.adapter.cli.stays) and any(
+        return (self._asks_frontend or judged or self.adapter.cli.always_keeps_child) and any(
             map(self._can_keep_child, vendors)
         )
 
@@ -460,7 +460,7 @@ class ConversationStartup:
             self.adapter,
             "" if self.invocation.session.fork_session else self.resumed_id,
         )
-        name = vendor.shown if self.recordings is None else self.recordings.asked
+        name = vendor.display_name if self.recordings is None else self.recordings.asked
         setup = ConversationContext(
             vendor,
             self.invocation,
@@ -511,7 +511,7 @@ class ConversationStartup:
     def _find_serving_adapter(self, name: str) -> "Adapter":
         return (
             self.adapter
-            if name == self.adapter.shown or name not in VENDORS
+            if name == self.adapter.display_name or name not in VENDORS
             else get_adapter(name, flat=True)
         )
 
@@ -538,7 +538,7 @@ class ConversationStartup:
         wanted = (
             self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
         )
-        return vendor.cli.stays or (
+        return vendor.cli.always_keeps_child or (
             wanted and bool(vendor.child_input_ref) and driver == config.TWO_WAY
         )
 

@@ -106,7 +106,7 @@ def select_driver(
 
 
 def _keep_child(vendor: Adapter) -> Adapter:
-    return vendor._replace(cli=vendor.cli._replace(stays=True))
+    return vendor._replace(cli=vendor.cli._replace(always_keeps_child=True))
 
 
 def resolve_mode(invocation: Invocation) -> str:

@@ -130,7 +130,7 @@ def found_on_path(
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
     for name, vendor in vendors.items():
-        if vendor.cli.unreleased:
+        if vendor.cli.unreleased_note:
             continue  # a program of this name is another one
         path = next(
             (path for program in vendor.programs for path in candidates(program, environment, cwd)),

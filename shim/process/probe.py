@@ -262,7 +262,7 @@ def lacked(
     """The first word of its two-way command that the remembered help of that program does not name;
     "" for none.
     """
-    words = vendor.cli.two_way_words
+    words = vendor.cli.two_way_help_texts
     if not words or (vendor.cli.bundled_module and not environment.get("SHIM_BIN")):
         return ""
     try:

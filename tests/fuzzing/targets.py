@@ -89,7 +89,7 @@ def open_child(run: Run, previous: StreamTranslation | None = None) -> StreamTra
             "retracts": read.abilities.can_repeat_reply,
             "login": read.login_hint,
             "gate": read.environment.trust_prompt_text,
-            "clean_exits": read.shutdown.clean_exits,
+            "clean_exits": read.shutdown.clean_exit_codes,
             **_agreed(run, read),
         },
     )

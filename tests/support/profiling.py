@@ -44,7 +44,7 @@ def translation_of(
         else previous.writer
     )
     terms = terms_of(
-        vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exits
+        vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exit_codes
     )
     return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)
 

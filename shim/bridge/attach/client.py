@@ -236,7 +236,7 @@ class JoinedConversation:
             conversation_words(_remove_sdk_servers(invocation, begun.cwd)),
             self._installed_options,
             begun.cwd,
-            begun.adapter.shown,
+            begun.adapter.display_name,
             asks=asks,
             forked=forked,
             resumes=bool(self._session_id),

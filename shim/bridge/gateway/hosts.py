@@ -143,7 +143,7 @@ class LocalHosts:
     def _has_program(self, vendor: Adapter, own: VendorSettings) -> bool:
         searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
         try:
-            return not vendor.cli.unreleased and bool(
+            return not vendor.cli.unreleased_note and bool(
                 find_program(vendor, own, searched, os.getcwd())
             )
         except ShimError:

@@ -119,7 +119,7 @@ class HostRuntime:
         self._log = RecordingLog(
             os.path.join(folder, registry.LOG_FOLDER),
             generation,
-            {"vendor": start.adapter.shown, "cwd": start.cwd, "session": session},
+            {"vendor": start.adapter.display_name, "cwd": start.cwd, "session": session},
         )
         flags = start.invocation.permissions
         chosen = flags.skip_permissions or flags.permission_mode is not None
@@ -134,7 +134,7 @@ class HostRuntime:
         hub = Hub(
             Session(
                 session,
-                vendor=start.adapter.shown,
+                vendor=start.adapter.display_name,
                 name=known.get("name") or "",
                 cwd=start.cwd,
                 model=start.invocation.model,
@@ -171,7 +171,7 @@ class HostRuntime:
         facts.update(
             {
                 "pid": os.getpid(),
-                "vendor": start.adapter.shown,
+                "vendor": start.adapter.display_name,
                 "cwd": start.cwd,
                 "version": __version__,
             }

@@ -100,7 +100,7 @@ def describe_vendor(
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program = "bundled" if vendor.cli.bundled_module else None
     version, lacks, check = None, "", VersionCheck()
-    if program is None and not vendor.cli.unreleased:
+    if program is None and not vendor.cli.unreleased_note:
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version_probe)
@@ -110,7 +110,7 @@ def describe_vendor(
                 check = check._replace(
                     distrust=describe_broken_promise(vendor, version, broken.tool)
                 )
-            if vendor.cli.two_way_words:
+            if vendor.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
                 probe.text()
             lacks = lacked(vendor, own, environment, cwd)
@@ -135,7 +135,7 @@ def describe_vendor(
         "refused": [mode for mode in PERMISSION_MODES if mode not in vendor.modes],
         "unattended": vendor.unattended or bool(check.distrust),
         "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
-        "note": vendor.cli.unreleased,
+        "note": vendor.cli.unreleased_note,
         "install": vendor.cli.install_command,
     }
 
@@ -159,7 +159,7 @@ def describe_process_use(vendor: Adapter, own: VendorSettings, lacks: str = "") 
     """What one process of the vendor serves: a conversation or a message."""
     two_way = (
         can_ask_in_conversation(vendor, own, lacks)
-        or vendor.cli.stays
+        or vendor.cli.always_keeps_child
         or (bool(vendor.child_input_ref) and own.driver != ONE_WAY)
     )
     return (

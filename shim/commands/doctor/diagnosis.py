@@ -198,9 +198,9 @@ def check_vendor(
     )
     level = PROBLEM if wanted else WARNING
     check = VersionCheck()
-    if vendor.cli.unreleased:
-        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.cli.unreleased))
-    if program is None and (wanted or own.bin or not vendor.cli.unreleased):
+    if vendor.cli.unreleased_note:
+        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.cli.unreleased_note))
+    if program is None and (wanted or own.bin or not vendor.cli.unreleased_note):
         try:
             probe = open_probe(vendor, own, environment, cwd, seconds or probes.PATIENT_SECONDS)
         except ShimError as error:
@@ -214,7 +214,7 @@ def check_vendor(
             )
             if not findings:
                 version = probe.version(vendor.version_probe, anew=True)
-                if vendor.cli.two_way_words and version:
+                if vendor.cli.two_way_help_texts and version:
                     probe.text()  # remembered for turns
                 if wanted and version:
                     probe.ask_models(vendor.cli.model_probe)

@@ -197,7 +197,7 @@ class Checker:
                 vendor.name,
                 unattended=vendor.unattended,
                 retracts=vendor.abilities.can_repeat_reply,
-                clean_exits=vendor.shutdown.clean_exits,
+                clean_exits=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionTerms(SAMPLE_SESSION_ID),
             tools=vendor.listed_tools,

@@ -124,7 +124,7 @@ def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
     vendor, others = start.adapter, start.vendor_choice.names
     own = start.settings.of(vendor.name)
     return {
-        "vendor": vendor.shown,
+        "vendor": vendor.display_name,
         "named_by": start.vendor_choice.source,
         "list": list(others) if len(others) > 1 else [],
         "passed_over": [one.to_json() for one in start.vendor_list.skipped_attempts],
@@ -163,7 +163,7 @@ def _describe_child(
         "version_note": launcher.resume_state.version_check.note,
         "removed_tools": list(request.removed_tools),
         "rules": _describe_rules(start, launcher, plan),
-        "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
+        "no_effect": [line.strip() for line in vendor.list_ignored_flags(start.invocation)],
     }
 
 

@@ -263,7 +263,7 @@ class ChildLauncher:
         """
         standing = self.resume_state
         if (
-            self.adapter.session_traits.prefixes
+            self.adapter.session_traits.prefixes_system_prompt
             and standing.persistent
             and not standing.has_system_prompt
             and not prompt.startswith("/")
@@ -335,7 +335,7 @@ class ChildLauncher:
         self.last_request = request
         if self.list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self.list_replayed_attempts()
-            self.state.serving = self.state.serving._replace(vendor=vendor.shown)
+            self.state.serving = self.state.serving._replace(vendor=vendor.display_name)
         feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.temporary_files)
@@ -360,7 +360,7 @@ class ChildLauncher:
         track = (
             None
             if setup.recorder is None
-            else setup.recorder.child(command, setup.cwd, vendor.shown)
+            else setup.recorder.child(command, setup.cwd, vendor.display_name)
         )
         tail = None
         if setup.settings.redaction() == "all":
@@ -584,7 +584,7 @@ def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
     widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS, persistent=persistent)
     return Serving(
-        name or vendor.shown,
+        name or vendor.display_name,
         tuple(vendor.modes),
         asks=persistent,
         always=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),

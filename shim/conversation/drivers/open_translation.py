@@ -99,7 +99,7 @@ def open_translation(
             retracts=vendor.abilities.can_repeat_reply or DIALECTS[dialect].retries_broken_answers,
             worded=vendor.passthrough,
             login=vendor.login_hint,
-            clean_exits=vendor.shutdown.clean_exits,
+            clean_exits=vendor.shutdown.clean_exit_codes,
         ),
         session=SessionTerms(fresh, session_id),
         cwd="" if stable else os.getcwd(),

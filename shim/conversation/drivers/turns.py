@@ -117,7 +117,7 @@ class TurnLifecycle:
         counts = vendor.abilities.can_limit_turns and not standing.persistent
         return Terms(
             vendor=VendorTerms(
-                vendor.shown,
+                vendor.display_name,
                 version=standing.version_check.version
                 if standing.version_check.distrust or standing.version_check.note
                 else None,
@@ -129,7 +129,7 @@ class TurnLifecycle:
                 replays=bool(vendor.cli.replayed_vendor),
                 gate=vendor.environment.trust_prompt_text,
                 login=vendor.login_hint,
-                clean_exits=vendor.shutdown.clean_exits,
+                clean_exits=vendor.shutdown.clean_exit_codes,
             ),
             session=SessionTerms(
                 facts.rules.session_id,

@@ -116,7 +116,7 @@ class FallbackDriver:
         if not (self._buffer.is_active and isinstance(pump, BufferedChildStream)):
             return
         if cause := pump.find_timeout_cause(driver.peek_stderr()):
-            name = driver.launcher.adapter.shown
+            name = driver.launcher.adapter.display_name
             rest = "" if self._chain.same_vendor else " but that it waits"
             driver.abandon_turn(f"{name} said nothing in {seconds:g} s{rest}", cause)
             return

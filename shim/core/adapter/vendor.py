@@ -125,7 +125,7 @@ class SessionTraits(NamedTuple):
 
     saves_late: bool = False
     given_id: bool = False
-    prefixes: bool = False
+    prefixes_system_prompt: bool = False
 
 
 class ShutdownConfig(NamedTuple):
@@ -138,7 +138,7 @@ class ShutdownConfig(NamedTuple):
 
     interrupt_signal: str = "SIGINT"
     grace: float = 0.0
-    clean_exits: frozenset[int] = frozenset({0})
+    clean_exit_codes: frozenset[int] = frozenset({0})
 
 
 class CliInfo(NamedTuple):
@@ -162,14 +162,14 @@ class CliInfo(NamedTuple):
     bundled_module: str = ""
     variants: tuple[str, ...] = ()
     detect_variant: Callable[[str], str] | None = None
-    unreleased: str = ""
+    unreleased_note: str = ""
     install_command: str = ""
     login_probe: LoginProbe = LoginProbe()
     replayed_vendor: str = ""
     read_replay_position: Callable[[], str] | None = None
     build_two_way: "Callable[[], Adapter] | None" = None
-    two_way_words: tuple[str, ...] = ()
-    stays: bool = False
+    two_way_help_texts: tuple[str, ...] = ()
+    always_keeps_child: bool = False
     models: Mapping[str, str] = MappingProxyType({})
     model_probe: ModelProbe = ModelProbe()
 
@@ -275,7 +275,7 @@ class Adapter(NamedTuple):
         return made
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The name that a frontend sees: of who speaks, recorded or not."""
         return self.cli.replayed_vendor or self.name
 
@@ -287,7 +287,7 @@ class Adapter(NamedTuple):
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
         return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS)
 
-    def unheeded(self, invocation: Invocation) -> list[str]:
+    def list_ignored_flags(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
         said = []
         if invocation.limits.max_budget_usd is not None and not (

@@ -175,7 +175,7 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         ),
         policy_support=enforcement,
         # the protocol has no place for a system prompt
-        session_traits=base.session_traits._replace(prefixes=True),
+        session_traits=base.session_traits._replace(prefixes_system_prompt=True),
         cli=base.cli._replace(build_two_way=None),
     )
 
@@ -213,7 +213,8 @@ def agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adap
     """
     made = two_way(base, table, source)
     return made._replace(
-        unattended=base.unattended, cli=made.cli._replace(two_way_words=(), stays=True)
+        unattended=base.unattended,
+        cli=made.cli._replace(two_way_help_texts=(), always_keeps_child=True),
     )
 
 

@@ -277,7 +277,8 @@ def build_adapter(
     if not source.bundled:  # a mistake in it is told of now
         _build_two_way_adapter(vendor, table, source)
     facts = vendor.cli._replace(
-        build_two_way=lambda: _build_two_way_adapter(vendor, table, source), two_way_words=words
+        build_two_way=lambda: _build_two_way_adapter(vendor, table, source),
+        two_way_help_texts=words,
     )
     return vendor._replace(cli=facts)
 

@@ -144,8 +144,8 @@ def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_ther
     without the flag.
     """
     asked = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
-    assert way(*asked, vendor=vendor).adapter.cli.stays == stays
-    assert not way(*asked, vendor=vendor, driver="one-way").adapter.cli.stays
+    assert way(*asked, vendor=vendor).adapter.cli.always_keeps_child == stays
+    assert not way(*asked, vendor=vendor, driver="one-way").adapter.cli.always_keeps_child
 
 
 @pytest.mark.parametrize(

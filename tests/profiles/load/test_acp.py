@@ -33,7 +33,7 @@ def request(*denied):
 
 def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
     vendor = made(AGENT)
-    assert (vendor.cli.build_two_way, vendor.cli.stays) == (None, True)
+    assert (vendor.cli.build_two_way, vendor.cli.always_keeps_child) == (None, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
     talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
     assert b'"result":"Hello."' in talk.lines
