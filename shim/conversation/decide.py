@@ -258,7 +258,7 @@ class ConversationStartup:
         """What starts the children, once it is certain that there may be one."""
         self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_mode(self.invocation):
-            self.adapter.mode_arguments(self.mode)
+            self.adapter.resolve_mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(
                 f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR"
@@ -436,7 +436,9 @@ class ConversationStartup:
         vendors = [self.adapter, *(get_adapter(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
-        judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
+        judged = ruled or (
+            not by_schema and any(vendor.needs_gate(self.mode) for vendor in vendors)
+        )
         return (self._asks_frontend or judged or self.adapter.cli.always_keeps_child) and any(
             map(self._can_keep_child, vendors)
         )
@@ -534,7 +536,7 @@ class ConversationStartup:
         """
         driver = self.settings.of(vendor.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
-        edits = self.mode == "acceptEdits" and vendor.judged(self.mode)
+        edits = self.mode == "acceptEdits" and vendor.needs_gate(self.mode)
         wanted = (
             self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
         )

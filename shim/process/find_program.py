@@ -158,7 +158,7 @@ def unheard(vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = (
             return f"{place} goes before our file"
         except OSError:
             continue  # it is not there, or the vendor cannot read it either
-    for name, word in vendor.environment.widened_by.items():
+    for name, word in vendor.environment.extra_tool_keys.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
             if _may_say(path, word):

@@ -72,7 +72,9 @@ class Recordings:
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = (
-            vendor.environment.report.file_name if vendor.environment.report is not None else ""
+            vendor.environment.run_report.file_name
+            if vendor.environment.run_report is not None
+            else ""
         )
         return vendor
 

@@ -25,11 +25,11 @@ WIDER = {"cursor", "cline", "amp"}
 def available(name, mode, hooks=(), **rules):
     vendor, kinds = get_adapter(name), {kind: read_rules(said) for kind, said in rules.items()}
     policy = Policy(place=Place("/work", "/home"), hooks=hooks, **kinds)
-    arguments = vendor.mode_arguments(mode)
+    arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(
         parse(["-p", "hi"]), "hi", mode_arguments=arguments, permission_mode=mode, policy=policy
     )
-    return set(vendor.available(request))
+    return set(vendor.list_available_tools(request))
 
 
 def cells(modes):

@@ -28,7 +28,7 @@ HOOK_SECONDS = 60
 
 def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
     policy = Policy(place=place, **{kind: read_rules(said) for kind, said in rules.items()})
-    arguments = get_adapter("codex").mode_arguments(mode)
+    arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(
         parse(["-p", "hi"]),
         "hi",

@@ -33,7 +33,7 @@ def launch(mode, **more):
         LaunchRequest(
             parse(["-p", "hi"]),
             "hi",
-            mode_arguments=vendor.mode_arguments(mode),
+            mode_arguments=vendor.resolve_mode_arguments(mode),
             permission_mode=mode,
             policy=policy,
             hook_argv=("judge",),

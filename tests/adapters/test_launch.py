@@ -34,7 +34,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
     request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
-        mode_arguments=vendor.mode_arguments(mode),
+        mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
         resume_id=resume or invocation.session.resume,
         removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
@@ -541,7 +541,7 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     vendor = get_adapter(name)
     for denied in vendor.listed_tools:
         request = LaunchRequest(parse([f"--disallowedTools={denied}"]), "", removed_tools=(denied,))
-        assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
+        assert denied not in policy(deny=(denied,)).listed(vendor.list_available_tools(request))
 
 
 def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():

@@ -65,7 +65,7 @@ class Talk:
     def __init__(self, agent: Agent, chance: random.Random) -> None:
         self.agent, self._chance = agent, chance
         vendor = agent.vendor()
-        self.speech = vendor.speech()
+        self.speech = vendor.create_child_input()
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.speech.bind_translator(vendor.translator_class)
         self.pump = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))

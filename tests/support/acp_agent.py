@@ -52,7 +52,7 @@ class Talk:
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
     ):
         self.vendor = made or get_adapter(vendor).cli.build_two_way()
-        self.speech = self.vendor.speech()
+        self.speech = self.vendor.create_child_input()
         reader = self.speech.bind_translator(self.vendor.translator_class)
         self.pump = ChildStream(
             StreamTranslation(

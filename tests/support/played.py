@@ -16,7 +16,7 @@ class Played:
     """`lines` is what the frontend has; `asked` what it was asked, for a class of `hears`."""
 
     def __init__(self, vendor, **terms):
-        self.speech = vendor.speech()
+        self.speech = vendor.create_child_input()
         self.reader = self.speech.bind_translator(vendor.translator_class)
         pen = ClaudePen(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.pump = ChildStream(StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen))

@@ -44,7 +44,7 @@ class DryLauncher(ChildLauncher):
 
     def prepare_report_folder(self) -> str | None:
         """The name that the folder of the child's report could have."""
-        wanted = self.adapter.environment.report is not None and not self.program.command_prefix
+        wanted = self.adapter.environment.run_report is not None and not self.program.command_prefix
         return os.path.join(self._spill_folder, "report") if wanted else None
 
     @property

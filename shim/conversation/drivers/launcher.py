@@ -302,7 +302,7 @@ class ChildLauncher:
         if self.refusal_error is not None:
             raise self.refusal_error
         if self.context.dialect.asks_by_line and self.state.prompts:
-            self.adapter.wait_for_answers()
+            self.adapter.check_interactive_mode()
         self.find_program()
         if standing.has_answered and not (
             standing.vendor_session_id and self.adapter.abilities.can_resume
@@ -311,7 +311,9 @@ class ChildLauncher:
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        self.adapter.mode_arguments(self.state.mode)  # before a program is started for its version
+        self.adapter.resolve_mode_arguments(
+            self.state.mode
+        )  # before a program is started for its version
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
@@ -368,7 +370,7 @@ class ChildLauncher:
 
             tail = RedactedTail()
         return Started(
-            process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace
+            process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace_s
         )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
@@ -388,7 +390,7 @@ class ChildLauncher:
             mcp_servers=self._build_servers(),
             invocation=standing.assign_session_id(invocation, self.adapter, facts.rules.session_id),
             prompt=prompt if standing.persistent else self.build_prompt(prompt),
-            mode_arguments=self.adapter.mode_arguments(facts.mode),
+            mode_arguments=self.adapter.resolve_mode_arguments(facts.mode),
             permission_mode=facts.mode,
             resume_id=standing.vendor_session_id,
             opens_trust_prompt=self.context.vendor_settings.trust,
@@ -448,7 +450,7 @@ class ChildLauncher:
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
-            if not self.adapter.abilities.commands:
+            if not self.adapter.abilities.accepts_command_servers:
                 raise OSError(f"{self.adapter.name} takes no MCP server that is a command")
             if self.program.command_prefix:
                 raise OSError(
@@ -465,7 +467,7 @@ class ChildLauncher:
         standing = self.resume_state
         if standing.mode_file:
             self.write_mode_file()
-        elif standing.mode_can_change and self.adapter.policy_support.hooked:
+        elif standing.mode_can_change and self.adapter.policy_support.has_hook:
             standing.mode_file = self.store_text(self.state.mode, ".mode") or ""
         return standing.mode_file
 
@@ -567,12 +569,12 @@ class ChildLauncher:
 
     def prepare_report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
-        if self.adapter.environment.report is None or self.program.command_prefix:
+        if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
         from shim.process.usage_file import ReportFile
 
         self.report_file = ReportFile(
-            self.adapter.environment.report,
+            self.adapter.environment.run_report,
             self.context.environment,
             self.state.rules.session_id,
             self.recorder,

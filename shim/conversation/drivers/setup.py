@@ -55,7 +55,7 @@ def list_known_models(
 
 
 def _list_model_maps(vendor: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
-    return settings.of(vendor.name).models, settings.models, vendor.cli.models
+    return settings.of(vendor.name).models, settings.models, vendor.cli.model_names
 
 
 class Relays(Protocol):
@@ -178,7 +178,7 @@ class ResumeState:
         # the session that it goes on with
         chooses = vendor.passthrough and invocation.session.continue_last
         # its id is ours then: one less to tell apart
-        told = (self.persistent or vendor.session_traits.given_id) and not chooses
+        told = (self.persistent or vendor.session_traits.uses_shim_id) and not chooses
         if self.has_started:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (
@@ -194,7 +194,7 @@ class ResumeState:
                 # the vendor already has a session with this id, and creates another id for the copy
                 chosen = None
             invocation = invocation.with_flags(session_id=chosen)
-        if vendor.session_traits.given_id:
+        if vendor.session_traits.uses_shim_id:
             self.assigned_id = invocation.session.session_id or (
                 self.assigned_id if self.vendor_session_id else None
             )

@@ -31,7 +31,7 @@ class StdinDriver(ChildDriver):
     ) -> None:
         super().__init__(launcher, output, control)
         assert launcher.adapter.child_input_ref
-        self._child_input: ChildInput = launcher.adapter.speech()
+        self._child_input: ChildInput = launcher.adapter.create_child_input()
         self._tasks: TaskGroup = tasks
         self._message_sent = True  # the child has taken its message whole
         self._turn_running = False
@@ -127,7 +127,9 @@ class StdinDriver(ChildDriver):
         # one that is judged in only one of the two modes is launched in another way
         if what == "mode":
             mode = str(value)
-            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.resume_state.launch_mode)
+            relaunch = vendor.needs_gate(mode) != vendor.needs_gate(
+                self.launcher.resume_state.launch_mode
+            )
             # With rules, how a vendor is launched depends on the mode.
             said = (
                 None

@@ -113,7 +113,7 @@ class TurnLifecycle:
             persistent=standing.persistent,
             policy=policy,
         )
-        model = facts.model if vendor.abilities.takes_model else None
+        model = facts.model if vendor.abilities.accepts_model else None
         counts = vendor.abilities.can_limit_turns and not standing.persistent
         return Terms(
             vendor=VendorTerms(
@@ -149,7 +149,7 @@ class TurnLifecycle:
             model_asked=None if facts.asked_model == model else facts.asked_model,
             model_known="" if model else facts.known_model,
             cwd=setup.cwd,
-            tools=vendor.available(request),
+            tools=vendor.list_available_tools(request),
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
@@ -179,7 +179,7 @@ class TurnLifecycle:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
         vendor's settings.
         """
-        files = self._context.adapter.environment.servers_in
+        files = self._context.adapter.environment.mcp_server_keys
         names = [*self._state.given_servers, *self._state.servers.names, *policy.server_names]
         if files:
             from shim.process.vendor_servers import list_server_names

@@ -86,7 +86,7 @@ class VendorList:
     def _check_adapter(self, vendor: Adapter, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
         if mode:
-            vendor.mode_arguments(mode)
+            vendor.resolve_mode_arguments(mode)
         self.require_prompts(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)
@@ -96,7 +96,7 @@ class VendorList:
     def require_prompts(self, vendor: Adapter) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._needs_prompts:
-            vendor.wait_for_answers()
+            vendor.check_interactive_mode()
 
     def build_environment(self, name: str) -> Mapping[str, str]:
         """The environment in which a vendor of the list is looked for and started."""

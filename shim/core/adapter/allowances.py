@@ -68,12 +68,12 @@ def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchReques
     if (
         request.persistent
         or vendor.policy_support.list_prompted_tools(request)
-        or vendor.policy_support.heeds(rule)
+        or vendor.policy_support.allows_through_hook(rule)
     ):
         return ""  # the policy answers its questions, or its hook
-    if vendor.policy_support.allows(rule, request):
+    if vendor.policy_support.allows_unprompted(rule, request):
         return ""
-    unasked = vendor.available(request)
+    unasked = vendor.list_available_tools(request)
     if rule.tool in unasked and (
         vendor.unattended
         or rule.tool in READERS

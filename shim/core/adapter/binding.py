@@ -81,7 +81,7 @@ def find_tools_without_hook(
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
     """
-    if vendor.policy_support.hooked:
+    if vendor.policy_support.has_hook:
         return frozenset()
     from shim.core.claude.hooks.commands import about, names
 
@@ -135,7 +135,7 @@ def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
     if not (vendor.child_input_ref or vendor.policy_support.has_native_rules):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
     if policy.narrows and not (
-        vendor.policy_support.subagents or vendor.policy_support.has_native_rules
+        vendor.policy_support.covers_subagents or vendor.policy_support.has_native_rules
     ):
         gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody
     return tuple(sorted(gone))

@@ -69,7 +69,7 @@ class Abilities(NamedTuple):
 
     can_stream: bool = False
     can_resume: bool = False
-    takes_model: bool = True
+    accepts_model: bool = True
     accepts_effort: bool = False
     can_limit_tools: bool = False
     selects_tools: bool = False
@@ -78,7 +78,7 @@ class Abilities(NamedTuple):
     reports_cost: bool = False
     can_repeat_reply: bool = False
     accepts_mcp_servers: bool = False
-    commands: bool = True
+    accepts_command_servers: bool = True
     has_auto_mode: bool = True
 
 
@@ -104,11 +104,11 @@ class PolicySupport(NamedTuple):
     list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
     enforces_rule: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
     accepts_rule: "Callable[[Rule], bool]" = lambda rule: False
-    allows: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
-    subagents: bool = False
+    allows_unprompted: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
+    covers_subagents: bool = False
     has_native_rules: bool = False
-    heeds: "Callable[[Rule], bool]" = lambda rule: False
-    hooked: bool = False
+    allows_through_hook: "Callable[[Rule], bool]" = lambda rule: False
+    has_hook: bool = False
     emits_call_before_hook: bool = False
     has_wider_modes: bool = False
     escape_prompt: Callable[[str], str] = lambda prompt: prompt
@@ -124,7 +124,7 @@ class SessionTraits(NamedTuple):
     """
 
     saves_late: bool = False
-    given_id: bool = False
+    uses_shim_id: bool = False
     prefixes_system_prompt: bool = False
 
 
@@ -137,7 +137,7 @@ class ShutdownConfig(NamedTuple):
     """
 
     interrupt_signal: str = "SIGINT"
-    grace: float = 0.0
+    grace_s: float = 0.0
     clean_exit_codes: frozenset[int] = frozenset({0})
 
 
@@ -170,7 +170,7 @@ class CliInfo(NamedTuple):
     build_two_way: "Callable[[], Adapter] | None" = None
     two_way_help_texts: tuple[str, ...] = ()
     always_keeps_child: bool = False
-    models: Mapping[str, str] = MappingProxyType({})
+    model_names: Mapping[str, str] = MappingProxyType({})
     model_probe: ModelProbe = ModelProbe()
 
 
@@ -199,10 +199,10 @@ class Environment(NamedTuple):
     visible_variables: tuple[str, ...] = ()
     api_base_variable: str = ""
     data_dir: tuple[str, str] | None = None
-    report: RunReportSpec | None = None
+    run_report: RunReportSpec | None = None
     overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    widened_by: Mapping[str, str] = MappingProxyType({})
-    servers_in: Mapping[str, str] = MappingProxyType({})
+    extra_tool_keys: Mapping[str, str] = MappingProxyType({})
+    mcp_server_keys: Mapping[str, str] = MappingProxyType({})
     autostart_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     no_autostart_flag: str = ""
     trust_prompt_text: str = ""
@@ -265,7 +265,7 @@ class Adapter(NamedTuple):
         )
         return found
 
-    def speech(self) -> ChildInput:
+    def create_child_input(self) -> ChildInput:
         """The `Speech` of one child that stays; only for a vendor that `speaks`."""
         made: ChildInput = (
             _load_class(self.child_input_ref)()
@@ -279,11 +279,11 @@ class Adapter(NamedTuple):
         """The name that a frontend sees: of who speaks, recorded or not."""
         return self.cli.replayed_vendor or self.name
 
-    def available(self, request: LaunchRequest) -> tuple[str, ...]:
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed_tools if self.choose_tools is None else self.choose_tools(request)
 
-    def judged(self, mode: str) -> bool:
+    def needs_gate(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
         return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS)
 
@@ -296,7 +296,7 @@ class Adapter(NamedTuple):
             said.append(
                 f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n"
             )
-        if invocation.model and not self.abilities.takes_model:
+        if invocation.model and not self.abilities.accepts_model:
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
         if invocation.limits.effort and not (self.abilities.accepts_effort or self.passthrough):
             said.append(
@@ -314,7 +314,7 @@ class Adapter(NamedTuple):
             )
         return said
 
-    def wait_for_answers(self) -> None:
+    def check_interactive_mode(self) -> None:
         """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's
         interactive).
         """
@@ -324,7 +324,7 @@ class Adapter(NamedTuple):
                 hint="choose the mode default, or a vendor that asks (`shim vendors`)",
             )
 
-    def mode_arguments(self, mode: str) -> tuple[str, ...]:
+    def resolve_mode_arguments(self, mode: str) -> tuple[str, ...]:
         """The arguments that honour a permission mode; ModeError when there is no way to (surface
         page).
         """

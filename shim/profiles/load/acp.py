@@ -152,8 +152,8 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         _speech(own)
     before, listed = base.policy_support, base.listed_tools
     enforcement = before._replace(list_prompted_tools=lambda request: asked)
-    if not before.hooked:  # our hook binds it all the same
-        enforcement = enforcement._replace(enforces_rule=binds, subagents=False)
+    if not before.has_hook:  # our hook binds it all the same
+        enforcement = enforcement._replace(enforces_rule=binds, covers_subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
         listed = tuple(name for name in listed if name != SUBAGENT)
@@ -169,9 +169,9 @@ def two_way(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Ad
         abilities=base.abilities._replace(
             can_stream=True,
             can_resume=True,
-            takes_model=True,
+            accepts_model=True,
             accepts_mcp_servers=True,
-            commands=not own.at("addresses").switch(),
+            accepts_command_servers=not own.at("addresses").switch(),
         ),
         policy_support=enforcement,
         # the protocol has no place for a system prompt

@@ -219,7 +219,7 @@ def build_adapter(
             can_stream=own.at("text").value in _STREAMED_MODES
             or any(one.get("mode") in _STREAMED_MODES for one in events),
             can_resume="resume" in made.uses,
-            takes_model="model" in made.uses,
+            accepts_model="model" in made.uses,
             accepts_effort="effort" in made.uses,
             can_limit_tools=made.denials is not None
             or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
@@ -241,7 +241,7 @@ def build_adapter(
             variants=made.variants,
             detect_variant=made.probe,
             install_command=launch.at("install").text(""),
-            models=made.models,
+            model_names=made.models,
             login_probe=_parse_login_probe(launch.at("login_probe")),
             model_probe=_parse_model_probe(launch.at("models_probe")),
         ),
@@ -249,13 +249,13 @@ def build_adapter(
             visible_variables=launch.at("env_keep").texts(20),
             api_base_variable=launch.at("api_base").text(""),
             data_dir=_parse_data_dir(launch.at("home")),
-            report=made.report,
+            run_report=made.report,
             overriding_files=parse_overruling_paths(launch.at("overruled_by")),
-            widened_by={
+            extra_tool_keys={
                 name: launch.at("widened_by").at(name).text()
                 for name in launch.at("widened_by").table()
             },
-            servers_in={
+            mcp_server_keys={
                 name: launch.at("servers_in").at(name).text()
                 for name in launch.at("servers_in").table()
             },
@@ -309,11 +309,12 @@ def _list_remaining_tools(
     if policy is None or not (policy.allowed or policy.hooks):
         return left
     # by our hook, which lets run what they allow
-    judged = enforcement.hooked and request.permission_mode != "plan"
+    judged = enforcement.has_hook and request.permission_mode != "plan"
     added = [
         it
         for it in policy.allowed
-        if (judged and enforcement.heeds(it)) or enforcement.allows(it, request)
+        if (judged and enforcement.allows_through_hook(it))
+        or enforcement.allows_unprompted(it, request)
     ]
     hooks = policy.hooks if judged else ()
     return tuple(
@@ -336,20 +337,22 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
     if denials is not None:
         return PolicySupport(
             accepts_rule=denials.hears,
-            allows=lambda rule, request: denials.allows(rule, request, unasked=unattended),
-            subagents=denials.subagents,
+            allows_unprompted=lambda rule, request: denials.allows(
+                rule, request, unasked=unattended
+            ),
+            covers_subagents=denials.subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.uses:
         return PolicySupport(
-            allows=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
+            allows_unprompted=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
         )
     if rules is None:
         return PolicySupport()
     return PolicySupport(
         enforces_rule=lambda rule, request: bool(rules().enforces_rule(rule, request)),
-        subagents=True,
-        heeds=lambda rule: bool(rules().heeds(rule)),
-        hooked=True,
+        covers_subagents=True,
+        allows_through_hook=lambda rule: bool(rules().allows_through_hook(rule)),
+        has_hook=True,
         emits_call_before_hook=bool(rules().EMITS_CALL_BEFORE_HOOK),
     )
 

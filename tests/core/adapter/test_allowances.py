@@ -69,7 +69,7 @@ def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
         request = LaunchRequest(
             parse([]), "hi", gemini.modes[mode], mode, policy=policy, store_text=keep
         )
-        assert ("Bash" in gemini.available(request)) is told
+        assert ("Bash" in gemini.list_available_tools(request)) is told
         gemini.build_launch(request)
         assert ('toolName = "run_shell_command"\ndecision = "allow"' in "".join(kept)) is told
 

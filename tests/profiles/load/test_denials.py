@@ -27,7 +27,7 @@ def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rule
     request = LaunchRequest(
         invocation=parse([]),
         prompt="say hi",
-        mode_arguments=vendor.mode_arguments(mode),
+        mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
         removed_tools=list_removed_tools(vendor, rules) if rules.narrows else (),
         environment=environment or {},

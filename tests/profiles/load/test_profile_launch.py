@@ -53,7 +53,7 @@ def started(profile, *words, prompt="say hi", **facts):
     invocation = parse(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
     return vendor.build_launch(
-        LaunchRequest(invocation, prompt, vendor.mode_arguments(mode), mode, **facts)
+        LaunchRequest(invocation, prompt, vendor.resolve_mode_arguments(mode), mode, **facts)
     )
 
 
@@ -84,7 +84,7 @@ def test_what_is_asked_becomes_arguments(words, facts, arguments):
 
 
 def test_its_names_of_claudes_models_are_known_before_it_is_started():
-    assert profiled(ARGV).cli.models == {"sonnet": "big"}
+    assert profiled(ARGV).cli.model_names == {"sonnet": "big"}
 
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():
@@ -168,11 +168,11 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
     default, plan = (
         LaunchRequest(parse([]), "x", permission_mode=mode) for mode in ("default", "plan")
     )
-    assert (vendor.build_launch(default).environment, vendor.available(default)) == (
+    assert (vendor.build_launch(default).environment, vendor.list_available_tools(default)) == (
         {},
         ("Bash", "Read"),
     )
-    assert (vendor.build_launch(plan).environment, vendor.available(plan)) == (
+    assert (vendor.build_launch(plan).environment, vendor.list_available_tools(plan)) == (
         {"OWN_RULES": "no shell"},
         ("Read",),
     )
@@ -569,8 +569,10 @@ def test_a_variable_that_every_program_needs_stays(name):
 
 
 def test_an_interrupt_has_a_grace_of_its_own():
-    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').shutdown.grace == 3.0
-    assert profiled(LAUNCH).shutdown.grace == 0.0
+    assert (
+        profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').shutdown.grace_s == 3.0
+    )
+    assert profiled(LAUNCH).shutdown.grace_s == 0.0
     with pytest.raises(
         FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"
     ):
