@@ -187,7 +187,7 @@ def test_every_version_of_the_readme_counts_as_tested():
     assert sum(map(len, versions.values())) >= len(rows)
     for name, tried in versions.items():
         for version in tried:
-            assert adapters.get_adapter(name).version_probe.place(version) == "tested", (
+            assert adapters.get_adapter(name).version_probe.classify_version(version) == "tested", (
                 name,
                 version,
             )

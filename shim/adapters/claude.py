@@ -74,7 +74,7 @@ ADAPTER = Adapter(
     name="claude",
     programs=("claude",),
     version_probe=VersionProbe(
-        regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"
+        regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested_range=">=2.1.197,<2.2"
     ),
     translator_ref="shim.adapters.claude_stream:ClaudeTranslator",
     build_launch=build_launch,

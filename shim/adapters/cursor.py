@@ -55,7 +55,7 @@ ADAPTER = Adapter(
     name="cursor",
     programs=("cursor-agent", "agent"),
     version_probe=VersionProbe(
-        regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"
+        regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested_range=">=2025.10,<2026.10"
     ),
     translator_ref="shim.adapters.cursor_stream:CursorTranslator",
     build_launch=build_launch,

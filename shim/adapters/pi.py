@@ -238,7 +238,7 @@ READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 ADAPTER = Adapter(
     name="pi",
     programs=("pi",),
-    version_probe=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
+    version_probe=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested_range=">=0.73,<1.7"),
     translator_ref="shim.adapters.pi_stream:PiTranslator",
     build_launch=build_launch,
     modes={

@@ -194,7 +194,9 @@ ANSWER_TIMEOUT_S = 590.0
 ADAPTER = Adapter(
     name="qwen",
     programs=("qwen",),
-    version_probe=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
+    version_probe=VersionProbe(
+        regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested_range=">=0.15.10,<0.25"
+    ),
     translator_ref="shim.adapters.qwen_stream:QwenTranslator",
     build_launch=build_launch,
     modes={

@@ -101,7 +101,7 @@ class Probe:
         remembered.
         """
         answer = self.answer(how.args, anew=anew, failures=False)
-        found = how.read(answer)
+        found = how.parse_version(answer)
         self.answered = found is None and bool(answer.strip())
         if self.answered:
             self.failure = _line(answer)
@@ -112,7 +112,7 @@ class Probe:
     def known_version(self, how: VersionProbe) -> str | None:
         """Its version, if an answer is remembered. Nothing is started."""
         answer = self._answers(self._key()).get(" ".join(how.args))
-        return how.read(answer) if answer else None
+        return how.parse_version(answer) if answer else None
 
     def ask_models(self, how: ModelProbe) -> None:
         """Remember what the program says of its models, for `known_models`."""
@@ -123,7 +123,11 @@ class Probe:
 
     def known_models(self, how: ModelProbe) -> list[str]:
         """Its models, as far as an answer is remembered. Nothing is started."""
-        return how.read(self._answers(self._key()).get(" ".join(how.args), "")) if how.args else []
+        return (
+            how.parse_models(self._answers(self._key()).get(" ".join(how.args), ""))
+            if how.args
+            else []
+        )
 
     def missing_login(self, how: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not
@@ -132,7 +136,7 @@ class Probe:
         seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
         answer = self._ask(how.args, how.environment).decode("utf-8", "replace")
         self._seconds = seconds
-        words = how.read(answer)
+        words = how.find_refusal(answer)
         if words or self.ended_well:
             return words
         self.failure = self.failure or _line(answer)

@@ -82,14 +82,14 @@ def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, n
     ],
 )
 def test_the_majors_of_a_range(tested, majors):
-    how = get_adapter("qwen").version_probe._replace(tested=tested)
+    how = get_adapter("qwen").version_probe._replace(tested_range=tested)
     assert {
         number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")
     } == majors
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in VENDORS if get_adapter(name).version_probe.tested]
+    "name", [name for name in VENDORS if get_adapter(name).version_probe.tested_range]
 )
 def test_no_bundled_program_is_recognised_by_another_line(name):
     how = get_adapter(name).version_probe
@@ -100,7 +100,7 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
         "0.24.4 or newer is needed",
         "",
     ):
-        assert how.read(line) is None, line
+        assert how.parse_version(line) is None, line
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
     ],
 )
 def test_reported_version_lines_are_read_or_not_recognised(answer, version):
-    assert get_adapter("qwen").version_probe.read(answer) == version
+    assert get_adapter("qwen").version_probe.parse_version(answer) == version
 
 
 # -- what is refused -------------------------------------------------------------------------------

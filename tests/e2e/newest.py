@@ -228,18 +228,20 @@ def check_unscripted(name: str, package: str) -> Report:
     flags of its profile.
     """
     vendor = get_adapter(name)
-    report = Report(name, vendor.version_probe.tested)
+    report = Report(name, vendor.version_probe.tested_range)
     programs.PINS.setdefault(package, "")
     programs.WITH_OPTIONAL |= {package}  # the program of the platform is among them
 
     def look_up() -> None:
         report.newest = find_newest(package)
-        if vendor.version_probe.place(report.newest) == "tested":
+        if vendor.version_probe.classify_version(report.newest) == "tested":
             report.pinned = report.newest
 
     def compare() -> str | None:
-        version = vendor.version_probe.read(_run_program(name, package, vendor.version_probe.args))
-        place = vendor.version_probe.place(version)
+        version = vendor.version_probe.parse_version(
+            _run_program(name, package, vendor.version_probe.args)
+        )
+        place = vendor.version_probe.classify_version(version)
         return None if place == "tested" else f"{version or 'no version was read'} is {place}"
 
     def look_for_flags() -> str | None:

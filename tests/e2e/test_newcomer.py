@@ -163,7 +163,9 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     described = get_adapter(vendor.name)
     probe = open_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
     words = probe.missing_login(described.cli.login_probe)
-    assert words is not None and bool(words) is not (ready and not described.cli.login_probe.unless)
+    assert words is not None and bool(words) is not (
+        ready and not described.cli.login_probe.login_exception
+    )
     assert not model.requests
 
 

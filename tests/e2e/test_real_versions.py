@@ -40,7 +40,7 @@ def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> No
     remember_answers(vendor, tmp_path / "state")
     version = known_version(described, VendorSettings(), environment, environment["HOME"])
     assert version == program.version
-    assert described.version_probe.place(version) == "tested"
+    assert described.version_probe.classify_version(version) == "tested"
 
 
 @pytest.mark.parametrize("vendor", DIAGNOSED, ids=str)

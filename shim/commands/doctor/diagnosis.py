@@ -35,7 +35,7 @@ from shim.commands.doctor.machine import (
 )
 from shim.core.adapter.promises import describe_answer
 from shim.core.adapter.vendor import Adapter
-from shim.core.adapter.versions import VersionCheck, newest
+from shim.core.adapter.versions import VersionCheck, format_newest_tested
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import child_environment
@@ -231,10 +231,16 @@ def check_vendor(
         )
     if program is not None:
         findings += _check_trust_prompt(vendor, own)
-    place = vendor.version_probe.place(version)
+    place = vendor.version_probe.classify_version(version)
     unattended = vendor.unattended or bool(check.distrust)
     return VendorReport(
-        vendor.name, program, version, vendor.version_probe.tested, place, unattended, findings
+        vendor.name,
+        program,
+        version,
+        vendor.version_probe.tested_range,
+        place,
+        unattended,
+        findings,
     )
 
 
@@ -313,9 +319,9 @@ def _check_version(
                 WARNING, f"it did not name its version: `{asked}`: {probe.failure}", fix
             )
         ]
-    place = how.place(version)
+    place = how.classify_version(version)
     if place == "tested":
-        return [DiagnosisFinding(OK, f"version {version} was tested ({how.tested})")]
+        return [DiagnosisFinding(OK, f"version {version} was tested ({how.tested_range})")]
     if place == "unknown":
         return [
             DiagnosisFinding(NOTE, f"version {version}; its description names no tested versions")
@@ -324,15 +330,13 @@ def _check_version(
         fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
         return [
             DiagnosisFinding(
-                NOTE, f"version {version} is newer than what was tested ({how.tested})", fix
+                NOTE, f"version {version} is newer than what was tested ({how.tested_range})", fix
             )
         ]
-    fix = (
-        f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
-    )
+    fix = f"if something goes wrong, update it; tested: {format_newest_tested(how.tested_range) or how.tested_range} and below"
     return [
         DiagnosisFinding(
-            NOTE, f"version {version} is older than what was tested ({how.tested})", fix
+            NOTE, f"version {version} is older than what was tested ({how.tested_range})", fix
         )
     ]
 
@@ -429,13 +433,13 @@ def _check_login(
     `probe` is None for a program that does not even say its version.
     """
     how, fix = vendor.cli.login_probe, vendor.login_hint or "log in with it once"
-    if how.refusal and probe is not None:
+    if how.refusal_regex and probe is not None:
         words = probe.missing_login(how)
         if words:
             text = f"it is not logged in: “{words}”"
             return [
-                DiagnosisFinding(WARNING, text, f"{fix}, unless {how.unless}")
-                if how.unless
+                DiagnosisFinding(WARNING, text, f"{fix}, unless {how.login_exception}")
+                if how.login_exception
                 else DiagnosisFinding(level, text, fix)
             ]
         if words is not None:
@@ -450,6 +454,6 @@ def _check_login(
                 WARNING, f"it was not logged in when it was last recorded: “{told}”", fix
             )
         ]
-    why = f": {probe.failure}" if how.refusal and probe is not None else ""
+    why = f": {probe.failure}" if how.refusal_regex and probe is not None else ""
     text = f"whether it is logged in shows when it runs{why}"
     return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if vendor.login_hint else []

@@ -20,7 +20,7 @@ def has_promises(vendor: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(vendor.version_probe.tested) and not vendor.cli.replayed_vendor
+    return bool(vendor.version_probe.tested_range) and not vendor.cli.replayed_vendor
 
 
 def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:
@@ -35,10 +35,10 @@ def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> Vers
     if not how.has_tested_major(version):
         return VersionCheck(
             version,
-            distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested})",
+            distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested_range})",
         )
-    place = how.place(version)
-    note = f"{place} than tested ({how.tested})" if place in ("newer", "older") else ""
+    place = how.classify_version(version)
+    note = f"{place} than tested ({how.tested_range})" if place in ("newer", "older") else ""
     return VersionCheck(version, note)
 
 
@@ -100,7 +100,7 @@ def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
 
 def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise that does not hold."""
-    tested = f"Install a tested version ({vendor.version_probe.tested or 'any other'}), or"
+    tested = f"Install a tested version ({vendor.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
         remedy = f"{tested} run `shim doctor {vendor.name}` and check what it ran"
     else:

@@ -12,18 +12,18 @@ from itertools import islice
 from shim.core.adapter.routing import is_safe_model_name
 from shim.core.reading.typed import NamedTuple
 
-ANSWER_CHARACTERS = 4000  # characters that a pattern sees
-VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
-NUMBERS = 8  # of one
-DIGITS = 18  # of one number
+MAX_ANSWER_CHARS = 4000  # characters that a pattern sees
+MAX_VERSION_CHARS = 64  # of one; a program that prints a page has no version
+MAX_VERSION_PARTS = 8  # of one
+MAX_PART_DIGITS = 18  # of one number
 # What most programs print, alone or behind their name; a text, because a pattern is compiled only
 # where one is asked.
-USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
+DEFAULT_VERSION_REGEX = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
 # Colours and other escape sequences: some programs also print them to a pipe.
-ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
-SIGNS = (">=", "<=", "==", ">", "<")
-CONDITIONS = 4  # of one range
-MOST_MODELS = 500  # of one program: a frontend shows them all
+ESCAPE_REGEX = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
+OPERATORS = (">=", "<=", "==", ">", "<")
+MAX_CONDITIONS = 4  # of one range
+MAX_MODELS = 500  # of one program: a frontend shows them all
 
 
 class VersionCheck(NamedTuple):
@@ -53,29 +53,29 @@ class VersionProbe(NamedTuple):
     """
 
     args: tuple[str, ...] = ("--version",)
-    regex: str = USUAL
-    tested: str = ""
+    regex: str = DEFAULT_VERSION_REGEX
+    tested_range: str = ""
 
-    def read(self, answer: str) -> str | None:
+    def parse_version(self, answer: str) -> str | None:
         """The version in an answer; None without any."""
         import re
 
-        plain = re.sub(ESCAPES, "", answer[:ANSWER_CHARACTERS])
+        plain = re.sub(ESCAPE_REGEX, "", answer[:MAX_ANSWER_CHARS])
         lines = "\n".join(line.strip() for line in plain.splitlines())
         found = re.search(self.regex, lines, re.MULTILINE)
         if found is None:
             return None
         version = (found[1] if found.re.groups else found[0]) or ""
-        return version.strip().rstrip(".,;:)")[:VERSION_CHARACTERS] or None
+        return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
-    def place(self, version: str | None) -> str:
+    def classify_version(self, version: str | None) -> str:
         """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
-        numbers, bounds = numbers_of(version or ""), conditions(self.tested)
+        numbers, bounds = parse_version_numbers(version or ""), parse_conditions(self.tested_range)
         if not numbers or not bounds:
             return "unknown"
         for sign, bound in bounds:
-            if not _holds(numbers, sign, bound):
-                below = _padded(numbers, bound) < _padded(bound, numbers)
+            if not _matches_condition(numbers, sign, bound):
+                below = _pad_numbers(numbers, bound) < _pad_numbers(bound, numbers)
                 return "older" if sign[0] == ">" or below else "newer"
         return "tested"
 
@@ -83,11 +83,12 @@ class VersionProbe(NamedTuple):
         """Return whether a version has the first number of a tested version. A range may have no
         upper bound.
         """
-        numbers = numbers_of(version)
+        numbers = parse_version_numbers(version)
         if not numbers:
             return False
         return all(
-            _allows_major(numbers[0], sign, bound) for sign, bound in conditions(self.tested)
+            _allows_major(numbers[0], sign, bound)
+            for sign, bound in parse_conditions(self.tested_range)
         )
 
 
@@ -102,12 +103,12 @@ class ModelProbe(NamedTuple):
     args: tuple[str, ...] = ()
     regex: str = r"^\S+$"
 
-    def read(self, answer: str) -> list[str]:
+    def parse_models(self, answer: str) -> list[str]:
         """The names in an answer, in its order."""
         import re
 
         found = re.finditer(self.regex, answer, re.MULTILINE)
-        names = ["/".join(one.groups()) or one[0] for one in islice(found, MOST_MODELS)]
+        names = ["/".join(one.groups()) or one[0] for one in islice(found, MAX_MODELS)]
         return [name for name in dict.fromkeys(names) if is_safe_model_name(name)]
 
 
@@ -120,31 +121,33 @@ class LoginProbe(NamedTuple):
     """
 
     args: tuple[str, ...] = ()
-    refusal: str = ""
+    refusal_regex: str = ""
     environment: Mapping[str, str] = {}
-    unless: str = ""
+    login_exception: str = ""
 
-    def read(self, answer: str) -> str:
+    def find_refusal(self, answer: str) -> str:
         """Its words for a missing login; "" where it says none."""
         import re
 
-        found = (re.search(self.refusal, line[:ANSWER_CHARACTERS]) for line in answer.splitlines())
+        found = (
+            re.search(self.refusal_regex, line[:MAX_ANSWER_CHARS]) for line in answer.splitlines()
+        )
         return next((match[0] for match in found if match), "")
 
 
-Numbers = tuple[int, ...]
+VersionNumbers = tuple[int, ...]
 
 
-def numbers_of(version: str) -> Numbers:
+def parse_version_numbers(version: str) -> VersionNumbers:
     """The numbers of a version; () without any."""
     text = version.removeprefix("v")
     if text[4:5] == text[7:8] == "-":  # a date
         text = text[:10].replace("-", ".")
     found = []
-    for part in text.split(".", NUMBERS)[:NUMBERS]:
+    for part in text.split(".", MAX_VERSION_PARTS)[:MAX_VERSION_PARTS]:
         digits = part[: len(part) - len(part.lstrip(_DIGITS))]
         if digits:
-            found.append(int(digits[:DIGITS]))
+            found.append(int(digits[:MAX_PART_DIGITS]))
         if digits != part or not part:
             break
     return tuple(found)
@@ -153,27 +156,27 @@ def numbers_of(version: str) -> Numbers:
 _DIGITS = "0123456789"
 
 
-def conditions(text: str) -> list[tuple[str, Numbers]]:
+def parse_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
     """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
     condition.
     """
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     found = []
     for part in parts:
-        sign = next((sign for sign in SIGNS if part.startswith(sign)), "")
+        sign = next((sign for sign in OPERATORS if part.startswith(sign)), "")
         bound = part[len(sign) :].strip()
         numbers = bound.replace("-", ".").split(".")
         if (
             not sign
-            or len(parts) > CONDITIONS
+            or len(parts) > MAX_CONDITIONS
             or not all(one.isascii() and one.isdigit() for one in numbers)
         ):
             raise ValueError(part)
-        found.append((sign, numbers_of(bound)))
+        found.append((sign, parse_version_numbers(bound)))
     return found
 
 
-def newest(text: str) -> str:
+def format_newest_tested(text: str) -> str:
     """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
     ends = [
         part.strip().lstrip("<>= ")
@@ -183,7 +186,7 @@ def newest(text: str) -> str:
     return ends[0] if ends else ""
 
 
-def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
+def _allows_major(major: int, sign: str, bound: VersionNumbers) -> bool:
     """Return whether a version with this first number can meet a condition. `<2.0` excludes every
     2.
     """
@@ -196,8 +199,8 @@ def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
     return major <= bound[0]
 
 
-def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
-    one, other = _padded(numbers, bound), _padded(bound, numbers)
+def _matches_condition(numbers: VersionNumbers, sign: str, bound: VersionNumbers) -> bool:
+    one, other = _pad_numbers(numbers, bound), _pad_numbers(bound, numbers)
     return {
         ">=": one >= other,
         "<=": one <= other,
@@ -207,6 +210,6 @@ def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
     }[sign]
 
 
-def _padded(numbers: Numbers, beside: Numbers) -> Numbers:
+def _pad_numbers(numbers: VersionNumbers, beside: VersionNumbers) -> VersionNumbers:
     """The numbers, filled up with zeros: 0.24 is 0.24.0."""
     return numbers + (0,) * (len(beside) - len(numbers))

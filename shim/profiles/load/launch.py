@@ -92,7 +92,7 @@ from importlib import import_module
 
 from shim.core.adapter.tools import Tool, Tools
 from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
-from shim.core.adapter.versions import VersionProbe, conditions
+from shim.core.adapter.versions import VersionProbe, parse_conditions
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -366,7 +366,7 @@ def _version(spot: ConfigNode) -> VersionProbe:
     regex = spot.at("regex").regex() if spot.at("regex") else usual.regex
     tested = spot.at("tested").text("")
     try:
-        conditions(tested)
+        parse_conditions(tested)
     except ValueError as error:
         raise spot.at("tested").refused(
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested

@@ -414,7 +414,9 @@ def _parse_login_probe(spot: ConfigNode) -> LoginProbe:
         return LoginProbe()
     spot.table(("args", "refusal", "unless"))
     return LoginProbe(
-        spot.at("args").texts(20), spot.at("refusal").regex(), unless=spot.at("unless").text("")
+        spot.at("args").texts(20),
+        spot.at("refusal").regex(),
+        login_exception=spot.at("unless").text(""),
     )
 
 

@@ -5,13 +5,13 @@ from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.versions import (
-    ANSWER_CHARACTERS,
-    MOST_MODELS,
+    MAX_ANSWER_CHARS,
+    MAX_MODELS,
     ModelProbe,
     VersionProbe,
-    conditions,
-    newest,
-    numbers_of,
+    format_newest_tested,
+    parse_conditions,
+    parse_version_numbers,
 )
 
 # What the programs print, measured unless it says otherwise.
@@ -39,29 +39,29 @@ SAID = [
 @each(("name", "answer", "version"), SAID)
 def test_each_program_is_read_in_its_own_form(name, answer, version):
     how = get_adapter(name).version_probe
-    assert how.read(answer) == version
-    assert how.place(version) == "tested"
+    assert how.parse_version(answer) == version
+    assert how.classify_version(version) == "tested"
 
 
 def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
     """Threats: a pattern of a profile is bounded by what it sees, and an answer may have 128 KB."""
-    assert VersionProbe().read("." * ANSWER_CHARACTERS + " 1.2.3") is None
-    assert VersionProbe().read("." * (ANSWER_CHARACTERS - 9) + " 1.2.3 and more") == "1.2.3"
+    assert VersionProbe().parse_version("." * MAX_ANSWER_CHARS + " 1.2.3") is None
+    assert VersionProbe().parse_version("." * (MAX_ANSWER_CHARS - 9) + " 1.2.3 and more") == "1.2.3"
 
 
 @pytest.mark.parametrize(
     "answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"]
 )
 def test_what_is_no_version_is_none(answer):
-    assert VersionProbe().read(answer) is None
+    assert VersionProbe().parse_version(answer) is None
 
 
 def test_a_group_that_took_no_part_is_no_version():
-    assert VersionProbe(regex="(x)?version").read("version") is None
+    assert VersionProbe(regex="(x)?version").parse_version("version") is None
 
 
 def test_a_page_is_no_version():
-    assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
+    assert len(VersionProbe().parse_version("1." + "2" * 100_000) or "") <= 64
 
 
 @each(
@@ -70,7 +70,7 @@ def test_a_page_is_no_version():
 )
 def test_every_released_vendor_says_which_versions_were_tried(name):
     how = get_adapter(name).version_probe
-    assert conditions(how.tested) and newest(how.tested)
+    assert parse_conditions(how.tested_range) and format_newest_tested(how.tested_range)
 
 
 @each(
@@ -101,22 +101,27 @@ def test_every_released_vendor_says_which_versions_were_tried(name):
     ],
 )
 def test_a_version_stands_somewhere_in_what_was_tried(tested, version, place):
-    assert VersionProbe(tested=tested).place(version) == place
+    assert VersionProbe(tested_range=tested).classify_version(version) == place
 
 
 @each("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
 def test_what_is_no_condition_is_named(text):
     with pytest.raises(ValueError):
-        conditions(text)
+        parse_conditions(text)
 
 
 def test_numbers_without_end_are_cut():
-    assert len(numbers_of(".".join("1" * 5000))) == 8
-    assert numbers_of("9" * 5000)[0] < 10**18
+    assert len(parse_version_numbers(".".join("1" * 5000))) == 8
+    assert parse_version_numbers("9" * 5000)[0] < 10**18
 
 
 def test_the_end_of_a_range_is_what_a_person_is_told():
-    assert (newest(">=1,<2"), newest("==3.1"), newest(">=1"), newest("")) == ("2", "3.1", "", "")
+    assert (
+        format_newest_tested(">=1,<2"),
+        format_newest_tested("==3.1"),
+        format_newest_tested(">=1"),
+        format_newest_tested(""),
+    ) == ("2", "3.1", "", "")
 
 
 @each(
@@ -134,7 +139,7 @@ def test_the_end_of_a_range_is_what_a_person_is_told():
     ],
 )
 def test_the_numbers_of_a_version(version, numbers):
-    assert numbers_of(version) == numbers
+    assert parse_version_numbers(version) == numbers
 
 
 PI_TABLE = """provider  model        context  max-out  thinking  images
@@ -158,16 +163,16 @@ openai    gpt/6:high   128K     4.1K     yes       yes
     ],
 )
 def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
-    assert get_adapter(vendor).cli.model_probe.read(answer) == models or vendor == "codex"
+    assert get_adapter(vendor).cli.model_probe.parse_models(answer) == models or vendor == "codex"
     assert bool(get_adapter(vendor).cli.model_probe.args) is (vendor != "codex")
 
 
 def test_a_list_without_end_is_cut():
     assert (
         len(
-            ModelProbe(("models",)).read(
-                "".join(f"m{number}\n" for number in range(MOST_MODELS + 5))
+            ModelProbe(("models",)).parse_models(
+                "".join(f"m{number}\n" for number in range(MAX_MODELS + 5))
             )
         )
-        == MOST_MODELS
+        == MAX_MODELS
     )

@@ -290,13 +290,13 @@ def test_how_its_version_is_asked_is_data_of_a_profile():
     said = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
     how = profiled(LAUNCH + said).version_probe
     assert how == (("-V",), "own ([0-9.]+)", ">=1.2,<2")
-    assert how.place(how.read("own 1.9.1 (build 7)")) == "tested"
+    assert how.classify_version(how.parse_version("own 1.9.1 (build 7)")) == "tested"
 
 
 def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
     assert profiled(LAUNCH).version_probe == VersionProbe()
     assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version_probe == VersionProbe(
-        tested="<2"
+        tested_range="<2"
     )
 
 
