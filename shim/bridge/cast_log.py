@@ -16,7 +16,7 @@ import anyio
 import orjson
 
 from shim import __version__
-from shim.core.bridge.conversation import taken
+from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.log import NOTED, SAID, Entry, Record
 from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
@@ -187,7 +187,7 @@ class RecordingLog:
         """The ids of the last messages that the session has taken: a client may say one again."""
         after = max(self.first - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after, MAX_RECENT_LINES):
-            yield from taken(entries)
+            yield from list_taken_ids(entries)
             after = entries[-1].number
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:

@@ -27,7 +27,7 @@ from shim.core.bridge.frames import (
     PROTOCOL,
     Cursor,
     FrameError,
-    frame,
+    encode_frame,
     read_frame,
     said_line,
 )
@@ -408,4 +408,6 @@ def _add_failure_reason(
 
 
 def _encode_frame(said: Mapping[str, Any]) -> bytes:
-    return frame(str(said["kind"]), **{key: value for key, value in said.items() if key != "kind"})
+    return encode_frame(
+        str(said["kind"]), **{key: value for key, value in said.items() if key != "kind"}
+    )

@@ -19,7 +19,7 @@ from shim.bridge.link import (
     connect_to_session_blocking,
     exchange_frames,
 )
-from shim.core.bridge.frames import frame
+from shim.core.bridge.frames import encode_frame
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +123,7 @@ def _full(listening, connect_to, folder, _):
     """A connection to a door that lets nobody in."""
     made = connect_to(folder)
     theirs, _ = listening.accept()
-    theirs.sendall(frame("bye", reason="256 clients are connected already"))
+    theirs.sendall(encode_frame("bye", reason="256 clients are connected already"))
     theirs.close()
     return made
 

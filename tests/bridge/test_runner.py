@@ -127,7 +127,7 @@ def test_a_read_that_fails_ends_the_session(host, monkeypatch):
     def broken(after, most, size):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(audience, "RECENT_BYTES", 0)  # every line of the past is read
+    monkeypatch.setattr(audience, "MAX_RECENT_BYTES", 0)  # every line of the past is read
     host.runner.on_conversation_lines(b'{"type":"system"}\n')
     monkeypatch.setattr(host.log, "read", broken)
     with host.client(1) as ours:

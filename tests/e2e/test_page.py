@@ -15,7 +15,7 @@ from web import StandIns, Web
 
 from shim.bridge.gateway.server import Endpoint
 from shim.bridge.gateway.tokens import TokenFile
-from shim.core.bridge.frames import frame
+from shim.core.bridge.frames import encode_frame
 
 pytestmark = pytest.mark.e2e
 full = pytest.mark.full  # of each kind one or two are tried always
@@ -356,7 +356,9 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
         working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
     )
     page.shows("half of it", "#live")
-    page.tell(working, frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"}))
+    page.tell(
+        working, encode_frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"})
+    )
     browser.wait(lambda: page.text("#live") == "")
     page.say(working, **text("All of it."))
     browser.wait(lambda: len(page.steps()) == before + 1)
@@ -448,7 +450,7 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
     page.asked(2)
     browser.run(CLICK, browser.find("#asked"))
     page.web.call(asking.questions.pop, "q1")
-    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.asked()
     assert browser.run("return window.clicked") and heard(asking, "answer") == []
 
@@ -459,7 +461,7 @@ def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
     page.asked(2)
     page.web.call(asking.questions.pop, "q1")
-    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.asked()
     browser.run(CLICK, browser.find("#settled"))
     browser.wait(lambda: browser.run("return window.clicked"))
@@ -512,7 +514,7 @@ def test_a_denial_may_have_a_message(page, browser, asking):
 
 def test_who_was_first_is_said_to_the_others(page, browser, asking):
     page.web.call(asking.questions.clear)
-    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    page.tell(asking, encode_frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait(lambda: not browser.all(".asking-card"))
     page.shows("Bash: denied by terminal", "#settled")
 
@@ -525,7 +527,7 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
     ],
 )
 def test_who_was_first_is_said_in_a_persons_words(page, browser, asking, by, words):
-    page.tell(asking, frame("settled", question="q1", by=by, how="allow"))
+    page.tell(asking, encode_frame("settled", question="q1", by=by, how="allow"))
     browser.wait(lambda: page.text("#settled") == words)
 
 
@@ -553,8 +555,8 @@ def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, asking):
     browser.wait(lambda: browser.run("return Boolean(window.go)"))
     page.web.call(asking.questions.clear)
     asking.settled["q1"] = "web-2", "allow"
-    page.tell(asking, frame("settled", question="q1", by="web-2", how="allow"))
-    page.tell(asking, frame("state", detail="told all"))
+    page.tell(asking, encode_frame("settled", question="q1", by="web-2", how="allow"))
+    page.tell(asking, encode_frame("state", detail="told all"))
     browser.wait(lambda: browser.run("return shown.facts.detail === 'told all'"))
     browser.run("go()")
     browser.wait(lambda: page.text("#settled") == "Bash: allowed by another page")
@@ -588,7 +590,7 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
     browser.press("ence")
     assert browser.find("#text").get_attribute("value") == "half a sentence"
     page.web.call(host.questions.clear)
-    page.tell(host, frame("settled", question="q1", by=None, how="timeout"))
+    page.tell(host, encode_frame("settled", question="q1", by=None, how="timeout"))
     page.shows("nobody answered in time", "#settled")
     browser.run("find('scroll').focus()")
     page.web.call(host.ask, "q3")
@@ -673,7 +675,7 @@ def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, 
 
 def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working):
     working.driver = "terminal"
-    page.tell(working, frame("driver", client="terminal"))
+    page.tell(working, encode_frame("driver", client="terminal"))
     page.shows("terminal drives this session", "#drives")
     page.write(
         "my turn",
@@ -683,7 +685,7 @@ def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, brows
     assert browser.find("#text").get_attribute("value") == "my turn"
     browser.click("#drives button")
     browser.wait(lambda: heard(working, "take"))
-    page.tell(working, frame("driver", client="web"))
+    page.tell(working, encode_frame("driver", client="web"))
     browser.wait(lambda: not browser.find("#drives").is_displayed())
     before = len(heard(working, "message"))
     browser.click("#send")
@@ -710,7 +712,7 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
     working.facts["mode"] = "bypassPermissions"
     page.tell(
         working,
-        frame(
+        encode_frame(
             "welcome",
             session="x",
             questions=[],

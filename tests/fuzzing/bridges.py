@@ -51,7 +51,7 @@ from hypothesis.stateful import (
 )
 
 from shim.core.bridge import audience, client, open_block, questions
-from shim.core.bridge.commands import Command, Read
+from shim.core.bridge.commands import HubCommand, ReadLog
 from shim.core.bridge.session import narrowest
 
 SMALL = {  # module, limit → its value here
@@ -122,13 +122,13 @@ class SlowLog(Play):
     """A host whose log answers later: `reads` wait for their answer."""
 
     def __init__(self, log: MemoryLog, known: list[str], owner: bool) -> None:
-        self.reads: deque[Read] = deque()
+        self.reads: deque[ReadLog] = deque()
         self.slow = False
         self.told: list[Frame] = []
         super().__init__(log, known, question_seconds=PATIENCE, answers="owner" if owner else "any")
 
-    def _one(self, command: Command) -> None:
-        if isinstance(command, Read) and self.slow:
+    def _one(self, command: HubCommand) -> None:
+        if isinstance(command, ReadLog) and self.slow:
             self.reads.append(command)
         else:
             super()._one(command)
@@ -348,7 +348,7 @@ class Bridge(RuleBasedStateMachine):
         peer, play = self._peer(place), self.play
         self.time_goes_by(0)
         while peer.number in play.hub.ready() or any(
-            read.client == peer.number for read in play.reads
+            read.client_number == peer.number for read in play.reads
         ):
             self._read(peer, 100_000)
             play.answer_reads(len(play.reads))
@@ -857,12 +857,12 @@ class Bridge(RuleBasedStateMachine):
     @invariant()
     def what_waits_is_bounded(self) -> None:
         for peer in self.peers.values():
-            waits = self.play.hub._it.audience.clients[peer.number]
+            waits = self.play.hub._it.subscribers.clients[peer.number]
             must(
-                waits._bytes <= HELD_BYTES and waits._lines <= HELD_LINES,
-                waits._bytes,
+                waits._queued_bytes <= HELD_BYTES and waits._queued_lines <= HELD_LINES,
+                waits._queued_bytes,
                 "bytes",
-                waits._lines,
+                waits._queued_lines,
                 "lines",
             )
 
@@ -873,7 +873,7 @@ class Bridge(RuleBasedStateMachine):
 
 def peer_name(machine: Bridge, peer: Peer) -> str:
     """The name of a client here, which it may not have read yet."""
-    return machine.play.hub._it.audience.clients[peer.number].name
+    return machine.play.hub._it.subscribers.clients[peer.number].name
 
 
 def run(examples: int, steps: int = 80) -> None:

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from shim.core.bridge.commands import Append, Changed, Command, Drop, End, Read, Tell
+from shim.core.bridge.commands import (
+    AppendRecords,
+    DropClient,
+    EndSession,
+    HubCommand,
+    ReadLog,
+    UpdateMetadata,
+    WriteStdin,
+)
 from shim.core.bridge.frames import KNOWS
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import Entry, Record
@@ -78,24 +86,24 @@ class Play:
             for command in commands:
                 self._one(command)
 
-    def _one(self, command: Command) -> None:
-        if isinstance(command, Append):
+    def _one(self, command: HubCommand) -> None:
+        if isinstance(command, AppendRecords):
             self.log.append(command.records)
-        elif isinstance(command, Tell):
+        elif isinstance(command, WriteStdin):
             assert command.line.endswith(b"\n")
             self.stdin.append(json.loads(command.line))
-        elif isinstance(command, Read):
+        elif isinstance(command, ReadLog):
             self.hub.replayed(
-                command.client,
-                command.after,
-                self.log.read(command.after, command.most, command.size),
+                command.client_number,
+                command.after_number,
+                self.log.read(command.after_number, command.max_lines, command.max_bytes),
             )
-        elif isinstance(command, Drop):
-            self.dropped[command.client] = command.reason
-        elif isinstance(command, Changed):
-            self.facts = dict(command.facts)
-        elif isinstance(command, End):
-            self.ended_by.append(command.by)
+        elif isinstance(command, DropClient):
+            self.dropped[command.client_number] = command.reason
+        elif isinstance(command, UpdateMetadata):
+            self.facts = dict(command.metadata)
+        elif isinstance(command, EndSession):
+            self.ended_by.append(command.client_name)
 
     def join(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
         """A client connects and says hello; what it reads then."""

@@ -18,7 +18,14 @@ import orjson
 from shim.bridge.gateway.hosts import NewSession
 from shim.bridge.gateway.server import Endpoint, create_server, open_listener
 from shim.bridge.gateway.tokens import TokenFile
-from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame, read_frame, said_line
+from shim.core.bridge.frames import (
+    Cursor,
+    encode_frame,
+    line_frame,
+    partial_frame,
+    read_frame,
+    said_line,
+)
 
 PATIENCE = 30.0  # no test takes so long unless something hangs
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
@@ -78,7 +85,7 @@ class StandIn:
         self.tell(self.question(name))
 
     def question(self, name: str) -> bytes:
-        return frame("question", question=name, at=1, request=self.questions[name])
+        return encode_frame("question", question=name, at=1, request=self.questions[name])
 
 
 class Client:
@@ -102,10 +109,10 @@ class Client:
         }
         about |= {key: host.facts[key] for key in ("model", "mode", "bypass") if key in host.facts}
         initialize = {"secret": 1, "models": host.facts.get("models", [])}
-        self.tell(frame("welcome", **about, initialize=initialize))
+        self.tell(encode_frame("welcome", **about, initialize=initialize))
         for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
             self.tell(line_frame(number, 1, at, line))
-        self.tell(frame("synced", number=len(host.lines)))
+        self.tell(encode_frame("synced", number=len(host.lines)))
         for name in host.questions:
             self.tell(host.question(name))
 
@@ -136,7 +143,9 @@ class Client:
             host.driver = "web"
         elif kind == "message" and host.driver not in (None, "web"):
             text = f"{host.driver} drives this session"
-            self.tell(frame("refused", id=mark, reason="not-driver", text=text, driver=host.driver))
+            self.tell(
+                encode_frame("refused", id=mark, reason="not-driver", text=text, driver=host.driver)
+            )
             return
         elif kind == "answer":
             name = said["question"]
@@ -145,7 +154,7 @@ class Client:
                 host.settled[name] = "web", said["decision"].get("behavior", "allow")
             elif name not in host.settled:
                 self.tell(
-                    frame(
+                    encode_frame(
                         "refused",
                         id=mark,
                         reason="unknown-question",
@@ -154,12 +163,12 @@ class Client:
                 )
                 return
             by, how = host.settled[name]
-            host.tell(frame("settled", question=name, by=by, how=how))
+            host.tell(encode_frame("settled", question=name, by=by, how=how))
         elif kind == "end":
             host.facts["alive"] = False
-            host.tell(frame("bye", reason="ended"))
+            host.tell(encode_frame("bye", reason="ended"))
             return
-        self.tell(frame("accepted", id=mark))
+        self.tell(encode_frame("accepted", id=mark))
 
 
 class StandIns:

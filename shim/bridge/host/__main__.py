@@ -16,7 +16,7 @@ from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import ConversationStartup
-from shim.core.bridge.frames import frame
+from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json
@@ -163,7 +163,7 @@ def _reject_waiting_clients(listening: socket.socket, reason: str) -> None:
             peer, _ = listening.accept()
             with peer, suppress(OSError):
                 peer.setblocking(False)
-                peer.send(frame("bye", reason=reason))
+                peer.send(encode_frame("bye", reason=reason))
 
 
 if __name__ == "__main__":

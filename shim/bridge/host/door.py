@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.host.ends import HubStdin
 from shim.bridge.host.runner import ClientConnection, HubRunner
-from shim.core.bridge.frames import FULL, frame
+from shim.core.bridge.frames import FULL, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import same_user
 from shim.io.raw_output import tell
@@ -63,7 +63,7 @@ class UnixServer:
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
             # which an empty socket takes
-            connection.send_last(frame("bye", reason=f"{self._max_connections}{FULL}"))
+            connection.send_last(encode_frame("bye", reason=f"{self._max_connections}{FULL}"))
             peer.close()
             return
         self._runner.add_client(connection)
@@ -94,7 +94,7 @@ class UnixServer:
                 lines, size = first.feed(chunk), size + len(chunk)
         if not lines:
             connection.send_last(
-                frame(
+                encode_frame(
                     "bye",
                     reason=f"no hello of at most {MAX_HELLO_BYTES} bytes in {HELLO_TIMEOUT_S:g} s",
                 )
@@ -107,7 +107,7 @@ class UnixServer:
             await self._pass_lines(connection, splitter.feed(chunk))
             if splitter.skipped:
                 connection.send_last(
-                    frame("bye", reason=f"a frame has at most {self._hub_stdin.limit} bytes")
+                    encode_frame("bye", reason=f"a frame has at most {self._hub_stdin.limit} bytes")
                 )
                 return
         connection.disconnect_event.set()
@@ -121,7 +121,7 @@ class UnixServer:
             ) as error:  # a mistake of ours; no client may end the session of all others by it
                 tell(f"the shim failed over a client's frame: {error!r}\n")
                 connection.send_last(
-                    frame("bye", reason="the shim failed over a frame; please report this")
+                    encode_frame("bye", reason="the shim failed over a frame; please report this")
                 )
                 return
             await self._hub_stdin.wait_for_space()

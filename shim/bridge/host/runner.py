@@ -11,8 +11,16 @@ from typing import Any
 
 import anyio
 
-from shim.core.bridge.commands import Append, Changed, Command, Drop, End, Read, Tell
-from shim.core.bridge.frames import frame
+from shim.core.bridge.commands import (
+    AppendRecords,
+    DropClient,
+    EndSession,
+    HubCommand,
+    ReadLog,
+    UpdateMetadata,
+    WriteStdin,
+)
+from shim.core.bridge.frames import encode_frame
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import Log
 
@@ -140,11 +148,12 @@ class HubRunner:
         """
         while not self.failure_reason and (commands := self.hub.take()):
             last = next(
-                (command for command in reversed(commands) if isinstance(command, Changed)), None
+                (command for command in reversed(commands) if isinstance(command, UpdateMetadata)),
+                None,
             )
             for command in commands:
                 # what was so only in between is kept by nobody
-                if command is last or not isinstance(command, Changed):
+                if command is last or not isinstance(command, UpdateMetadata):
                     self._run_command(command)
         if self.failure_reason:
             return
@@ -154,38 +163,38 @@ class HubRunner:
         else:
             self._write_due.set()
 
-    def _run_command(self, command: Command) -> None:
+    def _run_command(self, command: HubCommand) -> None:
         match command:
             case _ if self.failure_reason:
                 return
-            case Append(records):
+            case AppendRecords(records):
                 try:
                     self._log.append(records)
                 except OSError as error:
                     self._fail_session(
                         f"the session's log cannot be written: {error.strerror or error}"
                     )
-            case Tell(line):
+            case WriteStdin(line):
                 self._send_line(line)
-            case Read():
+            case ReadLog():
                 self._replay_log(command)
-            case Drop(client):
+            case DropClient(client):
                 if client in self.connections:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
-            case Changed(facts):
+            case UpdateMetadata(facts):
                 self._update_metadata(facts)
-            case End(by):
+            case EndSession(by):
                 self._end_session(by)
 
-    def _replay_log(self, read: Read) -> None:
-        if read.client not in self.connections:
+    def _replay_log(self, read: ReadLog) -> None:
+        if read.client_number not in self.connections:
             return
         try:
-            entries = self._log.read(read.after, read.most, read.size)
+            entries = self._log.read(read.after_number, read.max_lines, read.max_bytes)
         except OSError as error:
             self._fail_session(f"the session's log cannot be read: {error.strerror or error}")
         else:
-            self.hub.replayed(read.client, read.after, entries)
+            self.hub.replayed(read.client_number, read.after_number, entries)
 
     def _fail_session(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none
@@ -195,7 +204,7 @@ class HubRunner:
         if unanswered := max(self._unanswered_count, self.hub.count_unanswered()):
             self._update_metadata({"unanswered": unanswered})
         for connection in list(self.connections.values()):
-            connection.send_last(frame("bye", reason=reason))
+            connection.send_last(encode_frame("bye", reason=reason))
         self._report_failure(reason)
 
     # -- writing -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch
 from shim.commands.turn.waiting import find_output_pipe
-from shim.core.bridge.frames import WATCH, frame
+from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import ReaderMayLeave, open_console, say
 from shim.story.terminal.show import show
 
@@ -76,7 +76,7 @@ def _print_frames(one: SessionRecord) -> None:
     with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
         for said in chain([link.welcome], link.read_frames(stop_descriptor=pipe)):
             rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
-            sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
+            sys.stdout.buffer.write(encode_frame(str(said["kind"]), **rest))
             sys.stdout.flush()
             if said["kind"] == "bye":
                 return

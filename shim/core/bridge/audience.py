@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shim.core.bridge.client import Client, Item
-from shim.core.bridge.commands import Command, Drop, Read
-from shim.core.bridge.frames import FULL, Cursor, Hello, frame, line_frame
+from shim.core.bridge.client import Client, QueuedFrames
+from shim.core.bridge.commands import DropClient, HubCommand, ReadLog
+from shim.core.bridge.frames import FULL, Cursor, Hello, encode_frame, line_frame
 from shim.core.bridge.log import Entry
 from shim.core.bridge.open_block import OpenBlock
 from shim.core.bridge.questions import Outcome, Question, Questions
 
-BATCH_LINES = 256  # that are read from the log at once for a client
-BATCH_BYTES = 512 * 1024
+MAX_BATCH_LINES = 256  # that are read from the log at once for a client
+MAX_BATCH_BYTES = 512 * 1024
 # of the last lines, kept for those who fall behind a little: many of them cost no reading
-RECENT_BYTES = 1024 * 1024
-CLIENTS = 256  # at once; more are no persons
-HELLO_SECONDS = 10.0  # that a client has for its first frame
+MAX_RECENT_BYTES = 1024 * 1024
+MAX_CLIENTS = 256  # at once; more are no persons
+HELLO_TIMEOUT_S = 10.0  # that a client has for its first frame
 
 
-class Spoken(NamedTuple):
+class LineFrame(NamedTuple):
     """The frame of a line: its number (0 for a partial one), and whether it ends a block."""
 
     data: bytes
@@ -32,29 +32,29 @@ class Spoken(NamedTuple):
     ends_block: bool = False
 
 
-class Audience:
+class Subscribers:
     """`number` is that of the last line in the log. `facts` gives the frames of what is true now:
     state and driver.
     """
 
     def __init__(
         self,
-        commands: list[Command],
+        commands: list[HubCommand],
         questions: Questions,
         generation: int,
         number: int,
         facts: Callable[[], bytes],
     ) -> None:
         self.clients: dict[int, Client] = {}
-        self.block = OpenBlock()
+        self.partial_block = OpenBlock()
         self.generation = generation
-        self.number = number
-        self._inherited = number  # number of the last line of the former generations
+        self.last_number = number
+        self._inherited_number = number  # number of the last line of the former generations
         self._commands = commands
-        self._questions = questions
-        self._facts = facts
-        self._ready: dict[int, None] = {}
-        self._recent = deque[Spoken]()  # whole lines
+        self._prompts = questions
+        self._encode_state = facts
+        self._ready_clients: dict[int, None] = {}
+        self._recent_frames = deque[LineFrame]()  # whole lines
         self._recent_bytes = 0
 
     def __iter__(self) -> Iterator[Client]:
@@ -62,263 +62,286 @@ class Audience:
         return (
             client
             for client in self.clients.values()
-            if client.hello is not None and not client.dropped
+            if client.hello is not None and not client.is_dropped
         )
 
     # -- coming and going --------------------------------------------------------------------------
 
-    def join(self, number: int, now: float) -> Client:
+    def add_client(self, number: int, now: float) -> Client:
         client = self.clients[number] = Client(number, now)
-        if len(self.clients) > CLIENTS:
-            self.drop(client, f"{CLIENTS}{FULL}")
+        if len(self.clients) > MAX_CLIENTS:
+            self.drop_client(client, f"{MAX_CLIENTS}{FULL}")
         return client
 
-    def admit(self, client: Client, hello: Hello) -> None:
+    def accept_hello(self, client: Client, hello: Hello) -> None:
         """A client has said hello."""
-        client.name = self._name(hello.client)
+        client.name = self._choose_name(hello.client)
         client.hello = hello
 
-    def begin(self, client: Client) -> None:
+    def start_sending(self, client: Client) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
-        client.mark, after = self.number, client.hello.after
+        client.sync_position, after = self.last_number, client.hello.after
         if not client.hello.replay:
-            client.cursor = self.number
-        elif after is not None and self._is_known(after):
+            client.cursor = self.last_number
+        elif after is not None and self._is_in_log(after):
             client.cursor = after.number
         elif after is not None:
             reason = "unknown" if after.generation == self.generation else "generation"
-            self.say(client, frame("gap", **{"from": 1, "to": self.number, "reason": reason}))
-        self.read_on(client)
+            self.send_frame(
+                client, encode_frame("gap", **{"from": 1, "to": self.last_number, "reason": reason})
+            )
+        self.continue_reading(client)
 
-    def _is_known(self, cursor: Cursor) -> bool:
+    def _is_in_log(self, cursor: Cursor) -> bool:
         """Return whether the log contains the line of a cursor.
 
         The log may have lost the last lines of a former generation in a crash of the machine. This
         generation has used the numbers of these lines again.
         """
         if cursor.generation == self.generation:
-            return 0 <= cursor.number <= self.number
-        return 0 < cursor.generation < self.generation and 0 <= cursor.number <= self._inherited
+            return 0 <= cursor.number <= self.last_number
+        return (
+            0 < cursor.generation < self.generation and 0 <= cursor.number <= self._inherited_number
+        )
 
-    def _name(self, said: str) -> str:
+    def _choose_name(self, said: str) -> str:
         """A name that nobody has, and that nobody had who settled a question: a client knows its
         own answer by it.
         """
-        taken = {client.name for client in self.clients.values()} | self._questions.settlers
+        taken = {client.name for client in self.clients.values()} | self._prompts.settlers
         count = next(
-            count for count in range(1, len(taken) + 2) if self._numbered(said, count) not in taken
+            count
+            for count in range(1, len(taken) + 2)
+            if self._format_name(said, count) not in taken
         )
-        return self._numbered(said, count)
+        return self._format_name(said, count)
 
     @staticmethod
-    def _numbered(said: str, count: int) -> str:
+    def _format_name(said: str, count: int) -> str:
         return said if count == 1 else f"{said}-{count}"
 
-    def drop(self, client: Client, reason: str) -> None:
+    def drop_client(self, client: Client, reason: str) -> None:
         """Nothing more is told to a client or heard of it."""
-        if not client.dropped:
-            client.dropped, client.live = True, False
-            client.push(Item(frame("bye", reason=reason), reply=True))
-            self._ready[client.number] = None
-            self._commands.append(Drop(client.number, reason))
+        if not client.is_dropped:
+            client.is_dropped, client.is_live = True, False
+            client.push(QueuedFrames(encode_frame("bye", reason=reason), is_reply=True))
+            self._ready_clients[client.number] = None
+            self._commands.append(DropClient(client.number, reason))
 
-    def silent(self, now: float) -> None:
+    def drop_silent_clients(self, now: float) -> None:
         """Drop those who have not said hello in time."""
         for client in list(self.clients.values()):
-            if client.hello is None and now - client.since >= HELLO_SECONDS:
-                self.drop(client, f"no hello came in {HELLO_SECONDS:.0f} s")
+            if client.hello is None and now - client.connected_at >= HELLO_TIMEOUT_S:
+                self.drop_client(client, f"no hello came in {HELLO_TIMEOUT_S:.0f} s")
 
-    def leave(self, number: int) -> Client | None:
-        self._ready.pop(number, None)
+    def remove_client(self, number: int) -> Client | None:
+        self._ready_clients.pop(number, None)
         return self.clients.pop(number, None)
 
     # -- what is said ------------------------------------------------------------------------------
 
-    def say(self, client: Client, data: bytes) -> None:
+    def send_frame(self, client: Client, data: bytes) -> None:
         """An answer to a client's own frame."""
-        if client.dropped or not data:
+        if client.is_dropped or not data:
             return
-        client.push(Item(data, reply=True))
-        self._ready[client.number] = None
-        if client.flooded:
-            self.drop(client, "it does not read what it is answered")
+        client.push(QueuedFrames(data, is_reply=True))
+        self._ready_clients[client.number] = None
+        if client.is_flooded:
+            self.drop_client(client, "it does not read what it is answered")
 
-    def lines(self, spoken: Sequence[Spoken]) -> None:
+    def send_lines(self, spoken: Sequence[LineFrame]) -> None:
         """Lines of the conversation, the numbered ones in the log already; `number` counts them."""
         if not spoken:
             return
         whole = [each for each in spoken if each.number]
-        self._keep(whole)
-        both, numbered = _joined(spoken), _joined(whole)
+        self._store_recent(whole)
+        both, numbered = _join_frames(spoken), _join_frames(whole)
         last = whole[-1].number if whole else 0
         for client in self.clients.values():
-            if not client.live:
+            if not client.is_live:
                 continue
             item = both if client.hello is None or client.hello.partial else numbered
-            if client.muted:
-                item = self._unmuted(client, spoken)
-            if item.lines:
-                if client.full:
-                    client.fall_behind(self.number)
+            if client.skips_open_block:
+                item = self._filter_block(client, spoken)
+            if item.line_count:
+                if client.is_full:
+                    client.drop_queue(self.last_number)
                 else:
                     client.push(item)
                     client.cursor = last or client.cursor
-                self._ready[client.number] = None
+                self._ready_clients[client.number] = None
 
-    def _keep(self, whole: Sequence[Spoken]) -> None:
+    def _store_recent(self, whole: Sequence[LineFrame]) -> None:
         """Keep the last lines."""
-        self._recent.extend(whole)
+        self._recent_frames.extend(whole)
         self._recent_bytes += sum(len(each.data) for each in whole)
-        while self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= len(self._recent.popleft().data)
+        while self._recent_bytes > MAX_RECENT_BYTES:
+            self._recent_bytes -= len(self._recent_frames.popleft().data)
 
-    def _unmuted(self, client: Client, spoken: Sequence[Spoken]) -> Item:
+    def _filter_block(self, client: Client, spoken: Sequence[LineFrame]) -> QueuedFrames:
         """Lines without the rest of a block whose beginning a client was not told."""
-        told = list[Spoken]()
+        told = list[LineFrame]()
         for each in spoken:
-            if each.number or not client.muted:
+            if each.number or not client.skips_open_block:
                 told.append(each)
             elif each.ends_block:
-                client.muted = False
-        return _joined(told)
+                client.skips_open_block = False
+        return _join_frames(told)
 
-    def asked(self, question: Question) -> None:
+    def send_prompt(self, question: Question) -> None:
         """Put a question to everybody."""
         data = question.frame
         for client in self.clients.values():
-            if client.live and client.level:
-                if client.full:
-                    client.fall_behind(self.number)
+            if client.is_live and client.has_all_prompts:
+                if client.is_full:
+                    client.drop_queue(self.last_number)
                 else:
-                    client.ask(question.question, data)
-                self._ready[client.number] = None
+                    client.push_prompt(question.question, data)
+                self._ready_clients[client.number] = None
 
-    def settled(self, outcome: Outcome) -> None:
+    def send_outcome(self, outcome: Outcome) -> None:
         """Tell everybody who believes a question to be open."""
         data = outcome.frame
         for client in self.clients.values():
-            if client.live and outcome.question in client.told:
-                if client.full:
-                    client.fall_behind(self.number)
+            if client.is_live and outcome.question in client.open_prompt_ids:
+                if client.is_full:
+                    client.drop_queue(self.last_number)
                 else:
-                    client.settle(outcome.question, data)
-                self._ready[client.number] = None
+                    client.push_outcome(outcome.question, data)
+                self._ready_clients[client.number] = None
 
-    def changed(self) -> None:
+    def queue_state_update(self) -> None:
         """The state, or who drives, is another one."""
         for client in self:
-            client.stale = True
-            self._ready[client.number] = None
+            client.has_stale_state = True
+            self._ready_clients[client.number] = None
 
     # -- what is written ---------------------------------------------------------------------------
 
-    def ready(self) -> list[int]:
-        return list(self._ready)
+    def list_ready(self) -> list[int]:
+        return list(self._ready_clients)
 
-    def outgoing(self, number: int, most: int) -> bytes:
+    def take_outgoing(self, number: int, most: int) -> bytes:
         client = self.clients.get(number)
         if client is None:
             return b""
-        data = client.take(most)
-        if client.hello is not None and not client.dropped and not client.full:
-            if not client.live and client.reading is None:
-                self.read_on(client)
-            elif client.live and not client.level:
-                self._level(client)
-            if client.stale and not client.queue:
-                client.stale = False
-                data += self._facts()
+        data = client.take_bytes(most)
+        if client.hello is not None and not client.is_dropped and not client.is_full:
+            if not client.is_live and client.read_position is None:
+                self.continue_reading(client)
+            elif client.is_live and not client.has_all_prompts:
+                self._send_missed_prompts(client)
+            if client.has_stale_state and not client.queue:
+                client.has_stale_state = False
+                data += self._encode_state()
         if not client.queue:
-            self._ready.pop(number, None)
+            self._ready_clients.pop(number, None)
         return data
 
-    def read_on(self, client: Client) -> None:
+    def continue_reading(self, client: Client) -> None:
         """A client that is not in sync goes on with the log, or has come to its end."""
-        if client.cursor >= self.number:
-            self._in_sync(client)
-        elif self._recent and client.cursor + 1 >= self._recent[0].number:
-            begin, size, batch = client.cursor + 1 - self._recent[0].number, 0, list[Spoken]()
-            for line in islice(self._recent, begin, begin + BATCH_LINES):
+        if client.cursor >= self.last_number:
+            self._finish_sync(client)
+        elif self._recent_frames and client.cursor + 1 >= self._recent_frames[0].number:
+            begin, size, batch = (
+                client.cursor + 1 - self._recent_frames[0].number,
+                0,
+                list[LineFrame](),
+            )
+            for line in islice(self._recent_frames, begin, begin + MAX_BATCH_LINES):
                 batch.append(line)
                 size += len(line.data)
-                if size >= BATCH_BYTES:
+                if size >= MAX_BATCH_BYTES:
                     break
-            self._retell(client, batch)
+            self._send_log_lines(client, batch)
         else:
-            client.reading = client.cursor
-            self._commands.append(Read(client.number, client.cursor, BATCH_LINES, BATCH_BYTES))
+            client.read_position = client.cursor
+            self._commands.append(
+                ReadLog(client.number, client.cursor, MAX_BATCH_LINES, MAX_BATCH_BYTES)
+            )
 
-    def replayed(self, number: int, after: int, entries: Sequence[Entry]) -> None:
+    def deliver_log_entries(self, number: int, after: int, entries: Sequence[Entry]) -> None:
         """What a read behind `after` has found."""
         client = self.clients.get(number)
-        if client is None or client.reading != after or client.dropped:
+        if client is None or client.read_position != after or client.is_dropped:
             return
-        client.reading = None
-        self._retell(client, [Spoken(line_frame(*entry), entry.number) for entry in entries])
+        client.read_position = None
+        self._send_log_lines(
+            client, [LineFrame(line_frame(*entry), entry.number) for entry in entries]
+        )
 
-    def _retell(self, client: Client, lines: Sequence[Spoken]) -> None:
+    def _send_log_lines(self, client: Client, lines: Sequence[LineFrame]) -> None:
         """Tell a client lines of the log; without any, all that it has not seen is lost."""
         said, first = list[bytes](), client.cursor + 1
         for line in lines:
-            if line.number <= client.cursor or line.number > self.number:
+            if line.number <= client.cursor or line.number > self.last_number:
                 continue
             if line.number > client.cursor + 1:
-                said.append(_lost(client.cursor + 1, line.number - 1))
+                said.append(_encode_lost_gap(client.cursor + 1, line.number - 1))
             said.append(line.data)
             client.cursor = line.number
-            if line.number == client.mark:
-                client.push(Item(b"".join(said), len(said), first))
+            if line.number == client.sync_position:
+                client.push(QueuedFrames(b"".join(said), len(said), first))
                 said, first = [], line.number + 1
-                self._synced(client)
+                self._send_synced(client)
         if not lines:
-            said.append(_lost(client.cursor + 1, self.number))
-            client.cursor = self.number
+            said.append(_encode_lost_gap(client.cursor + 1, self.last_number))
+            client.cursor = self.last_number
         if said:
-            client.push(Item(b"".join(said), len(said), first))
-        self._ready[client.number] = None
-        if client.cursor >= self.number:
-            self._in_sync(client)
-        elif not client.full:
-            self.read_on(client)
+            client.push(QueuedFrames(b"".join(said), len(said), first))
+        self._ready_clients[client.number] = None
+        if client.cursor >= self.last_number:
+            self._finish_sync(client)
+        elif not client.is_full:
+            self.continue_reading(client)
 
-    def _in_sync(self, client: Client) -> None:
-        client.live = True
-        self._synced(client)
+    def _finish_sync(self, client: Client) -> None:
+        client.is_live = True
+        self._send_synced(client)
         if client.hello is not None and client.hello.partial:
-            client.muted = self.block.untold
-            if block := self.block.frames:
-                client.push(Item(block, 1))
-        self._level(client)
+            client.skips_open_block = self.partial_block.untold
+            if block := self.partial_block.frames:
+                client.push(QueuedFrames(block, 1))
+        self._send_missed_prompts(client)
 
-    def _synced(self, client: Client) -> None:
-        if client.mark is not None:
-            client.push(Item(frame("synced", number=client.mark), mark=client.mark))
-            client.mark = None
+    def _send_synced(self, client: Client) -> None:
+        if client.sync_position is not None:
+            client.push(
+                QueuedFrames(
+                    encode_frame("synced", number=client.sync_position),
+                    sync_position=client.sync_position,
+                )
+            )
+            client.sync_position = None
 
-    def _level(self, client: Client) -> None:
+    def _send_missed_prompts(self, client: Client) -> None:
         """Tell a client what it does not know of the questions, as far as there is room."""
-        missed = [(question, False) for question in client.told - self._questions.open.keys()]
+        missed = [
+            (question, False) for question in client.open_prompt_ids - self._prompts.open.keys()
+        ]
         missed += [
-            (question, True) for question in self._questions.open if question not in client.told
+            (question, True)
+            for question in self._prompts.open
+            if question not in client.open_prompt_ids
         ]
         for question, is_open in missed:
-            if client.full:
+            if client.is_full:
                 break
             if is_open:
-                client.ask(question, self._questions.open[question].frame)
+                client.push_prompt(question, self._prompts.open[question].frame)
             else:
-                outcome = self._questions.outcome(question) or Outcome(question, None, "cancelled")
-                client.settle(question, outcome.frame)
+                outcome = self._prompts.outcome(question) or Outcome(question, None, "cancelled")
+                client.push_outcome(question, outcome.frame)
         else:
-            client.level = True
-        self._ready[client.number] = None
+            client.has_all_prompts = True
+        self._ready_clients[client.number] = None
 
 
-def _joined(spoken: Sequence[Spoken]) -> Item:
+def _join_frames(spoken: Sequence[LineFrame]) -> QueuedFrames:
     first = next((each.number for each in spoken if each.number), 0)
-    return Item(b"".join([each.data for each in spoken]), len(spoken), first)
+    return QueuedFrames(b"".join([each.data for each in spoken]), len(spoken), first)
 
 
-def _lost(first: int, last: int) -> bytes:
-    return frame("gap", **{"from": first, "to": last, "reason": "lost"})
+def _encode_lost_gap(first: int, last: int) -> bytes:
+    return encode_frame("gap", **{"from": first, "to": last, "reason": "lost"})

@@ -3,16 +3,16 @@
 from collections import deque
 from typing import NamedTuple
 
-from shim.core.bridge.frames import Hello, RefusedError, frame
+from shim.core.bridge.frames import Hello, RefusedError, encode_frame
 
-QUEUE_LINES = 256  # that wait for a client; one who is further behind goes on from the log
-QUEUE_BYTES = 2 * 1024 * 1024
+MAX_QUEUED_LINES = 256  # that wait for a client; one who is further behind goes on from the log
+MAX_QUEUED_BYTES = 2 * 1024 * 1024
 # to frames of its own, which stand in no log; a client that does not read so many is a flood
-REPLIES = 1024
-REPLY_BYTES = 4 * 1024 * 1024
+MAX_QUEUED_REPLIES = 1024
+MAX_REPLY_BYTES = 4 * 1024 * 1024
 
 
-class Item(NamedTuple):
+class QueuedFrames(NamedTuple):
     """Frames that are written as one.
 
     lines     how many lines they have; 0 for other frames
@@ -23,12 +23,12 @@ class Item(NamedTuple):
     """
 
     data: bytes
-    lines: int = 0
-    first: int = 0
-    question: str = ""
-    asks: bool = False
-    reply: bool = False
-    mark: int | None = None
+    line_count: int = 0
+    first_number: int = 0
+    prompt_id: str = ""
+    is_prompt: bool = False
+    is_reply: bool = False
+    sync_position: int | None = None
 
 
 class Client:
@@ -42,163 +42,176 @@ class Client:
     """
 
     __slots__ = (
-        "_bytes", "_lines", "_replies", "_reply_bytes", "bad", "cursor", "deaf", "dropped", "hello", "level", "live",
-        "mark", "muted", "name", "number", "queue", "reading", "since", "stale", "told",
+        "_queued_bytes", "_queued_lines", "_queued_replies", "_queued_reply_bytes", "bad_frame_count", "cursor", "declines_prompts", "is_dropped", "hello", "has_all_prompts", "is_live",
+        "sync_position", "skips_open_block", "name", "number", "queue", "read_position", "connected_at", "has_stale_state", "open_prompt_ids",
     )  # fmt: skip
 
     def __init__(self, number: int, since: float) -> None:
         self.number = number
-        self.since = since  # when it connected, on the clock that never goes back
+        self.connected_at = since  # when it connected, on the clock that never goes back
         self.hello: Hello | None = None
         self.name = ""
-        self.live = self.level = self.muted = self.stale = self.dropped = self.deaf = False
+        self.is_live = self.has_all_prompts = self.skips_open_block = self.has_stale_state = (
+            self.is_dropped
+        ) = self.declines_prompts = False
         self.cursor = 0
-        self.mark: int | None = None
-        self.reading: int | None = None
-        self.told: set[str] = set()
-        self.bad = 0  # frames that could not be read
-        self.queue: deque[Item] = deque()
-        self._lines = self._bytes = self._replies = self._reply_bytes = 0
+        self.sync_position: int | None = None
+        self.read_position: int | None = None
+        self.open_prompt_ids: set[str] = set()
+        self.bad_frame_count = 0  # frames that could not be read
+        self.queue: deque[QueuedFrames] = deque()
+        self._queued_lines = self._queued_bytes = self._queued_replies = (
+            self._queued_reply_bytes
+        ) = 0
 
     @property
-    def drives(self) -> bool:
+    def can_control(self) -> bool:
         """Whether it may drive."""
         return self.hello is not None and self.hello.drives
 
     @property
-    def said(self) -> str:
+    def requested_name(self) -> str:
         """What it calls itself; `name` is that of no other client."""
         return "" if self.hello is None else self.hello.client
 
-    def knows(self, kind: str) -> bool:
+    def accepts_kind(self, kind: str) -> bool:
         """Whether it understands an optional kind."""
         return self.hello is not None and kind in self.hello.knows
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether as much waits for it as may. What was said at once is never cut."""
-        return self._lines >= QUEUE_LINES or self._bytes >= QUEUE_BYTES
+        return self._queued_lines >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
-    def flooded(self) -> bool:
+    def is_flooded(self) -> bool:
         """Whether it asks and does not read the answers."""
-        return self._replies > REPLIES or self._reply_bytes > REPLY_BYTES
+        return (
+            self._queued_replies > MAX_QUEUED_REPLIES or self._queued_reply_bytes > MAX_REPLY_BYTES
+        )
 
     @property
-    def held(self) -> int:
+    def queued_bytes(self) -> int:
         """The bytes that wait for it."""
-        return self._bytes + self._reply_bytes
+        return self._queued_bytes + self._queued_reply_bytes
 
-    def push(self, item: Item) -> None:
+    def push(self, item: QueuedFrames) -> None:
         """Something to be written behind all that waits."""
         self.queue.append(item)
-        self._count(item, 1)
+        self._count_item(item, 1)
 
-    def _count(self, item: Item, sign: int) -> None:
-        if item.reply:
-            self._replies += sign
-            self._reply_bytes += sign * len(item.data)
+    def _count_item(self, item: QueuedFrames, sign: int) -> None:
+        if item.is_reply:
+            self._queued_replies += sign
+            self._queued_reply_bytes += sign * len(item.data)
         else:
-            self._lines += sign * (item.lines or 1)
-            self._bytes += sign * len(item.data)
+            self._queued_lines += sign * (item.line_count or 1)
+            self._queued_bytes += sign * len(item.data)
 
-    def ask(self, question: str, data: bytes) -> None:
+    def push_prompt(self, question: str, data: bytes) -> None:
         """A question that is open."""
-        self.told.add(question)
-        self.push(Item(data, question=question, asks=True))
+        self.open_prompt_ids.add(question)
+        self.push(QueuedFrames(data, prompt_id=question, is_prompt=True))
 
-    def settle(self, question: str, data: bytes) -> None:
+    def push_outcome(self, question: str, data: bytes) -> None:
         """A question that it believes to be open is settled."""
-        self.told.discard(question)
-        self.push(Item(data, question=question))
+        self.open_prompt_ids.discard(question)
+        self.push(QueuedFrames(data, prompt_id=question))
 
-    def fall_behind(self, last: int) -> None:
+    def drop_queue(self, last: int) -> None:
         """Leave out what waits: it goes on from the log, which ends with number `last`."""
-        left_out = [item for item in self.queue if not item.reply]
+        left_out = [item for item in self.queue if not item.is_reply]
         for item in reversed(left_out):
-            if item.asks:
-                self.told.discard(item.question)
-            elif item.question:
-                self.told.add(item.question)
-            elif item.mark is not None:
-                self.mark = item.mark
-        lost = next((item.first for item in left_out if item.first), 0)
-        self.queue = deque(item for item in self.queue if item.reply)
-        self._lines = self._bytes = 0
+            if item.is_prompt:
+                self.open_prompt_ids.discard(item.prompt_id)
+            elif item.prompt_id:
+                self.open_prompt_ids.add(item.prompt_id)
+            elif item.sync_position is not None:
+                self.sync_position = item.sync_position
+        lost = next((item.first_number for item in left_out if item.first_number), 0)
+        self.queue = deque(item for item in self.queue if item.is_reply)
+        self._queued_lines = self._queued_bytes = 0
         self.cursor = lost - 1 if lost else self.cursor
-        self.live = self.level = self.muted = False
-        self.stale, self.reading = True, None
-        self.push(Item(frame("gap", **{"from": self.cursor + 1, "to": last, "reason": "slow"})))
+        self.is_live = self.has_all_prompts = self.skips_open_block = False
+        self.has_stale_state, self.read_position = True, None
+        self.push(
+            QueuedFrames(
+                encode_frame("gap", **{"from": self.cursor + 1, "to": last, "reason": "slow"})
+            )
+        )
 
-    def take(self, most: int) -> bytes:
+    def take_bytes(self, most: int) -> bytes:
         """The next frames, about `most` bytes; at least one."""
         queue = self.queue
         if len(queue) == 1:
             item = queue.popleft()
-            self._count(item, -1)
+            self._count_item(item, -1)
             return item.data
         parts, size = list[bytes](), 0
         while queue and size < most:
             item = queue.popleft()
-            self._count(item, -1)
+            self._count_item(item, -1)
             size += len(item.data)
             parts.append(item.data)
         return b"".join(parts)
 
 
-class Roles:
+class ClientRoles:
     """Who may do what: one client drives, the others watch.
 
     `driver` is the client that drives. `owner`: only who drives, or drove last, may answer
     questions.
     """
 
-    def __init__(self, *, owner: bool) -> None:
-        self.driver: Client | None = None
-        self._owner = owner
-        self._last: Client | None = None
+    def __init__(self, *, owner_answers: bool) -> None:
+        self.controller: Client | None = None
+        self._owner_answers = owner_answers
+        self._last_controller: Client | None = None
 
     @property
-    def name(self) -> str | None:
+    def controller_name(self) -> str | None:
         """The name of the client that drives."""
-        return None if self.driver is None else self.driver.name
+        return None if self.controller is None else self.controller.name
 
-    def may_drive(self, client: Client) -> None:
+    def check_control_role(self, client: Client) -> None:
         """RefusedError for a client that only watches."""
-        if not client.drives:
+        if not client.can_control:
             raise RefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
-    def drives(self, client: Client) -> None:
+    def check_controller(self, client: Client) -> None:
         """RefusedError for who may not drive now: a watcher, or one beside the driver."""
-        self.may_drive(client)
-        if self.driver is not None and self.driver is not client:
+        self.check_control_role(client)
+        if self.controller is not None and self.controller is not client:
             raise RefusedError(
-                "not-driver", f"{self.driver.name} drives this session; `take` drives instead of it"
+                "not-driver",
+                f"{self.controller.name} drives this session; `take` drives instead of it",
             )
 
-    def answers(self, client: Client) -> None:
+    def check_answer_right(self, client: Client) -> None:
         """RefusedError for who may not answer a question."""
-        self.may_drive(client)
-        if self._owner and client is not (self._last if self.driver is None else self.driver):
+        self.check_control_role(client)
+        if self._owner_answers and client is not (
+            self._last_controller if self.controller is None else self.controller
+        ):
             raise RefusedError(
                 "not-owner",
                 "only who drives this session answers here (bridge_answers); `take` drives",
             )
 
-    def may_answer(self, client: Client) -> bool:
+    def can_answer(self, client: Client) -> bool:
         """Whether it may answer a question, and can."""
         try:
-            self.answers(client)
+            self.check_answer_right(client)
         except RefusedError:
             return False
-        return not client.deaf
+        return not client.declines_prompts
 
-    def give(self, client: Client | None) -> bool:
+    def set_controller(self, client: Client | None) -> bool:
         """Another client drives, or nobody; whether that is a change."""
-        if client is self.driver:
+        if client is self.controller:
             return False
-        self._last = client or self.driver
-        self.driver = client
+        self._last_controller = client or self.controller
+        self.controller = client
         return True

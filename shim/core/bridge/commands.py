@@ -6,50 +6,50 @@ from typing import Any, NamedTuple
 from shim.core.bridge.log import Record
 
 
-class Append(NamedTuple):
+class AppendRecords(NamedTuple):
     """Write these to the log, before anybody is told of them."""
 
     records: Sequence[Record]
 
 
-class Tell(NamedTuple):
+class WriteStdin(NamedTuple):
     """Give the conversation this line of stdin; it ends with a newline."""
 
     line: bytes
 
 
-class Read(NamedTuple):
+class ReadLog(NamedTuple):
     """Read the lines behind a number for a client, as `Log.read` does, and hand them to
     `Hub.replayed`.
     """
 
-    client: int
-    after: int
-    most: int
-    size: int
+    client_number: int
+    after_number: int
+    max_lines: int
+    max_bytes: int
 
 
-class Drop(NamedTuple):
+class DropClient(NamedTuple):
     """Write what waits for a client, then close its connection. The hub has forgotten it with
     `Hub.left`.
     """
 
-    client: int
+    client_number: int
     reason: str
 
 
-class Changed(NamedTuple):
+class UpdateMetadata(NamedTuple):
     """Facts for `host.json`: what a `state` frame says, the driver, and the name."""
 
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
-class End(NamedTuple):
+class EndSession(NamedTuple):
     """End the session: a client asked for it. The host calls `Hub.close` when the conversation is
     over.
     """
 
-    by: str
+    client_name: str
 
 
-Command = Append | Tell | Read | Drop | Changed | End
+HubCommand = AppendRecords | WriteStdin | ReadLog | DropClient | UpdateMetadata | EndSession

@@ -136,7 +136,7 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def frame(kind: str, **keys: object) -> bytes:
+def encode_frame(kind: str, **keys: object) -> bytes:
     """One frame, with its newline."""
     return dump({"kind": kind, **keys}) + b"\n"
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.bridge.client import Client
-from shim.core.bridge.commands import End
-from shim.core.bridge.conversation import NO_BODY, Conversation
+from shim.core.bridge.commands import EndSession
+from shim.core.bridge.conversation import EMPTY_BODY, HubState
 from shim.core.bridge.frames import (
     ID_CHARACTERS,
     KNOWS,
     PROTOCOL,
     FrameError,
     RefusedError,
-    frame,
+    encode_frame,
     identity,
     read_hello,
 )
@@ -52,7 +52,7 @@ DIFFERS = (
 class Obedience:
     """RefusedError and FrameError come out of `obey`; a frame that is refused does nothing."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: HubState) -> None:
         self._it = conversation
         self._kinds: Mapping[str, Callable[[Client, Said, str], bool]] = {
             "message": self._message,
@@ -72,31 +72,31 @@ class Obedience:
     def hello(self, client: Client, said: Said) -> None:
         """The first frame."""
         hello, it = read_hello(said), self._it
-        it.audience.admit(client, hello)
-        if hello.drives and it.roles.driver is None:
-            it.give(client)
+        it.subscribers.accept_hello(client, hello)
+        if hello.drives and it.roles.controller is None:
+            it.set_controller(client)
         facts: dict[str, Any] = {
             "protocol": PROTOCOL,
             "client": client.name,
             **it.session.facts(),
-            "chosen": it.ceilings.chosen,
-            "generation": it.audience.generation,
-            "number": it.audience.number,
-            "state": it.facts(),
-            "driver": it.roles.name,
-            "questions": list(it.questions.open),
-            "settled": None if it.questions.last is None else it.questions.last._asdict(),
-            "initialize": it.initialize,
-            "init": it.init,
+            "chosen": it.restrictions.chosen,
+            "generation": it.subscribers.generation,
+            "number": it.subscribers.last_number,
+            "state": it.format_status(),
+            "driver": it.roles.controller_name,
+            "questions": list(it.prompts.open),
+            "settled": None if it.prompts.last is None else it.prompts.last._asdict(),
+            "initialize": it.initialize_response,
+            "init": it.init_line,
             "knows": KNOWS,
         }
         if it.notice:
             facts["differs"] = it.notice
         if hello.protocol != PROTOCOL:
             facts["differs"] = DIFFERS.format(ours=PROTOCOL, theirs=hello.protocol)
-        client.stale = False
-        it.audience.say(client, frame("welcome", **facts))
-        it.audience.begin(client)
+        client.has_stale_state = False
+        it.subscribers.send_frame(client, encode_frame("welcome", **facts))
+        it.subscribers.start_sending(client)
 
     def obey(self, client: Client, said: Said) -> None:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
@@ -111,53 +111,53 @@ class Obedience:
                 )
             return
         if said["kind"] != "reply" and mark:
-            if it.requests.waits(client, mark):
+            if it.control_requests.waits(client, mark):
                 return
-            if (client.number, mark) in it.done:
-                it.repeat(client, mark)
+            if (client.number, mark) in it.frame_answers:
+                it.repeat_answer(client, mark)
                 return
         if does(client, said, mark):
-            it.accept(client, mark)
+            it.accept_frame(client, mark)
 
     # -- one method a kind: whether the frame is done with it --------------------------------------
 
     def _message(self, client: Client, said: Said, mark: str) -> bool:
         it, message = self._it, said.get("message")
         uuid = parse_uuid(mark)
-        key = ("", uuid) if uuid else (client.said, mark)
-        if mark and key in it.messages:
+        key = ("", uuid) if uuid else (client.requested_name, mark)
+        if mark and key in it.message_ids:
             return True
-        it.roles.drives(client)
+        it.roles.check_controller(client)
         if not isinstance(message, dict) or message.get("role") != "user":
             raise FrameError('message has `message`, an object with the role "user"')
         if not isinstance(message.get("content"), str | list):
             raise FrameError("`content` of a message is a text or a list of blocks")
-        named = uuid or it.mint()
-        it.message(message, named, said.get("priority"))
-        it.give(client)
+        named = uuid or it.create_id()
+        it.send_message(message, named, said.get("priority"))
+        it.set_controller(client)
         if mark:
-            it.messages[key] = True
-            it.senders[named] = client, mark
+            it.message_ids[key] = True
+            it.message_senders[named] = client, mark
         return True
 
     def _answer(self, client: Client, said: Said, mark: str) -> bool:
         it, named = self._it, said.get("question")
-        it.roles.answers(client)
+        it.roles.check_answer_right(client)
         if not isinstance(named, str) or len(named) > ID_CHARACTERS:
             raise FrameError("answer has `question`, the id of a question")
-        question = it.questions.open.get(named)
+        question = it.prompts.open.get(named)
         if question is None:
-            outcome = it.questions.outcome(named)
+            outcome = it.prompts.outcome(named)
             if outcome is None:
                 raise RefusedError("unknown-question", "no question of this session has this id")
-            it.audience.say(client, outcome.frame)
+            it.subscribers.send_frame(client, outcome.frame)
             return False
         how, body = read_answer(question, said.get("decision"), bypass=it.session.bypass)
         if how == "allow" and self._changes_mode(
             client, question.request.get("tool_name"), body, client.number
         ):
             self._lift(client)
-        it.settle(named, client.name, how, body)
+        it.resolve_prompt(named, client.name, how, body)
         return True
 
     def _changes_mode(self, client: Client, tool: object, body: Said, lifted: int | None) -> bool:
@@ -166,65 +166,65 @@ class Obedience:
         it, modes = self._it, [UNPLANNED] if tool == PLANNED else []
         if changes_mode(body):
             # as for a frame `mode`: whoever drives is not surprised by a wider session
-            it.roles.drives(client)
+            it.roles.check_controller(client)
             updates = (
                 body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
             )
             modes += [
                 str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one
             ]
-        if not all(it.ceilings.allow(lifted, mode) for mode in modes):
+        if not all(it.restrictions.allow(lifted, mode) for mode in modes):
             raise RefusedError(
                 "wider",
-                f"another frontend lets this session be in no wider mode than {it.ceilings.mode}",
+                f"another frontend lets this session be in no wider mode than {it.restrictions.mode}",
             )
         return tool == PLANNED or changes_mode(body)
 
     def _interrupt(self, client: Client, said: Said, mark: str) -> bool:
         it = self._it
-        it.roles.may_drive(client)
-        it.request({"subtype": "interrupt"}, Request(client, mark, "interrupt"))
-        it.settle_all(client.name, "interrupt")
+        it.roles.check_control_role(client)
+        it.send_request({"subtype": "interrupt"}, Request(client, mark, "interrupt"))
+        it.resolve_all_prompts(client.name, "interrupt")
         return False
 
     def _model(self, client: Client, said: Said, mark: str) -> bool:
         model = said.get("model")
         if not isinstance(model, str | None):
             raise FrameError("model has `model`, a name or null")
-        self._it.roles.drives(client)
-        self._it.request(
+        self._it.roles.check_controller(client)
+        self._it.send_request(
             {"subtype": "set_model", "model": model}, Request(client, mark, "set_model")
         )
         return False
 
     def _mode(self, client: Client, said: Said, mark: str) -> bool:
-        self._it.roles.drives(client)
+        self._it.roles.check_controller(client)
         self._choose(said, Request(client, mark, MODE))
         return False
 
-    def _choose(self, said: Said, request: Request, body: Said = NO_BODY) -> None:
+    def _choose(self, said: Said, request: Request, body: Said = EMPTY_BODY) -> None:
         """The mode that a driver chooses holds as far as others let it; its own ceiling is its own
         to lift.
         """
         mode, client = said.get("mode"), request.client
         assert client is not None
         self._allowed(mode)
-        lifted = self._it.ceilings.of(client.number, FLAGS)._replace(mode="")
+        lifted = self._it.restrictions.of(client.number, FLAGS)._replace(mode="")
         undo = self._change(
             client, FLAGS, "told_mode", lifted, "default" if mode == "manual" else str(mode)
         )
-        self._told(undo, lambda: self._it.tell_mode(request._replace(undo=undo), body))
+        self._told(undo, lambda: self._it.send_mode(request._replace(undo=undo), body))
 
     def _lift(self, client: Client) -> None:
-        brought = self._it.ceilings.of(client.number, FLAGS)
-        self._it.ceilings.bring(client.number, FLAGS, brought._replace(mode=""))
+        brought = self._it.restrictions.of(client.number, FLAGS)
+        self._it.restrictions.bring(client.number, FLAGS, brought._replace(mode=""))
 
     def _change(
         self, client: Client, door: str, told: str, ceiling: Ceiling, chosen: str | None = None
     ) -> Callable[[], None]:
         """Change what a client forbids, and what is chosen. Gives back what undoes it where the
         conversation was not told; what was changed again meanwhile stays."""
-        ceilings, audience = self._it.ceilings, self._it.audience
+        ceilings, audience = self._it.restrictions, self._it.subscribers
         before, brought = ceilings.chosen, ceilings.of(client.number, door)
         if chosen is not None:
             ceilings.choose(chosen)
@@ -236,7 +236,7 @@ class Obedience:
             if client.number in audience.clients and ceilings.of(client.number, door) == ceiling:
                 ceilings.bring(client.number, door, brought)
             setattr(ceilings, told, None)
-            self._it.keep()
+            self._it.apply_restrictions()
 
         return undo
 
@@ -253,23 +253,23 @@ class Obedience:
         more by it.
         """
         it, mode = self._it, said.get("mode")
-        it.roles.may_drive(client)
+        it.roles.check_control_role(client)
         if mode is not None and mode not in NARROWEST_FIRST:
             raise FrameError(f"narrow has `mode`, one of {', '.join(NARROWEST_FIRST)}")
         more = Ceiling(str(mode)) if mode is not None else Ceiling("", *_rules(said))
-        whole = it.ceilings.of(client.number, FLAGS).and_also(more)
+        whole = it.restrictions.of(client.number, FLAGS).and_also(more)
         undo = self._change(client, FLAGS, "told_rules" if mode is None else "told_mode", whole)
         # What was told and is not answered yet may still be refused.
         if mode is not None and (
-            it.ceilings.mode != it.ceilings.told_mode or it.requests.pending(MODE)
+            it.restrictions.mode != it.restrictions.told_mode or it.control_requests.pending(MODE)
         ):
             request = Request(client, mark, MODE, undo=undo)
-            self._told(undo, lambda: it.tell_mode(request))
+            self._told(undo, lambda: it.send_mode(request))
         elif mode is None and (
-            it.ceilings.rules != it.ceilings.told_rules or it.requests.pending(SAID)
+            it.restrictions.rules != it.restrictions.told_rules or it.control_requests.pending(SAID)
         ):
             request = Request(client, mark, SAID, undo=undo)
-            self._told(undo, lambda: it.tell_rules({}, request))
+            self._told(undo, lambda: it.send_rules({}, request))
         else:
             return True
         return False
@@ -293,9 +293,9 @@ class Obedience:
                 "wider", f"a session that lives takes no settings but deny, ask and effort: {what}"
             )
         passed = {key: settings[key] for key in settings if key == "effortLevel"}
-        brought = Ceiling("", *_rules(given)) if given else it.ceilings.of(client.number, SAID)
+        brought = Ceiling("", *_rules(given)) if given else it.restrictions.of(client.number, SAID)
         undo = self._change(client, SAID, "told_rules", brought)
-        self._told(undo, lambda: it.tell_rules(passed, request._replace(undo=undo)))
+        self._told(undo, lambda: it.send_rules(passed, request._replace(undo=undo)))
 
     def _allowed(self, mode: object) -> None:
         if not isinstance(mode, str) or not mode:
@@ -306,19 +306,19 @@ class Obedience:
             )
 
     def _take(self, client: Client, said: Said, mark: str) -> bool:
-        self._it.roles.may_drive(client)
-        self._it.give(client)
+        self._it.roles.check_control_role(client)
+        self._it.set_controller(client)
         return True
 
     def _release(self, client: Client, said: Said, mark: str) -> bool:
-        self._it.roles.may_drive(client)
-        if self._it.roles.driver is client:
-            self._it.give(None)
+        self._it.roles.check_control_role(client)
+        if self._it.roles.controller is client:
+            self._it.set_controller(None)
         return True
 
     def _end(self, client: Client, said: Said, mark: str) -> bool:
-        self._it.roles.drives(client)
-        self._it.commands.append(End(client.name))
+        self._it.roles.check_controller(client)
+        self._it.commands.append(EndSession(client.name))
         return False  # the answer is `bye`
 
     def _request(self, client: Client, said: Said, mark: str) -> bool:
@@ -326,13 +326,13 @@ class Obedience:
         if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not mark:
             raise FrameError("request has `id`, and `request` with a `subtype`")
         if body["subtype"] == "interrupt":
-            it.roles.may_drive(client)
+            it.roles.check_control_role(client)
         else:
-            it.roles.drives(client)
+            it.roles.check_controller(client)
         brings = body["subtype"] == "initialize" and (
             body.get("hooks") or body.get("sdkMcpServers")
         )
-        if brings and not client.knows("ask"):
+        if brings and not client.accepts_kind("ask"):
             raise RefusedError(
                 "bad-frame", "hooks and servers of a client need `ask` in what it knows"
             )
@@ -344,7 +344,7 @@ class Obedience:
         else:
             self._pass_on(client, body, request)
         if body["subtype"] == "interrupt":
-            it.settle_all(client.name, "interrupt")
+            it.resolve_all_prompts(client.name, "interrupt")
         return False
 
     def _pass_on(self, client: Client, body: Said, request: Request) -> None:
@@ -354,19 +354,19 @@ class Obedience:
                 f"a session that lives takes no {body['subtype']}: it is not one frontend's own",
             )
         if body["subtype"] != "initialize":
-            self._it.request(body, request)
+            self._it.send_request(body, request)
             return
-        whole, undo = self._it.asks.brought(client, body)
-        self._told(undo, lambda: self._it.request(whole, request._replace(undo=undo)))
+        whole, undo = self._it.callbacks.brought(client, body)
+        self._told(undo, lambda: self._it.send_request(whole, request._replace(undo=undo)))
 
     def _reply(self, client: Client, said: Said, mark: str) -> bool:
         it, response = self._it, said.get("response")
-        it.roles.may_drive(client)
+        it.roles.check_control_role(client)
         if not isinstance(response, dict):
             raise FrameError("reply has `response`, the body of a control_response")
-        ask = it.asks.answered(mark, client)
+        ask = it.callbacks.answered(mark, client)
         if ask is not None:
-            it.respond(mark, self._within_rights(client, ask, response))
+            it.send_response(mark, self._within_rights(client, ask, response))
         return False
 
     def _within_rights(self, client: Client, ask: Ask, response: Said) -> Said:
@@ -380,7 +380,7 @@ class Obedience:
         if body is None or not isinstance(answer, dict):
             return response
         try:
-            it.roles.answers(client)
+            it.roles.check_answer_right(client)
             check_updates(body, bypass=it.session.bypass)
             self._changes_mode(
                 client, about.get("tool_name") if isinstance(about, dict) else None, body, None
@@ -390,8 +390,8 @@ class Obedience:
         return response
 
     def _deaf(self, client: Client, said: Said, mark: str) -> bool:
-        client.deaf = True
-        self._it.deny_unheard()
+        client.declines_prompts = True
+        self._it.deny_unanswerable_prompts()
         return True
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shim.core.bridge.frames import RefusedError, frame
+from shim.core.bridge.frames import RefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION, UNANSWERED
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
@@ -38,7 +38,9 @@ class Question(NamedTuple):
     @property
     def frame(self) -> bytes:
         limit = {} if self.until is None else {"until": self.until}
-        return frame("question", question=self.question, at=self.at, **limit, request=self.request)
+        return encode_frame(
+            "question", question=self.question, at=self.at, **limit, request=self.request
+        )
 
 
 class Outcome(NamedTuple):
@@ -50,7 +52,7 @@ class Outcome(NamedTuple):
 
     @property
     def frame(self) -> bytes:
-        return frame("settled", **self._asdict())
+        return encode_frame("settled", **self._asdict())
 
 
 class Questions:

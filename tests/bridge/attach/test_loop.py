@@ -15,7 +15,7 @@ from shim.bridge.attach.frontend import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, NoAnswerError
-from shim.core.bridge.frames import frame, line_frame
+from shim.core.bridge.frames import encode_frame, line_frame
 from shim.io.stdout import Output
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ async def begin_turn(joined):
         line_frame(number, 1, 1, json.dumps(line).encode())
         for number, line in enumerate((init, words), 1)
     )
-    joined.host.say(frame("accepted", id=message["id"]), *told)
+    joined.host.say(encode_frame("accepted", id=message["id"]), *told)
     while b"assistant" not in joined.stdout.said:
         await anyio.lowlevel.checkpoint()
 
@@ -147,7 +147,8 @@ async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(mo
         )
         kept = {"subtype": "success", "response": {"cancelled": False}}
         joined.host.say(
-            frame("response", id=back["id"], response=kept), frame("accepted", id=interrupt["id"])
+            encode_frame("response", id=back["id"], response=kept),
+            encode_frame("accepted", id=interrupt["id"]),
         )
         joined.host.say(line_frame(3, 1, 1, json.dumps(RESULT).encode()))
     assert (joined.status, [result["result"] for result in joined.results]) == (0, ["done"])
@@ -201,11 +202,14 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
             tasks.start_soon(run)
             message = await host.hear_of("message")
             host.say(
-                frame("accepted", id=message["id"]),
+                encode_frame("accepted", id=message["id"]),
                 line_frame(1, 1, 1, json.dumps(RESULT).encode()),
             )
             await host.hear_of("end")
-            host.say(frame("state", state="done", status="idle"), frame("bye", reason="stopped"))
+            host.say(
+                encode_frame("state", state="done", status="idle"),
+                encode_frame("bye", reason="stopped"),
+            )
             theirs.shutdown(socket.SHUT_WR)
             assert await host.hear() is None, "it was said again"
     assert (status, stdout.said) == (0, b"done\n")

@@ -10,7 +10,7 @@ from web import PATIENCE, SESSION
 
 from shim.bridge.gateway import streams
 from shim.bridge.gateway.streams import HostFrame, StepEncoder, encode_event, parse_cursor
-from shim.core.bridge.frames import Cursor, frame
+from shim.core.bridge.frames import Cursor, encode_frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
 INIT = {
@@ -222,7 +222,7 @@ def test_of_a_long_past_the_last_steps_are_told(web, host):
 
 
 def gap(reason):
-    return frame("gap", **{"from": 1, "to": 6, "reason": reason})
+    return encode_frame("gap", **{"from": 1, "to": 6, "reason": reason})
 
 
 def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
@@ -313,7 +313,7 @@ def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host,
     say(web, host, *lines)
     with web.stream(f"/sessions/{SESSION}/{name}") as stream:
         until(stream, "synced")
-        web.call(host.tell, frame("bye", reason="done"))
+        web.call(host.tell, encode_frame("bye", reason="done"))
         last = until(stream, "bye")[-1].id
     assert last == f"1-{len(lines)}"
     host.facts["alive"] = False

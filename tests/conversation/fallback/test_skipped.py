@@ -153,11 +153,11 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
         _, pump = held(pen)
         pump.turn.started(session_id="s", model=f"model-{forgotten}")
         if forgotten:
-            assert b"init" in pen.take()
+            assert b"init" in pen.take_bytes()
             pen.forget()
     pump.turn.say("words")
-    said = pen.take()
-    kept = said if pen.history is None else pen.history.take()
+    said = pen.take_bytes()
+    kept = said if pen.history is None else pen.history.take_bytes()
     for lines in (said, kept):
         assert (
             b"model-False" in lines and b"model-True" not in lines and lines.count(b'"init"') == 1

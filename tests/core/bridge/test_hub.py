@@ -2,9 +2,9 @@
 
 from bridging import ALLOW, DENY, SESSION, MemoryLog, Play, kinds, numbers, of_kind, user
 
-from shim.core.bridge.audience import CLIENTS, HELLO_SECONDS
-from shim.core.bridge.commands import Append
-from shim.core.bridge.conversation import taken
+from shim.core.bridge.audience import HELLO_TIMEOUT_S, MAX_CLIENTS
+from shim.core.bridge.commands import AppendRecords
+from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.hub import BAD_FRAMES
 
 SAID = {
@@ -20,7 +20,7 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
     play.hub.said(b'{"type":"assistant"}\n')
     assert play.hub.ready() == []
     (append, _) = play.hub.take()
-    assert isinstance(append, Append)
+    assert isinstance(append, AppendRecords)
     assert [(record.number, record.data) for record in append.records] == [
         (1, b'{"type":"assistant"}')
     ]
@@ -160,7 +160,7 @@ def test_a_slow_client_costs_a_bounded_amount():
         play.said({"type": "assistant", "text": "x" * 10_000})
         if number % 100 == 0:
             play.question(f"q{number}", content="x" * 900_000)
-    assert play.hub._it.audience.clients[1].held < 4 * 1024 * 1024
+    assert play.hub._it.subscribers.clients[1].queued_bytes < 4 * 1024 * 1024
     assert numbers(play.read(1)) == list(range(1, 601))
 
 
@@ -259,9 +259,9 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     first = Play(log)
     first.join(1)
     first.say(1, "message", id=uuid, message=user())
-    assert list(taken(log.entries)) == []
+    assert list(list_taken_ids(log.entries)) == []
     first.turn()
-    second = Play(log, known=taken(log.entries))
+    second = Play(log, known=list_taken_ids(log.entries))
     second.join(1)
     assert of_kind(second.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
     second.hub.prompt(user(), uuid)
@@ -849,17 +849,17 @@ def test_the_first_frame_is_hello():
         play.hub.heard(client, raw)
         assert kinds(play.read(client)) == ["refused", "bye"]
     play.hub.joined(4)
-    play.seconds = HELLO_SECONDS
+    play.seconds = HELLO_TIMEOUT_S
     play.hub.tick()
     assert kinds(play.read(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
 
 
 def test_too_many_clients_are_sent_away():
     play = Play()
-    for client in range(CLIENTS):
+    for client in range(MAX_CLIENTS):
         play.hub.joined(client)
-    play.join(CLIENTS)
-    assert list(play.dropped) == [CLIENTS]
+    play.join(MAX_CLIENTS)
+    assert list(play.dropped) == [MAX_CLIENTS]
 
 
 def test_a_client_that_asks_and_does_not_read_is_sent_away():
@@ -867,7 +867,7 @@ def test_a_client_that_asks_and_does_not_read_is_sent_away():
     play.join(1)
     for number in range(5000):
         play.say(1, "take", id=f"t{number}")
-    assert 1 in play.dropped and play.hub._it.audience.clients[1].held < 5 * 1024 * 1024
+    assert 1 in play.dropped and play.hub._it.subscribers.clients[1].queued_bytes < 5 * 1024 * 1024
 
 
 def test_requests_without_end_are_refused():
