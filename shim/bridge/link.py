@@ -22,14 +22,14 @@ from typing import Any
 from shim.bridge import registry, sockets
 from shim.core.bridge.frames import (
     DRIVE,
-    FULL,
-    KNOWS,
-    PROTOCOL,
+    FULL_REASON,
+    OPTIONAL_KINDS,
+    PROTOCOL_VERSION,
     Cursor,
     FrameError,
     encode_frame,
-    read_frame,
-    said_line,
+    extract_line,
+    parse_frame,
 )
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import short_id
@@ -265,11 +265,11 @@ class HostConnection:
         self.is_closed = not chunk
         for raw in self._splitter.feed(chunk):
             try:
-                said = read_frame(raw)
+                said = parse_frame(raw)
             except FrameError:
                 continue  # a host of another version; what cannot be read cannot be meant for us
             if said["kind"] == "line":
-                said["raw"] = said_line(raw)
+                said["raw"] = extract_line(raw)
             self._received_frames.append(said)
         return bool(chunk)
 
@@ -278,7 +278,7 @@ class HostConnection:
             raise NoAnswerError(self.session_id, self.pid)
         if first is None or first["kind"] != "welcome":
             reason = str((first or {}).get("reason") or (first or {}).get("text") or "")
-            if reason.endswith(FULL):
+            if reason.endswith(FULL_REASON):
                 raise NoAnswerError(self.session_id, self.pid, f"is full: {reason}")
             raise HostGoneError(self.session_id, reason)
         self.welcome = first
@@ -379,12 +379,12 @@ def _open_connection(
     cursor = None if after is None else after._asdict()
     first = {
         "kind": "hello",
-        "protocol": PROTOCOL,
+        "protocol": PROTOCOL_VERSION,
         "client": f"shim {os.getpid()}",
         "role": role,
         "after": cursor,
     }
-    link = HostConnection(session, socket_, {**first, "knows": KNOWS, **hello}, pid)
+    link = HostConnection(session, socket_, {**first, "knows": OPTIONAL_KINDS, **hello}, pid)
     try:
         yield link
     except BaseException as error:

@@ -197,7 +197,7 @@ def test_its_own_model_is_not_known_where_another_one_was_asked_for():
 
 def test_an_image_is_given_as_it_is():
     parts = (Part("image", media_type="image/png", data="AAAA"), Part("text", "look"))
-    talk = Talk().begun().prompt(Message("look", parts))
+    talk = Talk().begun().send_prompt(Message("look", parts))
     assert talk.last()["params"]["input"][0] == {
         "type": "image",
         "url": "data:image/png;base64,AAAA",

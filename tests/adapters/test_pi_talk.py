@@ -107,7 +107,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
     talk = running().says(reply(text("one")), END, SETTLED).finish()
-    talk.prompt("two").says(SETTLED)
+    talk.send_prompt("two").says(SETTLED)
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     talk.forget()
     said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
     for words in said:
-        talk.says(reply(text("ok")), END, SETTLED).finish().prompt(words)
+        talk.says(reply(text("ok")), END, SETTLED).finish().send_prompt(words)
     told = [one["message"] for one in talk.told if one["type"] == "prompt"]
     assert told == [
         "\\/deploy now",
@@ -200,7 +200,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
     picture = Message(
         "look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk="))
     )
-    talk = running().says(reply(text("ok")), SETTLED).finish().prompt(picture)
+    talk = running().says(reply(text("ok")), SETTLED).finish().send_prompt(picture)
     assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     blind = Talk().begun(model=MODEL | {"input": ["text"]})
     assert blind.speech.takes == frozenset()
@@ -435,7 +435,7 @@ def test_its_own_model_is_told_where_pi_chose_one():
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     talk = running().says(reply(text("one")), END, SETTLED).finish()
-    talk.tell(talk.speech.encode_model("mock/m9")).prompt("two")
+    talk.tell(talk.speech.encode_model("mock/m9")).send_prompt("two")
     talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.is_usable
     assert "Model not found" in json.dumps(talk.end().results[-1])

@@ -25,7 +25,12 @@ class Host:
         self.facts, self.told, self.failed = [], [], []
         self.log = RecordingLog(str(folder / "log"), 1)
         self.hub = Hub(
-            Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0
+            Session(U),
+            generation=1,
+            number=0,
+            create_id=lambda: U,
+            now_ms=lambda: 0,
+            clock=lambda: 0.0,
         )
         told, failed = self.told.append, self.failed.append
         self.runner = HubRunner(
@@ -60,7 +65,7 @@ def host(tmp_path):
 def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
     host.hub.open()
-    host.hub.prompt({"role": "user", "content": "hi"}, U)
+    host.hub.send_prompt({"role": "user", "content": "hi"}, U)
     host.runner.run_commands()
     assert [each["state"] for each in host.facts] == ["working"]
 

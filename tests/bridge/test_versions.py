@@ -12,7 +12,7 @@ from box import END, START, STREAM, ndjson, text
 from hosting import PATIENCE, until, until_result
 
 from shim.bridge.link import exchange_frames
-from shim.core.bridge.frames import KNOWS, PROTOCOL
+from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
 from shim.process.install import ENTRY
 
 # It knows none of the optional kinds, and has none of the later keys of its welcome.
@@ -91,7 +91,7 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
     assert other.now(one).is_running
     with other.link(one, partial=False, replay=False) as link:
-        new = link.welcome["protocol"] != PROTOCOL
+        new = link.welcome["protocol"] != PROTOCOL_VERSION
         assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
@@ -109,11 +109,11 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
     )
 
 
-@pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*KNOWS, "later"])])
+@pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*OPTIONAL_KINDS, "later"])])
 def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protocol, knows):
     one = hosts.start()
     with hosts.link(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
-        assert ("differs" in link.welcome) == (protocol != PROTOCOL)
+        assert ("differs" in link.welcome) == (protocol != PROTOCOL_VERSION)
         until(link, "synced")
         link.send_frame_blocking({"kind": "later", "odd": 1})
         link.send_frame_blocking({"kind": "take", "id": "t", "odd": 1})

@@ -40,7 +40,7 @@ from web import StandIn, StandIns, Web  # noqa: E402
 
 from shim.bridge.gateway.server import Endpoint  # noqa: E402
 from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
-from shim.core.bridge.frames import read_frame  # noqa: E402
+from shim.core.bridge.frames import parse_frame  # noqa: E402
 
 COLUMNS = (60, 80, 120)
 LINES = 40
@@ -214,7 +214,7 @@ def _sitting(host: StandIn, columns: int) -> Sitting:
     ]
     about = {key: facts[key] for key in ("id", "name", "vendor", "cwd")}
     sitting.begin(*lines, state={"status": facts["status"]}, **about)
-    sitting.take(*(read_frame(host.question(name)) for name in host.questions))
+    sitting.take(*(parse_frame(host.question(name)) for name in host.questions))
     sitting.wait(1.0)
     return sitting
 

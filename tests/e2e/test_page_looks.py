@@ -351,7 +351,7 @@ def test_a_session_that_goes_on_and_on_keeps_its_page_small(opened, browser):
 
 def numbered(host: StandIn, last: int) -> Iterator[bytes]:
     """The frames of the last lines of a host."""
-    from shim.core.bridge.frames import line_frame
+    from shim.core.bridge.frames import encode_line_frame
 
     for number in range(len(host.lines) - last, len(host.lines)):
-        yield line_frame(number + 1, 1, *host.lines[number])
+        yield encode_line_frame(number + 1, 1, *host.lines[number])

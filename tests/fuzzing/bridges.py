@@ -280,7 +280,7 @@ class Bridge(RuleBasedStateMachine):
             peer.cursor = self.log.last
         peer.expected = cursor if history else None
         after = None if cursor is None else {"generation": cursor[0], "number": cursor[1]}
-        self.play.hub.joined(peer.number)
+        self.play.hub.add_client(peer.number)
         peer.mark = self.log.last
         keys: Frame = {
             "protocol": 1,
@@ -305,7 +305,7 @@ class Bridge(RuleBasedStateMachine):
             self._read(peer, 1000)
         del self.peers[peer.number]
         self.left.append((peer.generation, peer.cursor))
-        self.play.hub.left(peer.number)
+        self.play.hub.remove_client(peer.number)
         self.play.do()
         if self.driver is peer:
             self._give(None)
@@ -313,8 +313,8 @@ class Bridge(RuleBasedStateMachine):
             self.judges[peer.number] = None
         if peer.number in self.forbids:
             self.forbade.append(self.forbids.pop(peer.number))
-        must(self.play.hub.running or not self.taken, "a message waits, and nothing runs")
-        if not self.play.hub.running:
+        must(self.play.hub.is_busy or not self.taken, "a message waits, and nothing runs")
+        if not self.play.hub.is_busy:
             self.forbade.clear()
         left = [call for call, judge in self.calls.items() if judge is peer]
         self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
@@ -347,7 +347,7 @@ class Bridge(RuleBasedStateMachine):
         """Somebody reads all that waits; then it believes what is true."""
         peer, play = self._peer(place), self.play
         self.time_goes_by(0)
-        while peer.number in play.hub.ready() or any(
+        while peer.number in play.hub.list_ready_clients() or any(
             read.client_number == peer.number for read in play.reads
         ):
             self._read(peer, 100_000)
@@ -356,11 +356,15 @@ class Bridge(RuleBasedStateMachine):
         must(peer.synced, "never in sync")
         must(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
         must(
-            peer.driver == play.hub.driver, "believes that", peer.driver, "drives", play.hub.driver
+            peer.driver == play.hub.controller_name,
+            "believes that",
+            peer.driver,
+            "drives",
+            play.hub.controller_name,
         )
         # a frame says the model and the mode as well
-        now = {key: peer.state.get(key) for key in play.hub.facts}
-        must(now == play.hub.facts, "state", peer.state, play.hub.facts)
+        now = {key: peer.state.get(key) for key in play.hub.status_fields}
+        must(now == play.hub.status_fields, "state", peer.state, play.hub.status_fields)
         if peer.partial and self.part is not None and peer.block is not None:
             must(
                 peer.block == self.part, "the block is at", self.part, "and it was told", peer.block
@@ -471,7 +475,7 @@ class Bridge(RuleBasedStateMachine):
         )
         self.forbade.clear()
         self._nothing()
-        must(not self.play.hub.running, "runs after its end")
+        must(not self.play.hub.is_busy, "runs after its end")
 
     @rule(seconds=st.sampled_from([1, 20, 31]))
     def time_goes_by(self, seconds: int) -> None:
@@ -576,7 +580,7 @@ class Bridge(RuleBasedStateMachine):
         peer = self._peer(place)
         if kind == "odd":
             for raw in NONSENSE:
-                self.play.hub.heard(peer.number, raw)
+                self.play.hub.on_client_frame(peer.number, raw)
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
         self.play.say(peer.number, kind, model="m", mode="acceptEdits")
@@ -707,8 +711,8 @@ class Bridge(RuleBasedStateMachine):
 
     def _read(self, peer: Peer, most: int) -> None:
         hub = self.play.hub
-        if peer.number in hub.ready():
-            data = hub.outgoing(peer.number, most)
+        if peer.number in hub.list_ready_clients():
+            data = hub.take_outgoing(peer.number, most)
             must(not data or data.endswith(b"\n"), "a part of a frame")
             for raw in data.splitlines():
                 self._told(peer, json.loads(raw))
@@ -839,7 +843,12 @@ class Bridge(RuleBasedStateMachine):
     @invariant()
     def the_driver_is_the_model_s(self) -> None:
         name = None if self.driver is None else peer_name(self, self.driver)
-        must(self.play.hub.driver == name, self.play.hub.driver, "drives, not", name)
+        must(
+            self.play.hub.controller_name == name,
+            self.play.hub.controller_name,
+            "drives, not",
+            name,
+        )
         must(
             (self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open,
             "waits for nothing",
@@ -857,7 +866,7 @@ class Bridge(RuleBasedStateMachine):
     @invariant()
     def what_waits_is_bounded(self) -> None:
         for peer in self.peers.values():
-            waits = self.play.hub._it.subscribers.clients[peer.number]
+            waits = self.play.hub._state.subscribers.clients[peer.number]
             must(
                 waits._queued_bytes <= HELD_BYTES and waits._queued_lines <= HELD_LINES,
                 waits._queued_bytes,
@@ -873,7 +882,7 @@ class Bridge(RuleBasedStateMachine):
 
 def peer_name(machine: Bridge, peer: Peer) -> str:
     """The name of a client here, which it may not have read yet."""
-    return machine.play.hub._it.subscribers.clients[peer.number].name
+    return machine.play.hub._state.subscribers.clients[peer.number].name
 
 
 def run(examples: int, steps: int = 80) -> None:

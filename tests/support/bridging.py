@@ -16,7 +16,7 @@ from shim.core.bridge.commands import (
     UpdateMetadata,
     WriteStdin,
 )
-from shim.core.bridge.frames import KNOWS
+from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import Entry, Record
 from shim.core.bridge.session import Session
@@ -74,15 +74,15 @@ class Play:
             Session(SESSION, **facts),
             generation=self.log.generation,
             number=self.log.last,
-            mint=lambda: next(self._mint),
-            wall=lambda: int(self.seconds * 1000),
+            create_id=lambda: next(self._mint),
+            now_ms=lambda: int(self.seconds * 1000),
             clock=lambda: self.seconds,
-            known=known,
+            taken_ids=known,
         )
 
     def do(self) -> None:
         """Carry out the commands, and those that come of them."""
-        while commands := self.hub.take():
+        while commands := self.hub.take_commands():
             for command in commands:
                 self._one(command)
 
@@ -93,7 +93,7 @@ class Play:
             assert command.line.endswith(b"\n")
             self.stdin.append(json.loads(command.line))
         elif isinstance(command, ReadLog):
-            self.hub.replayed(
+            self.hub.deliver_log_entries(
                 command.client_number,
                 command.after_number,
                 self.log.read(command.after_number, command.max_lines, command.max_bytes),
@@ -107,14 +107,20 @@ class Play:
 
     def join(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
         """A client connects and says hello; what it reads then."""
-        self.hub.joined(number)
-        said = {"protocol": 1, "client": f"c{number}", "role": role, "knows": list(KNOWS), **keys}
+        self.hub.add_client(number)
+        said = {
+            "protocol": 1,
+            "client": f"c{number}",
+            "role": role,
+            "knows": list(OPTIONAL_KINDS),
+            **keys,
+        }
         self.say(number, "hello", **said)
         return self.read(number)
 
     def say(self, client: int, kind: str, /, **keys: Any) -> None:
         """A client says a frame."""
-        self.hub.heard(client, json.dumps({"kind": kind, **keys}).encode())
+        self.hub.on_client_frame(client, json.dumps({"kind": kind, **keys}).encode())
         self.do()
 
     def asks(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
@@ -126,14 +132,14 @@ class Play:
         """All that waits for a client."""
         data = b""
         self.do()
-        while client in self.hub.ready():
-            data += self.hub.outgoing(client)
+        while client in self.hub.list_ready_clients():
+            data += self.hub.take_outgoing(client)
             self.do()
         return [json.loads(line) for line in data.splitlines()]
 
     def said(self, *lines: Frame) -> None:
         """The conversation says lines."""
-        self.hub.said(
+        self.hub.feed_stdout(
             b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
         )
         self.do()

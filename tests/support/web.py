@@ -21,10 +21,10 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import (
     Cursor,
     encode_frame,
-    line_frame,
-    partial_frame,
-    read_frame,
-    said_line,
+    encode_line_frame,
+    encode_partial_frame,
+    extract_line,
+    parse_frame,
 )
 
 PATIENCE = 30.0  # no test takes so long unless something hangs
@@ -66,12 +66,14 @@ class StandIn:
     def say(self, **line: Any) -> None:
         """A whole line of the conversation."""
         self.lines.append((1000 + len(self.lines), json.dumps(line).encode()))
-        self.tell(line_frame(len(self.lines), 1, *self.lines[-1]))
+        self.tell(encode_line_frame(len(self.lines), 1, *self.lines[-1]))
 
     def part(self, **event: Any) -> None:
         """A partial line."""
         self.tell(
-            partial_frame(2000, json.dumps({"type": "stream_event", "event": event}).encode())
+            encode_partial_frame(
+                2000, json.dumps({"type": "stream_event", "event": event}).encode()
+            )
         )
 
     def tell(self, raw: bytes) -> None:
@@ -111,15 +113,15 @@ class Client:
         initialize = {"secret": 1, "models": host.facts.get("models", [])}
         self.tell(encode_frame("welcome", **about, initialize=initialize))
         for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
-            self.tell(line_frame(number, 1, at, line))
+            self.tell(encode_line_frame(number, 1, at, line))
         self.tell(encode_frame("synced", number=len(host.lines)))
         for name in host.questions:
             self.tell(host.question(name))
 
     def tell(self, raw: bytes) -> None:
         """A frame, as `link.Link` takes it apart."""
-        said = read_frame(raw)
-        more = {"raw": said_line(raw.rstrip(b"\n"))} if said["kind"] == "line" else {}
+        said = parse_frame(raw)
+        more = {"raw": extract_line(raw.rstrip(b"\n"))} if said["kind"] == "line" else {}
         self._into.send_nowait({**said, **more})
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.host.ends import HubStdin
 from shim.bridge.host.runner import ClientConnection, HubRunner
-from shim.core.bridge.frames import FULL, encode_frame
+from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import same_user
 from shim.io.raw_output import tell
@@ -63,7 +63,9 @@ class UnixServer:
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
             # which an empty socket takes
-            connection.send_last(encode_frame("bye", reason=f"{self._max_connections}{FULL}"))
+            connection.send_last(
+                encode_frame("bye", reason=f"{self._max_connections}{FULL_REASON}")
+            )
             peer.close()
             return
         self._runner.add_client(connection)

@@ -148,11 +148,11 @@ class HostRuntime:
             ),
             generation=generation,
             number=self._log.last,
-            mint=fresh_uuid,
+            create_id=fresh_uuid,
             # a clock that jumps moves nothing that was said
-            wall=lambda: round((began + clock()) * 1000),
+            now_ms=lambda: round((began + clock()) * 1000),
             clock=clock,
-            known=self._log.list_message_ids() if generation > 1 else (),
+            taken_ids=self._log.list_message_ids() if generation > 1 else (),
         )
         tell, failed = self.source.put, self.stdout.record_failure
         self.runner = HubRunner(
@@ -252,7 +252,7 @@ class HostRuntime:
         if message is None:
             return
         try:
-            self.runner.hub.prompt(message, uuid)
+            self.runner.hub.send_prompt(message, uuid)
         except RefusedError as error:
             tell(f"the prompt was refused: {error}\n")
 
@@ -280,7 +280,7 @@ class HostRuntime:
             self._metadata.restore_file()
             if not self._metadata.owns_folder:
                 self._stop_session(REASON_REPLACED)
-            if self.runner.hub.clients or self.runner.hub.running:
+            if self.runner.hub.client_count or self.runner.hub.is_busy:
                 self._last_use = time.monotonic()
             elif time.monotonic() - self._last_use >= self._idle_timeout_s:
                 self.end_reason = REASON_IDLE

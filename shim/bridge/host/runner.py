@@ -117,27 +117,27 @@ class HubRunner:
     def on_conversation_lines(self, data: bytes) -> str:
         """Lines of the conversation's; why they were told to nobody, "" if all is well."""
         if not self.failure_reason:
-            self.hub.said(data)
+            self.hub.feed_stdout(data)
             self.run_commands()
         return self.failure_reason
 
     def add_client(self, connection: ClientConnection) -> None:
         """A client has connected."""
         self.connections[connection.number] = connection
-        self.hub.joined(connection.number)
+        self.hub.add_client(connection.number)
         self.run_commands()
 
     def on_client_frame(self, number: int, line: bytes) -> None:
         """A line of a client."""
         if not self.failure_reason:
-            self.hub.heard(number, line)
+            self.hub.on_client_frame(number, line)
             self.run_commands()
 
     def remove_client(self, number: int) -> None:
         """A client's connection has ended, by whichever side."""
         connection = self.connections.pop(number, None)
         if connection is not None:
-            self.hub.left(number)
+            self.hub.remove_client(number)
             self.run_commands()
 
     # -- what the hub wants ------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class HubRunner:
         """Carry out what the hub wants; then the clients are written to, at once or in the next
         round.
         """
-        while not self.failure_reason and (commands := self.hub.take()):
+        while not self.failure_reason and (commands := self.hub.take_commands()):
             last = next(
                 (command for command in reversed(commands) if isinstance(command, UpdateMetadata)),
                 None,
@@ -194,7 +194,7 @@ class HubRunner:
         except OSError as error:
             self._fail_session(f"the session's log cannot be read: {error.strerror or error}")
         else:
-            self.hub.replayed(read.client_number, read.after_number, entries)
+            self.hub.deliver_log_entries(read.client_number, read.after_number, entries)
 
     def _fail_session(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none
@@ -213,18 +213,18 @@ class HubRunner:
         """One round: every client for whom something waits gets it, as far as it takes it."""
         if self.failure_reason:
             return
-        for number in self.hub.ready():
+        for number in self.hub.list_ready_clients():
             if number in self.connections:
-                self.connections[number].write(self.hub.outgoing)
+                self.connections[number].write(self.hub.take_outgoing)
         self._last_write = time.monotonic()
-        if commands := self.hub.take():  # what was written made room for more of the log
+        if commands := self.hub.take_commands():  # what was written made room for more of the log
             for command in commands:
                 self._run_command(command)
             self._write_due.set()
         elif leaving := [
             one for one in self.connections.values() if one.close_deadline and one.is_idle
         ]:
-            ready = set(self.hub.ready())
+            ready = set(self.hub.list_ready_clients())
             for connection in leaving:
                 if connection.number not in ready:
                     connection.disconnect_event.set()

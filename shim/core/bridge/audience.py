@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from shim.core.bridge.client import Client, QueuedFrames
 from shim.core.bridge.commands import DropClient, HubCommand, ReadLog
-from shim.core.bridge.frames import FULL, Cursor, Hello, encode_frame, line_frame
+from shim.core.bridge.frames import (
+    FULL_REASON,
+    ClientHello,
+    Cursor,
+    encode_frame,
+    encode_line_frame,
+)
 from shim.core.bridge.log import Entry
 from shim.core.bridge.open_block import OpenBlock
 from shim.core.bridge.questions import Outcome, Question, Questions
@@ -70,19 +76,19 @@ class Subscribers:
     def add_client(self, number: int, now: float) -> Client:
         client = self.clients[number] = Client(number, now)
         if len(self.clients) > MAX_CLIENTS:
-            self.drop_client(client, f"{MAX_CLIENTS}{FULL}")
+            self.drop_client(client, f"{MAX_CLIENTS}{FULL_REASON}")
         return client
 
-    def accept_hello(self, client: Client, hello: Hello) -> None:
+    def accept_hello(self, client: Client, hello: ClientHello) -> None:
         """A client has said hello."""
-        client.name = self._choose_name(hello.client)
+        client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
     def start_sending(self, client: Client) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
-        client.sync_position, after = self.last_number, client.hello.after
-        if not client.hello.replay:
+        client.sync_position, after = self.last_number, client.hello.cursor
+        if not client.hello.wants_history:
             client.cursor = self.last_number
         elif after is not None and self._is_in_log(after):
             client.cursor = after.number
@@ -161,7 +167,7 @@ class Subscribers:
         for client in self.clients.values():
             if not client.is_live:
                 continue
-            item = both if client.hello is None or client.hello.partial else numbered
+            item = both if client.hello is None or client.hello.wants_partial else numbered
             if client.skips_open_block:
                 item = self._filter_block(client, spoken)
             if item.line_count:
@@ -268,7 +274,7 @@ class Subscribers:
             return
         client.read_position = None
         self._send_log_lines(
-            client, [LineFrame(line_frame(*entry), entry.number) for entry in entries]
+            client, [LineFrame(encode_line_frame(*entry), entry.number) for entry in entries]
         )
 
     def _send_log_lines(self, client: Client, lines: Sequence[LineFrame]) -> None:
@@ -299,7 +305,7 @@ class Subscribers:
     def _finish_sync(self, client: Client) -> None:
         client.is_live = True
         self._send_synced(client)
-        if client.hello is not None and client.hello.partial:
+        if client.hello is not None and client.hello.wants_partial:
             client.skips_open_block = self.partial_block.untold
             if block := self.partial_block.frames:
                 client.push(QueuedFrames(block, 1))

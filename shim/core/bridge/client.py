@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from shim.core.bridge.frames import Hello, RefusedError, encode_frame
+from shim.core.bridge.frames import ClientHello, RefusedError, encode_frame
 
 MAX_QUEUED_LINES = 256  # that wait for a client; one who is further behind goes on from the log
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
@@ -49,7 +49,7 @@ class Client:
     def __init__(self, number: int, since: float) -> None:
         self.number = number
         self.connected_at = since  # when it connected, on the clock that never goes back
-        self.hello: Hello | None = None
+        self.hello: ClientHello | None = None
         self.name = ""
         self.is_live = self.has_all_prompts = self.skips_open_block = self.has_stale_state = (
             self.is_dropped
@@ -67,16 +67,16 @@ class Client:
     @property
     def can_control(self) -> bool:
         """Whether it may drive."""
-        return self.hello is not None and self.hello.drives
+        return self.hello is not None and self.hello.can_control
 
     @property
     def requested_name(self) -> str:
         """What it calls itself; `name` is that of no other client."""
-        return "" if self.hello is None else self.hello.client
+        return "" if self.hello is None else self.hello.client_name
 
     def accepts_kind(self, kind: str) -> bool:
         """Whether it understands an optional kind."""
-        return self.hello is not None and kind in self.hello.knows
+        return self.hello is not None and kind in self.hello.optional_kinds
 
     @property
     def is_full(self) -> bool:

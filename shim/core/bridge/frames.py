@@ -77,15 +77,15 @@ import orjson
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 
-PROTOCOL = 1
+PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
-KNOWS = ("accepted", "request", "response", "ask", "reply", "deaf", "narrow")
+OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf", "narrow")
 DRIVE, WATCH = "drive", "watch"
-ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
-NAME_CHARACTERS = 64  # of a client's name
-LINE = b',"line":'
+MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept
+MAX_NAME_CHARS = 64  # of a client's name
+LINE_KEY = b',"line":'
 # how the reason of a `bye` ends that lets nobody else in, behind how many
-FULL = " clients are connected already"
+FULL_REASON = " clients are connected already"
 
 
 class Cursor(NamedTuple):
@@ -97,16 +97,16 @@ class Cursor(NamedTuple):
     number: int
 
 
-class Hello(NamedTuple):
+class ClientHello(NamedTuple):
     """What a client says of itself."""
 
     protocol: int
-    client: str
-    drives: bool
-    after: Cursor | None
-    replay: bool = True
-    partial: bool = True
-    knows: frozenset[str] = frozenset()
+    client_name: str
+    can_control: bool
+    cursor: Cursor | None
+    wants_history: bool = True
+    wants_partial: bool = True
+    optional_kinds: frozenset[str] = frozenset()
 
 
 class FrameError(ValueError):
@@ -141,7 +141,7 @@ def encode_frame(kind: str, **keys: object) -> bytes:
     return dump({"kind": kind, **keys}) + b"\n"
 
 
-def line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
+def encode_line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
     """The frame of a whole line, which is copied as it is."""
     return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (
         number,
@@ -151,19 +151,19 @@ def line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
     )
 
 
-def partial_frame(at: int, line: bytes) -> bytes:
+def encode_partial_frame(at: int, line: bytes) -> bytes:
     """The frame of a partial line."""
     return b'{"kind":"line","at":%d,"line":%b}\n' % (at, line)
 
 
-def said_line(raw: bytes) -> bytes:
+def extract_line(raw: bytes) -> bytes:
     """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
-    begin = raw.find(LINE)
+    begin = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
-    return raw[begin + len(LINE) : end] if 0 <= begin < end else b""
+    return raw[begin + len(LINE_KEY) : end] if 0 <= begin < end else b""
 
 
-def read_frame(raw: bytes) -> dict[str, Any]:
+def parse_frame(raw: bytes) -> dict[str, Any]:
     """A frame as an object with a `kind`. FrameError says what is wrong with it."""
     try:
         read = orjson.loads(raw)
@@ -176,17 +176,17 @@ def read_frame(raw: bytes) -> dict[str, Any]:
     return read
 
 
-def identity(said: Mapping[str, Any]) -> str:
+def parse_request_id(said: Mapping[str, Any]) -> str:
     """The id of a frame, "" for none."""
     found = said.get("id")
     if found is None:
         return ""
-    if not isinstance(found, str) or not 0 < len(found) <= ID_CHARACTERS:
-        raise FrameError(f"an id is a text of 1 to {ID_CHARACTERS} characters")
+    if not isinstance(found, str) or not 0 < len(found) <= MAX_ID_CHARS:
+        raise FrameError(f"an id is a text of 1 to {MAX_ID_CHARS} characters")
     return found
 
 
-def read_hello(said: Mapping[str, Any]) -> Hello:
+def parse_hello(said: Mapping[str, Any]) -> ClientHello:
     """A client's first frame. A cursor that cannot be read is one that is not there: the whole log
     is said again.
     """
@@ -195,20 +195,20 @@ def read_hello(said: Mapping[str, Any]) -> Hello:
         raise FrameError("hello has `protocol`, a number from 1")
     if role not in (DRIVE, WATCH):
         raise FrameError(f'hello has `role`, "{DRIVE}" or "{WATCH}"')
-    name = printable(str(said.get("client") or "client")[:NAME_CHARACTERS])[:NAME_CHARACTERS]
+    name = printable(str(said.get("client") or "client")[:MAX_NAME_CHARS])[:MAX_NAME_CHARS]
     known = (word for word in knows if isinstance(word, str)) if isinstance(knows, list) else ()
-    return Hello(
+    return ClientHello(
         protocol,
         name,
         role == DRIVE,
-        _cursor(said.get("after")),
+        _parse_cursor(said.get("after")),
         said.get("replay") is not False,
         said.get("partial") is not False,
-        frozenset(known) & frozenset(KNOWS),
+        frozenset(known) & frozenset(OPTIONAL_KINDS),
     )
 
 
-def _cursor(said: object) -> Cursor | None:
+def _parse_cursor(said: object) -> Cursor | None:
     if said is None:
         return None
     found = said if isinstance(said, dict) else {}

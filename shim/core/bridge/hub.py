@@ -27,10 +27,10 @@ from shim.core.bridge.frames import (
     FrameError,
     RefusedError,
     encode_frame,
-    identity,
-    line_frame,
-    partial_frame,
-    read_frame,
+    encode_line_frame,
+    encode_partial_frame,
+    parse_frame,
+    parse_request_id,
 )
 from shim.core.bridge.log import SAID, Entry, Record
 from shim.core.bridge.obedience import Obedience
@@ -40,9 +40,9 @@ from shim.core.bridge.session import Session
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
-OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
-BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
-CONTROL = ("control_request", "control_response", "control_cancel_request")
+MAX_OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
+MAX_BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
+CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
 class Hub:
@@ -58,13 +58,13 @@ class Hub:
         *,
         generation: int,
         number: int,
-        mint: Callable[[], str],
-        wall: Callable[[], int],
+        create_id: Callable[[], str],
+        now_ms: Callable[[], int],
         clock: Callable[[], float],
-        known: Iterable[str] = (),
+        taken_ids: Iterable[str] = (),
     ) -> None:
-        self._it = HubState(session, generation, number, mint, wall, known)
-        self._obedience = Obedience(self._it)
+        self._state = HubState(session, generation, number, create_id, now_ms, taken_ids)
+        self._frame_handlers = Obedience(self._state)
         self._clock = clock
         self._lines = LineSplitter(INBOUND_BYTES)
 
@@ -72,84 +72,91 @@ class Hub:
 
     def open(self) -> None:
         """The conversation can hear us: it is asked for its `initialize`."""
-        self._it.send_request({"subtype": "initialize"}, Request(None, "", "initialize"))
-        self._it.report_changes()
+        self._state.send_request({"subtype": "initialize"}, Request(None, "", "initialize"))
+        self._state.report_changes()
 
-    def prompt(self, message: Mapping[str, Any], uuid: str) -> None:
+    def send_prompt(self, message: Mapping[str, Any], uuid: str) -> None:
         """The message that the session was started with. RefusedError as for a client's; it is said
         once, as those.
         """
-        if ("", uuid) not in self._it.message_ids:
-            self._it.send_message(message, uuid)
-            self._it.message_ids["", uuid] = True
+        if ("", uuid) not in self._state.message_ids:
+            self._state.send_message(message, uuid)
+            self._state.message_ids["", uuid] = True
 
     def set_notice(self, text: str) -> None:
         """Send a sentence about the host to all clients that connect from now on."""
-        self._it.notice = text
+        self._state.notice = text
 
-    def joined(self, client: int) -> None:
+    def add_client(self, client: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""
-        joined = self._it.subscribers.add_client(client, self._clock())
-        if self._it.end_reason:
-            self._it.subscribers.drop_client(joined, self._it.end_reason)
+        joined = self._state.subscribers.add_client(client, self._clock())
+        if self._state.end_reason:
+            self._state.subscribers.drop_client(joined, self._state.end_reason)
 
-    def heard(self, client: int, raw: bytes) -> None:
+    def on_client_frame(self, client: int, raw: bytes) -> None:
         """A line of a client, without its newline."""
-        heard = self._it.subscribers.clients.get(client)
+        heard = self._state.subscribers.clients.get(client)
         if heard is None or heard.is_dropped or not raw.strip():
             return
         said: Mapping[str, Any] = {}
         try:
-            if len(raw) > self._it.session.frame_bytes:
+            if len(raw) > self._state.session.frame_bytes:
                 raise FrameError(
-                    f"a frame has at most {self._it.session.frame_bytes} bytes (max_inbound_bytes)"
+                    f"a frame has at most {self._state.session.frame_bytes} bytes (max_inbound_bytes)"
                 )
-            said = read_frame(raw)
+            said = parse_frame(raw)
             if (said["kind"] == "hello") != (heard.hello is None):
                 raise FrameError("hello is the first frame, and comes once")
             if heard.hello is None:
-                self._obedience.hello(heard, said)
+                self._frame_handlers.hello(heard, said)
             else:
-                self._obedience.obey(heard, said)
+                self._frame_handlers.obey(heard, said)
         except RefusedError as error:
-            self._refuse(heard, said, error.reason, str(error))
+            self._refuse_frame(heard, said, error.reason, str(error))
         except FrameError as error:
-            self._refuse(heard, said, "bad-frame", str(error))
+            self._refuse_frame(heard, said, "bad-frame", str(error))
             heard.bad_frame_count += 1
-            if heard.hello is None or heard.bad_frame_count >= BAD_FRAMES:
-                self._it.subscribers.drop_client(heard, "its frames cannot be read")
+            if heard.hello is None or heard.bad_frame_count >= MAX_BAD_FRAMES:
+                self._state.subscribers.drop_client(heard, "its frames cannot be read")
 
-    def _refuse(self, client: Client, said: Mapping[str, Any], reason: str, text: str) -> None:
+    def _refuse_frame(
+        self, client: Client, said: Mapping[str, Any], reason: str, text: str
+    ) -> None:
         try:
-            mark = identity(said) or None
+            mark = parse_request_id(said) or None
         except FrameError:
             mark = None
         driver = (
-            {"driver": self._it.roles.controller_name}
+            {"driver": self._state.roles.controller_name}
             if reason in ("not-driver", "not-owner")
             else {}
         )
-        self._it.subscribers.send_frame(
+        self._state.subscribers.send_frame(
             client, encode_frame("refused", id=mark, reason=reason, text=text, **driver)
         )
 
-    def left(self, client: int) -> None:
+    def remove_client(self, client: int) -> None:
         """A client's connection is closed, by whichever side."""
-        gone = self._it.subscribers.remove_client(client)
+        gone = self._state.subscribers.remove_client(client)
         if gone is None:
             return
-        self._it.control_requests.left(gone)
-        for ask in self._it.callbacks.left(gone):
-            self._it.forward_callback(ask._replace(client=None))
-        self._it.restrictions.left(client)
-        self._it.release_restrictions()
-        if self._it.roles.controller is gone:
-            self._it.set_controller(None)
-        self._it.deny_unanswerable_prompts()
+        self._state.control_requests.left(gone)
+        for ask in self._state.callbacks.left(gone):
+            self._state.forward_callback(ask._replace(client=None))
+        self._state.restrictions.left(client)
+        self._state.release_restrictions()
+        if self._state.roles.controller is gone:
+            self._state.set_controller(None)
+        self._state.deny_unanswerable_prompts()
 
-    def said(self, data: bytes) -> None:
+    def feed_stdout(self, data: bytes) -> None:
         """Bytes of the conversation's stdout: lines of Claude's stream-json."""
-        it, spoken, records, at = self._it, list[LineFrame](), list[Record](), self._it.now_ms()
+        it, spoken, records, at = (
+            self._state,
+            list[LineFrame](),
+            list[Record](),
+            self._state.now_ms(),
+        )
 
         def tell() -> None:
             if records:
@@ -161,38 +168,40 @@ class Hub:
         for raw in self._lines.feed(data):
             if not raw:
                 continue
-            line, shown = _read(raw)
+            line, shown = _parse_line(raw)
             kind = line.get("type")
             if kind == "stream_event":
-                partial = partial_frame(at, shown)
+                partial = encode_partial_frame(at, shown)
                 spoken.append(
                     LineFrame(partial, 0, it.subscribers.partial_block.partial(line, partial))
                 )
             elif kind == "keep_alive":
                 continue
-            elif kind in CONTROL:
+            elif kind in CONTROL_TYPES:
                 tell()
-                self._control(str(kind), line, raw, at)
+                self._route_control_line(str(kind), line, raw, at)
             else:
                 if kind == "result" and it.prompts.open:
                     tell()
                     it.resolve_all_prompts(None, "ended")
                 it.subscribers.last_number += 1
                 records.append(Record(SAID, at, shown, it.subscribers.last_number))
-                whole = line_frame(it.subscribers.last_number, it.subscribers.generation, at, shown)
+                whole = encode_line_frame(
+                    it.subscribers.last_number, it.subscribers.generation, at, shown
+                )
                 spoken.append(LineFrame(whole, it.subscribers.last_number))
-                self._whole(line)
+                self._record_line(line)
         tell()
         it.release_restrictions()
         it.report_changes()
 
-    def replayed(self, client: int, after: int, entries: Sequence[Entry]) -> None:
+    def deliver_log_entries(self, client: int, after: int, entries: Sequence[Entry]) -> None:
         """What a `Read` behind `after` has found; nothing if the log does not have it any more."""
-        self._it.subscribers.deliver_log_entries(client, after, entries)
+        self._state.subscribers.deliver_log_entries(client, after, entries)
 
     def tick(self) -> None:
         """Time goes by: to be called at least once a second."""
-        it, now = self._it, self._clock()
+        it, now = self._state, self._clock()
         it.report_details()
         it.subscribers.drop_silent_clients(now)
         for overdue in it.prompts.overdue(now, it.session.question_seconds):
@@ -203,7 +212,7 @@ class Hub:
     def close(self, reason: str, failed: str = "") -> None:
         """The session is over: open questions are denied, and everybody is told. `failed` says why,
         where nobody stopped it."""
-        it = self._it
+        it = self._state
         if it.end_reason:
             return
         it.end_reason = reason
@@ -218,61 +227,61 @@ class Hub:
         """Return the number of messages without a result: waiting messages, and the message of the
         current turn.
         """
-        return len(self._it.waiting_messages) + self._it.status.active
+        return len(self._state.waiting_messages) + self._state.status.active
 
     # -- what the host has to do -------------------------------------------------------------------
 
-    def take(self) -> list[HubCommand]:
+    def take_commands(self) -> list[HubCommand]:
         """The commands since the last call."""
-        taken = self._it.commands[:]
-        self._it.commands.clear()
+        taken = self._state.commands[:]
+        self._state.commands.clear()
         return taken
 
-    def ready(self) -> list[int]:
+    def list_ready_clients(self) -> list[int]:
         """The clients for whom something waits to be written; none before the commands were taken."""
-        return [] if self._it.commands else self._it.subscribers.list_ready()
+        return [] if self._state.commands else self._state.subscribers.list_ready()
 
-    def outgoing(self, client: int, most: int = OUTGOING_BYTES) -> bytes:
+    def take_outgoing(self, client: int, most: int = MAX_OUTGOING_BYTES) -> bytes:
         """The next frames for a client, about `most` bytes: at least one frame, and never a part of
         one.
         """
-        return self._it.subscribers.take_outgoing(client, most)
+        return self._state.subscribers.take_outgoing(client, most)
 
     @property
-    def driver(self) -> str | None:
+    def controller_name(self) -> str | None:
         """The name of the client that drives."""
-        return self._it.roles.controller_name
+        return self._state.roles.controller_name
 
     @property
-    def clients(self) -> int:
+    def client_count(self) -> int:
         """How many have said hello."""
-        return sum(1 for _ in self._it.subscribers)
+        return sum(1 for _ in self._state.subscribers)
 
     @property
-    def running(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a turn runs, or a message waits for its turn."""
-        return self._it.status.active or bool(self._it.waiting_messages)
+        return self._state.status.active or bool(self._state.waiting_messages)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def status_fields(self) -> dict[str, Any]:
         """The state, as in a `state` frame."""
-        return self._it.format_status()
+        return self._state.format_status()
 
     # -- what a line says --------------------------------------------------------------------------
 
-    def _whole(self, line: Mapping[str, Any]) -> None:
-        it, kind = self._it, line.get("type")
+    def _record_line(self, line: Mapping[str, Any]) -> None:
+        it, kind = self._state, line.get("type")
         it.subscribers.partial_block.whole(line)
         if kind == "user" and line.get("isReplay") is True:
             it.record_answered_message(line.get("uuid"))
         elif kind == "result":
             it.turn_client_number = None
         elif kind == "system":
-            self._system(line)
+            self._record_system_line(line)
         it.status.line(line)
 
-    def _system(self, line: Mapping[str, Any]) -> None:
-        it = self._it
+    def _record_system_line(self, line: Mapping[str, Any]) -> None:
+        it = self._state
         if line.get("subtype") == "init":
             it.init_line = line
             model = line.get("model")
@@ -283,10 +292,10 @@ class Hub:
         if isinstance(mode, str) and mode:
             it.record_reported_mode(mode)
 
-    def _control(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:
-        it = self._it
+    def _route_control_line(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:
+        it = self._state
         if kind == "control_response":
-            self._response(line.get("response"))
+            self._record_response(line.get("response"))
             return
         identity, request = str(line.get("request_id")), line.get("request")
         if kind == "control_cancel_request":
@@ -295,7 +304,7 @@ class Hub:
         elif not isinstance(request, dict):
             return
         elif request.get("subtype") in ASKING:
-            question = Question(identity, request, at, self._clock(), self._find_limit(at))
+            question = Question(identity, request, at, self._clock(), self._find_deadline(at))
             if identity in it.prompts.open:
                 return
             if not it.prompts.add(question):
@@ -310,17 +319,17 @@ class Hub:
         else:
             it.forward_callback(it.callbacks.route(identity, request))
 
-    def _find_limit(self, at: int) -> int | None:
+    def _find_deadline(self, at: int) -> int | None:
         """Return when a question that was asked at `at` is denied, or None if it never is.
 
         Both times are milliseconds since 1970.
         """
-        seconds = self._it.session.question_seconds
+        seconds = self._state.session.question_seconds
         return at + round(1000 * seconds) if math.isfinite(seconds) else None
 
-    def _response(self, response: object) -> None:
+    def _record_response(self, response: object) -> None:
         """The answer to a request of ours, or of a client's."""
-        it = self._it
+        it = self._state
         if not isinstance(response, dict):
             return
         request = it.control_requests.answered(response)
@@ -329,7 +338,7 @@ class Hub:
         said, failed = response.get("response"), response.get("subtype") != "success"
         body = said if isinstance(said, dict) else {}
         if not failed:
-            self._learn(request.subtype, body)
+            self._apply_response(request.subtype, body)
         elif request.undo is not None:
             request.undo()
         client = request.client
@@ -345,15 +354,15 @@ class Hub:
                 client, request.identity, answer if client.accepts_kind("response") else b""
             )
         elif failed:
-            self._refuse(
+            self._refuse_frame(
                 client, {"id": request.identity or None}, "failed", str(response.get("error"))
             )
         else:
             it.accept_frame(client, request.identity)
 
-    def _learn(self, subtype: str, body: Mapping[str, Any]) -> None:
+    def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
         """What an answer of the conversation says of it."""
-        it = self._it
+        it = self._state
         if subtype == "initialize":
             it.initialize_response = body
         elif subtype == "set_model":
@@ -366,7 +375,7 @@ class Hub:
             it.remove_waiting(body.get("message_uuid"))
 
 
-def _read(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
+def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
     """A line as an object, and as the JSON that it is told as: what is none is told as a text."""
     try:
         line = orjson.loads(raw)

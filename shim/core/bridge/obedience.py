@@ -7,14 +7,14 @@ from shim.core.bridge.client import Client
 from shim.core.bridge.commands import EndSession
 from shim.core.bridge.conversation import EMPTY_BODY, HubState
 from shim.core.bridge.frames import (
-    ID_CHARACTERS,
-    KNOWS,
-    PROTOCOL,
+    MAX_ID_CHARS,
+    OPTIONAL_KINDS,
+    PROTOCOL_VERSION,
     FrameError,
     RefusedError,
     encode_frame,
-    identity,
-    read_hello,
+    parse_hello,
+    parse_request_id,
 )
 from shim.core.bridge.questions import (
     changes_mode,
@@ -71,12 +71,12 @@ class Obedience:
 
     def hello(self, client: Client, said: Said) -> None:
         """The first frame."""
-        hello, it = read_hello(said), self._it
+        hello, it = parse_hello(said), self._it
         it.subscribers.accept_hello(client, hello)
-        if hello.drives and it.roles.controller is None:
+        if hello.can_control and it.roles.controller is None:
             it.set_controller(client)
         facts: dict[str, Any] = {
-            "protocol": PROTOCOL,
+            "protocol": PROTOCOL_VERSION,
             "client": client.name,
             **it.session.facts(),
             "chosen": it.restrictions.chosen,
@@ -88,12 +88,12 @@ class Obedience:
             "settled": None if it.prompts.last is None else it.prompts.last._asdict(),
             "initialize": it.initialize_response,
             "init": it.init_line,
-            "knows": KNOWS,
+            "knows": OPTIONAL_KINDS,
         }
         if it.notice:
             facts["differs"] = it.notice
-        if hello.protocol != PROTOCOL:
-            facts["differs"] = DIFFERS.format(ours=PROTOCOL, theirs=hello.protocol)
+        if hello.protocol != PROTOCOL_VERSION:
+            facts["differs"] = DIFFERS.format(ours=PROTOCOL_VERSION, theirs=hello.protocol)
         client.has_stale_state = False
         it.subscribers.send_frame(client, encode_frame("welcome", **facts))
         it.subscribers.start_sending(client)
@@ -102,12 +102,13 @@ class Obedience:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
         for.
         """
-        mark, it = identity(said), self._it
+        mark, it = parse_request_id(said), self._it
         does = self._kinds.get(said["kind"])
         if does is None:
             if mark:
                 raise RefusedError(
-                    "unknown-kind", f"this host knows protocol {PROTOCOL}, and no such frame in it"
+                    "unknown-kind",
+                    f"this host knows protocol {PROTOCOL_VERSION}, and no such frame in it",
                 )
             return
         if said["kind"] != "reply" and mark:
@@ -143,7 +144,7 @@ class Obedience:
     def _answer(self, client: Client, said: Said, mark: str) -> bool:
         it, named = self._it, said.get("question")
         it.roles.check_answer_right(client)
-        if not isinstance(named, str) or len(named) > ID_CHARACTERS:
+        if not isinstance(named, str) or len(named) > MAX_ID_CHARS:
             raise FrameError("answer has `question`, the id of a question")
         question = it.prompts.open.get(named)
         if question is None:

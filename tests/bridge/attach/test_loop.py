@@ -15,7 +15,7 @@ from shim.bridge.attach.frontend import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import FrontendOptions
 from shim.bridge.link import HostConnection, NoAnswerError
-from shim.core.bridge.frames import encode_frame, line_frame
+from shim.core.bridge.frames import encode_frame, encode_line_frame
 from shim.io.stdout import Output
 
 pytestmark = pytest.mark.anyio
@@ -109,7 +109,7 @@ async def begin_turn(joined):
         {"type": "assistant", "message": {"content": []}},
     )
     told = (
-        line_frame(number, 1, 1, json.dumps(line).encode())
+        encode_line_frame(number, 1, 1, json.dumps(line).encode())
         for number, line in enumerate((init, words), 1)
     )
     joined.host.say(encode_frame("accepted", id=message["id"]), *told)
@@ -150,7 +150,7 @@ async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(mo
             encode_frame("response", id=back["id"], response=kept),
             encode_frame("accepted", id=interrupt["id"]),
         )
-        joined.host.say(line_frame(3, 1, 1, json.dumps(RESULT).encode()))
+        joined.host.say(encode_line_frame(3, 1, 1, json.dumps(RESULT).encode()))
     assert (joined.status, [result["result"] for result in joined.results]) == (0, ["done"])
 
 
@@ -203,7 +203,7 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
             message = await host.hear_of("message")
             host.say(
                 encode_frame("accepted", id=message["id"]),
-                line_frame(1, 1, 1, json.dumps(RESULT).encode()),
+                encode_line_frame(1, 1, 1, json.dumps(RESULT).encode()),
             )
             await host.hear_of("end")
             host.say(

@@ -120,7 +120,7 @@ def test_only_so_many_may_come_in(hosts):
     one = hosts.start()
     links = [raw(one) for _ in range(door.MAX_CONNECTIONS)]
     with raw(one) as link:
-        assert door.FULL.encode() in heard(link)
+        assert door.FULL_REASON.encode() in heard(link)
     links.pop().close()
     hosts.wait_until(one, lambda now: _let_in(one))
     for link in links:
@@ -216,14 +216,14 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
 @pytest.mark.anyio
 async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, hosts, monkeypatch):
     hub = life_here.runner.hub
-    hear = hub.heard
+    hear = hub.on_client_frame
 
     def fail(client, line):
         if b"fail" in line:
             raise RuntimeError("a mistake")
         hear(client, line)
 
-    monkeypatch.setattr(hub, "heard", fail)
+    monkeypatch.setattr(hub, "on_client_frame", fail)
     async with (
         life_here.serve_clients(),
         await connect_to_session(os.path.basename(life_here._folder), hosts.environment) as stays,

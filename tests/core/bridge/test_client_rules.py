@@ -17,10 +17,10 @@ def test_the_rules_of_a_client_that_has_gone_are_taken_back():
     play.join(1)
     play.join(2)
     play.say(1, "request", id="r", request=RULES)
-    play.hub.left(2)
+    play.hub.remove_client(2)
     play.do()
     assert [line["request"] for line in play.requests()] == [RULES]
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.do()
     assert [line["request"] for line in play.requests()] == [NONE]
 
@@ -30,7 +30,7 @@ def test_a_client_without_rules_takes_none_back():
     play.join(1)
     play.say(1, "request", id="r", request=NONE)
     play.requests()
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.do()
     assert play.requests() == []
 
@@ -41,7 +41,7 @@ def test_a_turn_ends_under_the_rules_that_it_began_under():
     play.say(1, "request", id="r", request=RULES)
     play.say(1, "message", message=user())
     play.requests()
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.do()
     assert play.requests() == []
     (message,) = play.stdin
@@ -73,7 +73,7 @@ def told(play):
 
 
 def leaves(play, client):
-    play.hub.left(client)
+    play.hub.remove_client(client)
     play.do()
     return told(play)
 

@@ -35,7 +35,7 @@ def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_
     play = playing("drive")
     play.said(QUESTION)
     assert of_kind(play.read(1), "settled") == []
-    play.hub.left(2)
+    play.hub.remove_client(2)
     assert of_kind(play.read(1), "settled") == DENIED
 
 
@@ -49,7 +49,7 @@ def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
 def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_hear_it():
     """Who began the turn has left it; a deaf client comes, and speaks."""
     play, turn = Play(), "11111111-1111-4111-8111-111111111111"
-    play.hub.prompt({"role": "user", "content": "hi"}, turn)
+    play.hub.send_prompt({"role": "user", "content": "hi"}, turn)
     play.said({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)
     play.join(1)
     message = {"role": "user", "content": "hello"}
@@ -72,5 +72,5 @@ def test_a_question_of_a_session_that_nobody_drives_waits():
     play.say(1, "release")
     play.said(QUESTION)
     assert of_kind(play.read(1), "settled") == []
-    play.hub.left(1)
+    play.hub.remove_client(1)
     assert of_kind(play.join(2), "question") != []

@@ -5,7 +5,7 @@ from bridging import ALLOW, DENY, SESSION, MemoryLog, Play, kinds, numbers, of_k
 from shim.core.bridge.audience import HELLO_TIMEOUT_S, MAX_CLIENTS
 from shim.core.bridge.commands import AppendRecords
 from shim.core.bridge.conversation import list_taken_ids
-from shim.core.bridge.hub import BAD_FRAMES
+from shim.core.bridge.hub import MAX_BAD_FRAMES
 
 SAID = {
     "type": "assistant",
@@ -17,9 +17,9 @@ SAID = {
 def test_a_line_is_in_the_log_before_anybody_is_told():
     play = Play()
     play.join(1)
-    play.hub.said(b'{"type":"assistant"}\n')
-    assert play.hub.ready() == []
-    (append, _) = play.hub.take()
+    play.hub.feed_stdout(b'{"type":"assistant"}\n')
+    assert play.hub.list_ready_clients() == []
+    (append, _) = play.hub.take_commands()
     assert isinstance(append, AppendRecords)
     assert [(record.number, record.data) for record in append.records] == [
         (1, b'{"type":"assistant"}')
@@ -160,7 +160,7 @@ def test_a_slow_client_costs_a_bounded_amount():
         play.said({"type": "assistant", "text": "x" * 10_000})
         if number % 100 == 0:
             play.question(f"q{number}", content="x" * 900_000)
-    assert play.hub._it.subscribers.clients[1].queued_bytes < 4 * 1024 * 1024
+    assert play.hub._state.subscribers.clients[1].queued_bytes < 4 * 1024 * 1024
     assert numbers(play.read(1)) == list(range(1, 601))
 
 
@@ -168,7 +168,7 @@ def test_two_clients_have_two_names():
     play = Play()
     names = [play.join(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
     assert names == ["terminal", "terminal-2", "terminal-3"]
-    play.hub.left(2)
+    play.hub.remove_client(2)
     assert play.join(4, client="terminal")[0]["client"] == "terminal-2"
 
 
@@ -177,7 +177,7 @@ def test_nobody_gets_the_name_of_who_settled_a_question():
     play.join(1, client="answer")
     play.question("q")
     play.say(1, "answer", question="q", decision=ALLOW)
-    play.hub.left(1)
+    play.hub.remove_client(1)
     assert play.join(2, client="answer")[0]["client"] == "answer-2"
     assert (
         of_kind(play.asks(2, "answer", question="q", decision=DENY), "settled")[0]["by"] == "answer"
@@ -227,11 +227,11 @@ def test_who_says_a_message_while_nobody_drives_is_the_driver():
     play.join(1)
     play.join(2)
     play.say(1, "release")
-    assert play.hub.driver is None
+    assert play.hub.controller_name is None
     play.say(2, "message", message=user())
-    assert play.hub.driver == "c2"
-    play.hub.left(2)
-    assert play.hub.driver is None
+    assert play.hub.controller_name == "c2"
+    play.hub.remove_client(2)
+    assert play.hub.controller_name is None
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_the_same_message_twice_is_one():
         assert of_kind(play.asks(1, "message", id=identity, message=user()), "accepted") == [
             {"id": identity}
         ]
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.join(2, client="phone")
     for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
         assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [
@@ -264,14 +264,14 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     second = Play(log, known=list_taken_ids(log.entries))
     second.join(1)
     assert of_kind(second.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
-    second.hub.prompt(user(), uuid)
+    second.hub.send_prompt(user(), uuid)
     second.do()
     assert second.stdin == []
 
 
 def test_the_message_that_a_session_was_started_with_is_said_once():
     play, uuid = Play(), "11111111-0000-4000-8000-000000000000"
-    play.hub.prompt(user(), uuid)
+    play.hub.send_prompt(user(), uuid)
     play.join(1)
     assert of_kind(play.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
     assert [line["uuid"] for line in play.stdin] == [uuid]
@@ -660,7 +660,7 @@ def test_nothing_runs_unjudged_because_a_client_has_gone():
     play.join(1)
     play.say(1, "request", id="i", request=HOOKS)
     ask(play, "open", hook())
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.do()
     ask(play, "later", hook())
     ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
@@ -689,14 +689,14 @@ def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone(
     play = Play()
     play.join(1)
     play.say(1, "request", id="i", request=judging("Bash", "Edit|Write"))
-    play.hub.left(1)
+    play.hub.remove_client(1)
     left = []
     for client, matchers in ((2, ["Read"]), (3, ["Bash", "Read"]), (4, ["*"])):
         play.join(client)
         play.say(client, "request", id="i", request=judging(*matchers))
         hooks = play.requests()[-1]["request"]["hooks"]["PreToolUse"]
         left.append([group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]])
-        play.hub.left(client)
+        play.hub.remove_client(client)
         play.do()
     assert left == [["Bash", "Edit|Write"], ["Edit|Write"], []]
 
@@ -706,7 +706,7 @@ def test_hooks_that_the_session_does_not_take_take_no_denial_back():
     play.join(1)
     play.say(1, "request", id="i", request=judging("Bash", "Write"))
     (begun,) = play.requests()
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.join(2)
     for matcher in ("Bash", "*"):
         play.say(2, "request", id=matcher, request=judging(matcher))
@@ -745,7 +745,7 @@ def test_hooks_stay_with_a_client_that_is_there():
     play.join(2)
     play.say(2, "take")
     play.say(2, "request", id="i", request={"subtype": "initialize"})
-    play.hub.left(1)
+    play.hub.remove_client(1)
     play.do()
     ask(play, "h", hook())
     assert play.responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
@@ -815,16 +815,16 @@ def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
         b'{"kind":"hello"}',
         b"[" * 900,
     ):
-        play.hub.heard(1, raw)
+        play.hub.on_client_frame(1, raw)
         (refused,) = of_kind(play.read(1), "refused")
         assert refused["reason"] == "bad-frame", raw
     long = b'{"kind":"take","id":"%b"}' % (b"x" * 300)
-    play.hub.heard(1, long)
+    play.hub.on_client_frame(1, long)
     assert of_kind(play.read(1), "refused")[0]["id"] is None
-    play.hub.heard(1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
+    play.hub.on_client_frame(1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
     assert "max_inbound_bytes" in of_kind(play.read(1), "refused")[0]["text"]
-    for _ in range(BAD_FRAMES):
-        play.hub.heard(1, b"x")
+    for _ in range(MAX_BAD_FRAMES):
+        play.hub.on_client_frame(1, b"x")
     assert of_kind(play.read(1), "bye") and 1 in play.dropped
     play.say(1, "message", message=user())
     assert play.stdin == []
@@ -845,10 +845,10 @@ def test_the_first_frame_is_hello():
         (2, b"GET / HTTP/1.1"),
         (3, b'{"kind":"hello","protocol":1}'),
     ):
-        play.hub.joined(client)
-        play.hub.heard(client, raw)
+        play.hub.add_client(client)
+        play.hub.on_client_frame(client, raw)
         assert kinds(play.read(client)) == ["refused", "bye"]
-    play.hub.joined(4)
+    play.hub.add_client(4)
     play.seconds = HELLO_TIMEOUT_S
     play.hub.tick()
     assert kinds(play.read(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
@@ -857,7 +857,7 @@ def test_the_first_frame_is_hello():
 def test_too_many_clients_are_sent_away():
     play = Play()
     for client in range(MAX_CLIENTS):
-        play.hub.joined(client)
+        play.hub.add_client(client)
     play.join(MAX_CLIENTS)
     assert list(play.dropped) == [MAX_CLIENTS]
 
@@ -867,7 +867,9 @@ def test_a_client_that_asks_and_does_not_read_is_sent_away():
     play.join(1)
     for number in range(5000):
         play.say(1, "take", id=f"t{number}")
-    assert 1 in play.dropped and play.hub._it.subscribers.clients[1].queued_bytes < 5 * 1024 * 1024
+    assert (
+        1 in play.dropped and play.hub._state.subscribers.clients[1].queued_bytes < 5 * 1024 * 1024
+    )
 
 
 def test_requests_without_end_are_refused():
@@ -890,13 +892,13 @@ def test_a_client_of_another_protocol_is_told_so():
         (welcome,) = of_kind(play.join(client, protocol=protocol, knows=["later"]), "welcome")
         assert welcome["protocol"] == 1 and str(protocol) in welcome["differs"]
     play.say(1, "take", id="t")
-    assert play.hub.driver == "c1" and of_kind(play.read(1), "accepted") == []
+    assert play.hub.controller_name == "c1" and of_kind(play.read(1), "accepted") == []
 
 
 def test_a_line_that_is_no_json_is_told_as_a_text():
     play = Play()
     play.join(1)
-    play.hub.said(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
+    play.hub.feed_stdout(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
     play.do()
     assert [frame["line"] for frame in play.read(1) if frame["kind"] == "line"] == [
         "oops \ufffd",
