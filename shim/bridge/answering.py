@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shim.core.bridge.questions import OPEN
+from shim.core.bridge.questions import MAX_OPEN_PROMPTS
 from shim.core.claude.permissions import ELICITATION
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL_TOOLS, SHOWS_BELOW
@@ -75,7 +75,7 @@ class PermissionPromptQueue:
     def __init__(self, cwd: str) -> None:
         self.current: PermissionPrompt | None = None
         self._cwd = cwd
-        self._open_requests = Bounded[str, Mapping[str, Any]](OPEN)
+        self._open_requests = Bounded[str, Mapping[str, Any]](MAX_OPEN_PROMPTS)
 
     @property
     def waiting_count(self) -> int:

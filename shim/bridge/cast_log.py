@@ -17,7 +17,7 @@ import orjson
 
 from shim import __version__
 from shim.core.bridge.conversation import list_taken_ids
-from shim.core.bridge.log import NOTED, SAID, Entry, Record
+from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
 from shim.state.files import create, open_regular, remove, write_all
@@ -69,18 +69,18 @@ class RecordingLog:
         self._new_lines_event = anyio.Event()
 
     @property
-    def first(self) -> int:
+    def first_number(self) -> int:
         """The number of the oldest line that is kept."""
         return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         """The number of the last line."""
         return self._last_number
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[LogRecord]) -> None:
         """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is
         taken.
         """
@@ -95,14 +95,14 @@ class RecordingLog:
         self._new_lines_event.set()
         self._new_lines_event = anyio.Event()
 
-    def _write_batch(self, records: Sequence[Record]) -> None:
+    def _write_batch(self, records: Sequence[LogRecord]) -> None:
         if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
-            self._start_next_file(records[0].at)
+            self._start_next_file(records[0].at_ms)
         file, data = self._log_files[-1], []
         for record in records:
-            at = max(0, record.at - self._file_start_ms) / 1000
-            if record.letter == NOTED:
-                data.append(self._encoder.fact(NOTED, at, orjson.loads(record.data)))
+            at = max(0, record.at_ms - self._file_start_ms) / 1000
+            if record.letter == NOTE_LETTER:
+                data.append(self._encoder.fact(NOTE_LETTER, at, orjson.loads(record.data)))
             else:
                 data.append(self._encoder.stream(record.letter, at, record.data + b"\n"))
         whole = b"".join(data)
@@ -163,40 +163,42 @@ class RecordingLog:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, after: int, most: int, size: int = READ_BATCH_BYTES) -> Sequence[Entry]:
+    def read(
+        self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
+    ) -> Sequence[LogEntry]:
         """The next lines: at most so many, and about so many bytes."""
-        found, had = list[Entry](), 0
+        found, had = list[LogEntry](), 0
         for place, file in enumerate(self._log_files):
             following = (
                 self._log_files[place + 1].first_number
                 if place + 1 < len(self._log_files)
                 else self._last_number + 1
             )
-            if following - 1 <= after:
+            if following - 1 <= after_number:
                 continue
-            for entry in file.read_entries(after):
+            for entry in file.read_entries(after_number):
                 if entry.number > self._last_number or entry.number >= following:
                     break
                 found.append(entry)
                 had += len(entry.line)
-                if len(found) >= most or had >= size:
+                if len(found) >= max_lines or had >= max_bytes:
                     return found
         return found
 
     def list_message_ids(self) -> Iterator[str]:
         """The ids of the last messages that the session has taken: a client may say one again."""
-        after = max(self.first - 1, self._last_number - MAX_RECENT_LINES)
+        after = max(self.first_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after, MAX_RECENT_LINES):
             yield from list_taken_ids(entries)
             after = entries[-1].number
 
-    async def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
+    async def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:
         """The lines behind a number, then those that come."""
         while True:
             news = self._new_lines_event
-            if entries := self.read(after, INDEX_INTERVAL_LINES):
+            if entries := self.read(after_number, INDEX_INTERVAL_LINES):
                 yield entries
-                after = entries[-1].number
+                after_number = entries[-1].number
             else:
                 await news.wait()
 
@@ -213,7 +215,7 @@ class _LogFile:
         # number of the next line, offset, seconds
         self._index: list[tuple[int, int, float]] = [(first, 0, 0.0)]
 
-    def read_entries(self, after: int) -> Iterator[Entry]:
+    def read_entries(self, after: int) -> Iterator[LogEntry]:
         """The whole lines behind a number."""
         number, offset, at = next(
             mark for mark in reversed(self._index) if mark[0] <= max(after + 1, self.first_number)
@@ -231,7 +233,7 @@ class _LogFile:
                     return  # cut off by a kill
                 line = read_line(raw[:-1])
                 at += line.delay
-                if line.letter != SAID:
+                if line.letter != STDOUT_LETTER:
                     continue
                 pieces.append(line.data)
                 if not line.whole:
@@ -241,7 +243,9 @@ class _LogFile:
                 if not is_numbered_line(whole):
                     continue
                 if number > after:
-                    yield Entry(number, self.generation, self._start_ms + round(at * 1000), whole)
+                    yield LogEntry(
+                        number, self.generation, self._start_ms + round(at * 1000), whole
+                    )
                 number += 1
                 if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
                     self._index.append((number, offset, at))

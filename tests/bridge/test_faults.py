@@ -44,7 +44,7 @@ SAYS = says("some words of a vendor that says a lot")
 def kept(one):
     """The lines that the log has, by number."""
     log = RecordingLog(os.path.join(one.folder, "log"), 10_000)
-    found, after = {}, log.first - 1
+    found, after = {}, log.first_number - 1
     while entries := log.read(after, 1000):
         found |= {entry.number: entry.line for entry in entries}
         after = entries[-1].number

@@ -12,7 +12,7 @@ from log_suite import LogSuite, MemoryLog, line, numbers, said
 from shim.bridge import cast_log
 from shim.bridge.cast_log import RecordingLog
 from shim.commands.cli import app
-from shim.core.bridge.log import NOTED, Record
+from shim.core.bridge.log import NOTE_LETTER, LogRecord
 
 pytestmark = pytest.mark.anyio
 
@@ -57,8 +57,8 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
     for number in range(1, 1001):
         log.append(said(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    assert size < 6000 and log.first > 900
-    assert numbers(log.read(0, 2000)) == list(range(log.first, 1001))
+    assert size < 6000 and log.first_number > 900
+    assert numbers(log.read(0, 2000)) == list(range(log.first_number, 1001))
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
@@ -68,7 +68,7 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
     for size in range(whole - 100, whole):
         os.truncate(path, size)
         log = RecordingLog(folder, 2)
-        assert numbers(log.read(0, 9)) == [1, 2][: log.last] and log.last in (1, 2)
+        assert numbers(log.read(0, 9)) == [1, 2][: log.last_number] and log.last_number in (1, 2)
         with open(path, "ab") as file:
             file.truncate(whole)
     assert os.path.getsize(path) == whole
@@ -92,13 +92,15 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
     with pytest.raises(OSError, match="No space"):
         log.append(said(2))
     assert os.path.getsize(path) == before and next(calls) == 1
-    assert numbers(log.read(0, 9)) == [1] and log.last == 1
+    assert numbers(log.read(0, 9)) == [1] and log.last_number == 1
 
 
 def test_the_files_are_casts(folder, capsys):
     log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
     for number in range(1, 200):
-        log.append([*said(number), Record(NOTED, number, b'{"kind":"driver","client":"a"}')])
+        log.append(
+            [*said(number), LogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}')]
+        )
     log.close()
     for entry in os.scandir(folder):
         with pytest.raises(SystemExit) as ended:
@@ -117,7 +119,7 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
     log = RecordingLog(folder, 5)
-    assert log.last == 1 and numbers(log.read(0, 9)) == [1]
+    assert log.last_number == 1 and numbers(log.read(0, 9)) == [1]
 
 
 def test_the_header_says_where_the_numbers_begin(folder):

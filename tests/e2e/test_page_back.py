@@ -218,7 +218,7 @@ def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
     now = hosting.now(one)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
-    last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last
+    last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last_number
     if page.browser.run("return shown.stream.last") == f"{now.metadata['generation']}-{last}":
         return True
     os.kill(now.metadata["pid"], signal.SIGCONT)

@@ -52,7 +52,7 @@ from hypothesis.stateful import (
 
 from shim.core.bridge import audience, client, open_block, questions
 from shim.core.bridge.commands import HubCommand, ReadLog
-from shim.core.bridge.session import narrowest
+from shim.core.bridge.session import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
     (client, "QUEUE_LINES"): 6,
@@ -654,7 +654,7 @@ class Bridge(RuleBasedStateMachine):
             known = self.forbids.get(peer.number, Forbidden())
             own = {f"T{peer.number}"} if not mode else set[str]()
             self.forbids[peer.number] = Forbidden(
-                narrowest([known.mode or mode, mode or known.mode]), known.rules | own
+                find_strictest_mode([known.mode or mode, mode or known.mode]), known.rules | own
             )
         self._nothing()
 
@@ -858,7 +858,7 @@ class Bridge(RuleBasedStateMachine):
     def what_is_forbidden_holds(self) -> None:
         self._nothing()
         all_of = [*self.forbids.values(), *self.forbade]
-        mode = narrowest([self.chosen, *(each.mode for each in all_of if each.mode)])
+        mode = find_strictest_mode([self.chosen, *(each.mode for each in all_of if each.mode)])
         must(self.mode == mode, "in mode", self.mode, "not", mode)
         rules = set[str]().union(*(each.rules for each in all_of))
         must(self.rules == rules, "keeps to", self.rules, "not", rules)

@@ -18,7 +18,7 @@ from shim.core.bridge.commands import (
 )
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.log import Entry, Record
+from shim.core.bridge.log import LogEntry, LogRecord
 from shim.core.bridge.session import Session
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
@@ -29,8 +29,8 @@ class MemoryLog:
     """The log of a session without a file. Lines before `first` were dropped."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.records: list[Record] = []
+        self.entries: list[LogEntry] = []
+        self.records: list[LogRecord] = []
         self.first = 1
         self.generation = 1
 
@@ -38,16 +38,16 @@ class MemoryLog:
     def last(self) -> int:
         return self.entries[-1].number if self.entries else 0
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[LogRecord]) -> None:
         self.records += records
         self.entries += [
-            Entry(each.number, self.generation, each.at, each.data)
+            LogEntry(each.number, self.generation, each.at_ms, each.data)
             for each in records
             if each.number
         ]
 
-    def read(self, after: int, most: int, size: int) -> list[Entry]:
-        found: list[Entry] = []
+    def read(self, after: int, most: int, size: int) -> list[LogEntry]:
+        found: list[LogEntry] = []
         for entry in self.entries[max(after, self.first - 1) :]:
             if len(found) >= most or sum(len(each.line) for each in found) >= size:
                 break

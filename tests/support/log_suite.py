@@ -9,7 +9,14 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge.cast_log import READ_BATCH_BYTES
-from shim.core.bridge.log import HEARD, NOTED, SAID, Entry, Log, Record
+from shim.core.bridge.log import (
+    NOTE_LETTER,
+    STDIN_LETTER,
+    STDOUT_LETTER,
+    LogEntry,
+    LogRecord,
+    SessionLog,
+)
 
 LINE = b'{"type":"system","n":%d,"text":"%b"}'
 QUESTION = b'{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}'
@@ -19,9 +26,9 @@ def line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
     return LINE % (number, text)
 
 
-def said(*numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9") -> list[Record]:
+def said(*numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9") -> list[LogRecord]:
     """Records of whole lines."""
-    return [Record(SAID, at + number, line(number, text), number) for number in numbers]
+    return [LogRecord(STDOUT_LETTER, at + number, line(number, text), number) for number in numbers]
 
 
 class LogSuite:
@@ -29,15 +36,15 @@ class LogSuite:
     former ones said.
     """
 
-    def opened(self, generation: int) -> Log:
+    def opened(self, generation: int) -> SessionLog:
         raise NotImplementedError
 
     @pytest.fixture
-    def log(self) -> Iterator[Log]:
+    def log(self) -> Iterator[SessionLog]:
         yield self.opened(1)
 
     def test_a_log_begins_empty(self, log):
-        assert (log.first, log.last) == (1, 0)
+        assert (log.first_number, log.last_number) == (1, 0)
         assert log.read(0, 10) == []
 
     def test_what_was_appended_is_read_as_it_was(self, log):
@@ -45,9 +52,9 @@ class LogSuite:
         log.append(said(3))
         at = 1_700_000_000_000
         assert log.read(0, 10) == [
-            Entry(number, 1, at + number, line(number)) for number in (1, 2, 3)
+            LogEntry(number, 1, at + number, line(number)) for number in (1, 2, 3)
         ]
-        assert (log.first, log.last) == (1, 3)
+        assert (log.first_number, log.last_number) == (1, 3)
 
     def test_a_read_begins_behind_a_number_and_has_an_end(self, log):
         for number in range(1, 301):
@@ -58,13 +65,21 @@ class LogSuite:
 
     def test_questions_answers_and_notes_have_no_number(self, log):
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
-        heard = Record(HEARD, 3, b'{"type":"user"}')
-        log.append([*said(1), Record(SAID, 2, QUESTION), heard, Record(NOTED, 4, note), *said(2)])
+        heard = LogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
+        log.append(
+            [
+                *said(1),
+                LogRecord(STDOUT_LETTER, 2, QUESTION),
+                heard,
+                LogRecord(NOTE_LETTER, 4, note),
+                *said(2),
+            ]
+        )
         assert [(entry.number, entry.line) for entry in log.read(0, 10)] == [
             (1, line(1)),
             (2, line(2)),
         ]
-        assert log.last == 2
+        assert log.last_number == 2
 
     def test_a_line_of_any_size_is_whole(self, log):
         text = b"0123456789\xe2\x82\xac" * 400_000
@@ -77,7 +92,7 @@ class LogSuite:
         spoken = (
             b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
         )
-        log.append([Record(SAID, 1, spoken, 1)])
+        log.append([LogRecord(STDOUT_LETTER, 1, spoken, 1)])
         assert [entry.line for entry in log.read(0, 9)] == [spoken]
 
     def test_any_bytes_of_a_line_come_back(self, log):
@@ -85,18 +100,20 @@ class LogSuite:
             b'{"type":"x","s":"%b"}' % piece
             for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")
         ]
-        log.append([Record(SAID, number, data, number) for number, data in enumerate(lines, 1)])
+        log.append(
+            [LogRecord(STDOUT_LETTER, number, data, number) for number, data in enumerate(lines, 1)]
+        )
         assert [entry.line for entry in log.read(0, 9)] == lines
 
     def test_times_never_go_back(self, log):
         log.append([*said(1, at=9000), *said(2, at=5000), *said(3, at=9500)])
-        times = [entry.at for entry in log.read(0, 9)]
+        times = [entry.at_ms for entry in log.read(0, 9)]
         assert times == sorted(times) and times[0] == 9001
 
     def test_numbers_go_on_in_the_next_life(self, log):
         log.append(said(1, 2))
         after = self.opened(2)
-        assert after.last == 2
+        assert after.last_number == 2
         after.append(said(3))
         read = after.read(0, 9)
         assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
@@ -132,7 +149,7 @@ class LogSuite:
         assert seen == [1, 2, 3, 4]
 
 
-def numbers(entries: Sequence[Entry]) -> list[int]:
+def numbers(entries: Sequence[LogEntry]) -> list[int]:
     """The numbers of entries."""
     return [entry.number for entry in entries]
 
@@ -140,40 +157,42 @@ def numbers(entries: Sequence[Entry]) -> list[int]:
 class MemoryLog:
     """A log in memory: the plainest backend, for the tests of what stands on the port."""
 
-    def __init__(self, generation: int, kept: list[Entry]) -> None:
+    def __init__(self, generation: int, kept: list[LogEntry]) -> None:
         self._generation = generation
         self._kept = kept
         self._news = anyio.Event()
 
     @property
-    def first(self) -> int:
+    def first_number(self) -> int:
         return self._kept[0].number if self._kept else 1
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         return self._kept[-1].number if self._kept else 0
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[LogRecord]) -> None:
         for record in records:
             if record.number:
-                at = max(record.at, self._kept[-1].at if self._kept else 0)
-                self._kept.append(Entry(record.number, self._generation, at, record.data))
+                at = max(record.at_ms, self._kept[-1].at_ms if self._kept else 0)
+                self._kept.append(LogEntry(record.number, self._generation, at, record.data))
         self._news.set()
         self._news = anyio.Event()
 
-    def read(self, after: int, most: int, size: int = READ_BATCH_BYTES) -> Sequence[Entry]:
-        found, had = list[Entry](), 0
+    def read(
+        self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
+    ) -> Sequence[LogEntry]:
+        found, had = list[LogEntry](), 0
         for entry in self._kept:
-            if entry.number > after and len(found) < most and had < size:
+            if entry.number > after_number and len(found) < max_lines and had < max_bytes:
                 found.append(entry)
                 had += len(entry.line)
         return found
 
-    async def follow(self, after: int):
+    async def follow(self, after_number: int):
         while True:
             news = self._news
-            if entries := self.read(after, 64):
+            if entries := self.read(after_number, 64):
                 yield entries
-                after = entries[-1].number
+                after_number = entries[-1].number
             else:
                 await news.wait()

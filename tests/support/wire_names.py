@@ -19,7 +19,7 @@ from shim.bridge.start import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, ReportEntry
 from shim.core.bridge.frames import Cursor
-from shim.core.bridge.questions import Outcome
+from shim.core.bridge.questions import PromptOutcome
 from shim.core.cast.difference import Difference
 from shim.core.cast.verify import CastFinding
 from shim.core.claude.argv.invocation import OwnFlags
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, OwnFlags, Outcome, Rewritten, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, OwnFlags, PromptOutcome, Rewritten, Session,
     Sheet, TokenPair, Unhonoured, VendorReport, VerifiedCast, SessionSpec,
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator
 from shim.conversation.session_facts import resolve_state_events
-from shim.core.bridge.session import narrowest
+from shim.core.bridge.session import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
@@ -174,7 +174,7 @@ class HostJoiner:
 
         if less.mode:
             now = str(welcome.get("mode") or mode)
-            held = narrowest((less.mode, now))
+            held = find_strictest_mode((less.mode, now))
             # of what does not change nobody is told
             frontend.turn_filter.requested_mode = held if held != now else ""
             await narrow(f"the permission mode {less.mode}", mode=less.mode)

@@ -200,7 +200,7 @@ class LocalHosts:
     def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
         log = _open_log(self._load_session(session))
-        return cursor.number == log.last and _has_cursor_line(log, cursor)
+        return cursor.number == log.last_number and _has_cursor_line(log, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -262,7 +262,7 @@ class _EndedFeed:
         self._log = log
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        facts, last = self._session.metadata, self._log.last
+        facts, last = self._session.metadata, self._log.last_number
         state = {key: facts.get(key) for key in STATE_KEYS}
         told = {
             key: facts.get(key)
@@ -278,7 +278,7 @@ class _EndedFeed:
         ):
             for entry in entries:
                 after = entry.number
-                yield {"kind": "line", "number": after, "generation": entry.generation, "at": entry.at,
+                yield {"kind": "line", "number": after, "generation": entry.generation, "at": entry.at_ms,
                        "raw": entry.line}  # fmt: skip
         yield {"kind": "synced", "number": last}
         yield {"kind": "bye", "reason": str(facts.get("detail") or facts.get("state") or "ended")}

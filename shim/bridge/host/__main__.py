@@ -142,7 +142,7 @@ def _has_vendor_session(folder: str, session: str, facts: HostMetadata) -> bool:
     if facts.values["vendor"] != "claude":
         return False
     log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), facts.values["generation"])
-    return log.first > 1 or any(
+    return log.first_number > 1 or any(
         _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
     )
 

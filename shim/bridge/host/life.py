@@ -147,7 +147,7 @@ class HostRuntime:
                 frame_bytes=settings.max_inbound_bytes,
             ),
             generation=generation,
-            number=self._log.last,
+            number=self._log.last_number,
             create_id=fresh_uuid,
             # a clock that jumps moves nothing that was said
             now_ms=lambda: round((began + clock()) * 1000),

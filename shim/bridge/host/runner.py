@@ -22,7 +22,7 @@ from shim.core.bridge.commands import (
 )
 from shim.core.bridge.frames import encode_frame
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.log import Log
+from shim.core.bridge.log import SessionLog
 
 # Between two rounds of writing, for each client: with many of them lines are gathered, so that the
 # conversation keeps the processor. One client is written to at once.
@@ -93,7 +93,7 @@ class HubRunner:
     def __init__(
         self,
         hub: Hub,
-        log: Log,
+        log: SessionLog,
         *,
         send_line: Callable[[bytes], None],
         update_metadata: Callable[[Mapping[str, Any]], None],

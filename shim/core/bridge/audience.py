@@ -18,9 +18,9 @@ from shim.core.bridge.frames import (
     encode_frame,
     encode_line_frame,
 )
-from shim.core.bridge.log import Entry
-from shim.core.bridge.open_block import OpenBlock
-from shim.core.bridge.questions import Outcome, Question, Questions
+from shim.core.bridge.log import LogEntry
+from shim.core.bridge.open_block import PartialBlock
+from shim.core.bridge.questions import PendingPrompt, PendingPrompts, PromptOutcome
 
 MAX_BATCH_LINES = 256  # that are read from the log at once for a client
 MAX_BATCH_BYTES = 512 * 1024
@@ -46,13 +46,13 @@ class Subscribers:
     def __init__(
         self,
         commands: list[HubCommand],
-        questions: Questions,
+        questions: PendingPrompts,
         generation: int,
         number: int,
         facts: Callable[[], bytes],
     ) -> None:
         self.clients: dict[int, Client] = {}
-        self.partial_block = OpenBlock()
+        self.partial_block = PartialBlock()
         self.generation = generation
         self.last_number = number
         self._inherited_number = number  # number of the last line of the former generations
@@ -115,7 +115,7 @@ class Subscribers:
         """A name that nobody has, and that nobody had who settled a question: a client knows its
         own answer by it.
         """
-        taken = {client.name for client in self.clients.values()} | self._prompts.settlers
+        taken = {client.name for client in self.clients.values()} | self._prompts.answering_clients
         count = next(
             count
             for count in range(1, len(taken) + 2)
@@ -195,7 +195,7 @@ class Subscribers:
                 client.skips_open_block = False
         return _join_frames(told)
 
-    def send_prompt(self, question: Question) -> None:
+    def send_prompt(self, question: PendingPrompt) -> None:
         """Put a question to everybody."""
         data = question.frame
         for client in self.clients.values():
@@ -203,10 +203,10 @@ class Subscribers:
                 if client.is_full:
                     client.drop_queue(self.last_number)
                 else:
-                    client.push_prompt(question.question, data)
+                    client.push_prompt(question.prompt_id, data)
                 self._ready_clients[client.number] = None
 
-    def send_outcome(self, outcome: Outcome) -> None:
+    def send_outcome(self, outcome: PromptOutcome) -> None:
         """Tell everybody who believes a question to be open."""
         data = outcome.frame
         for client in self.clients.values():
@@ -267,7 +267,7 @@ class Subscribers:
                 ReadLog(client.number, client.cursor, MAX_BATCH_LINES, MAX_BATCH_BYTES)
             )
 
-    def deliver_log_entries(self, number: int, after: int, entries: Sequence[Entry]) -> None:
+    def deliver_log_entries(self, number: int, after: int, entries: Sequence[LogEntry]) -> None:
         """What a read behind `after` has found."""
         client = self.clients.get(number)
         if client is None or client.read_position != after or client.is_dropped:
@@ -306,7 +306,7 @@ class Subscribers:
         client.is_live = True
         self._send_synced(client)
         if client.hello is not None and client.hello.wants_partial:
-            client.skips_open_block = self.partial_block.untold
+            client.skips_open_block = self.partial_block.has_lost_start
             if block := self.partial_block.frames:
                 client.push(QueuedFrames(block, 1))
         self._send_missed_prompts(client)
@@ -337,7 +337,9 @@ class Subscribers:
             if is_open:
                 client.push_prompt(question, self._prompts.open[question].frame)
             else:
-                outcome = self._prompts.outcome(question) or Outcome(question, None, "cancelled")
+                outcome = self._prompts.find_outcome(question) or PromptOutcome(
+                    question, None, "cancelled"
+                )
                 client.push_outcome(question, outcome.frame)
         else:
             client.has_all_prompts = True

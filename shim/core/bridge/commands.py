@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.bridge.log import Record
+from shim.core.bridge.log import LogRecord
 
 
 class AppendRecords(NamedTuple):
     """Write these to the log, before anybody is told of them."""
 
-    records: Sequence[Record]
+    records: Sequence[LogRecord]
 
 
 class WriteStdin(NamedTuple):

@@ -9,9 +9,14 @@ from shim.core.bridge.audience import Subscribers
 from shim.core.bridge.client import Client, ClientRoles
 from shim.core.bridge.commands import AppendRecords, HubCommand, UpdateMetadata, WriteStdin
 from shim.core.bridge.frames import RefusedError, encode_frame
-from shim.core.bridge.log import HEARD, NOTED, Entry, Record
-from shim.core.bridge.questions import Questions, denial
-from shim.core.bridge.requests import Ask, Asks, Request, Requests
+from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogEntry, LogRecord
+from shim.core.bridge.questions import PendingPrompts, build_denial
+from shim.core.bridge.requests import (
+    CallbackRequest,
+    CallbackRouter,
+    ControlRequest,
+    ControlRequests,
+)
 from shim.core.bridge.session import Ceilings, Session, Situation, name_of
 from shim.core.claude.messages import read_line
 from shim.core.claude.permissions import UNASKED
@@ -28,7 +33,7 @@ EMPTY_BODY: Mapping[str, Any] = {}
 PRIORITIES = ("now", "next", "later")
 
 
-def list_taken_ids(entries: Iterable[Entry]) -> Iterator[str]:
+def list_taken_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
     """The ids of the messages that the session has taken, as far as these lines of the log tell."""
     for entry in entries:
         if b'"isReplay":true' in entry.line:
@@ -62,13 +67,13 @@ class HubState:
         self.create_id = mint
         self.now_ms = wall
         self.commands: list[HubCommand] = []
-        self.prompts = Questions()
+        self.prompts = PendingPrompts()
         self.subscribers = Subscribers(
             self.commands, self.prompts, generation, number, self._encode_state
         )
         self.roles = ClientRoles(owner_answers=session.answers == "owner")
-        self.callbacks = Asks()
-        self.control_requests = Requests()
+        self.callbacks = CallbackRouter()
+        self.control_requests = ControlRequests()
         self.status = Situation()
         self.initialize_response: Any = None
         self.init_line: Any = None
@@ -95,7 +100,7 @@ class HubState:
 
     def log_record(self, letter: str, data: bytes) -> None:
         """Something for the log that has no number."""
-        self.commands.append(AppendRecords((Record(letter, self.now_ms(), data),)))
+        self.commands.append(AppendRecords((LogRecord(letter, self.now_ms(), data),)))
 
     def send_message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
         """A person's message. RefusedError if too many wait."""
@@ -119,12 +124,12 @@ class HubState:
         if not self.session.name:
             self.session = self.session._replace(name=name_of(message))
         self.waiting_messages[uuid] = len(data)
-        self.log_record(HEARD, data)
+        self.log_record(STDIN_LETTER, data)
         self.commands.append(WriteStdin(data + b"\n"))
         self.status.asked()
         self.report_changes()
 
-    def send_request(self, body: Mapping[str, Any], request: Request) -> None:
+    def send_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
         """A control request. RefusedError if too many of its client's wait."""
         identity = self.create_id()
         self.control_requests.add(identity, request)
@@ -144,14 +149,14 @@ class HubState:
         """Settle an open question, with an answer of ours or a client's, or because the session
         wants none.
         """
-        outcome = self.prompts.settle(identity, by, how)
+        outcome = self.prompts.resolve(identity, by, how)
         if outcome is None:
             return
         if body is not None:
             line = {"subtype": "success", "request_id": identity, "response": body}
             data = dump({"type": "control_response", "response": line})
-            self.log_record(HEARD, data)
-        self.log_record(NOTED, dump({"kind": "settled", **outcome._asdict()}))
+            self.log_record(STDIN_LETTER, data)
+        self.log_record(NOTE_LETTER, dump({"kind": "settled", **outcome._asdict()}))
         if body is not None:
             self.commands.append(WriteStdin(data + b"\n"))
         self.subscribers.send_outcome(outcome)
@@ -161,7 +166,7 @@ class HubState:
         """Settle every open question; with a `message` each is denied."""
         for question in list(self.prompts.open.values()):
             self.resolve_prompt(
-                question.question, by, how, denial(question, message) if message else None
+                question.prompt_id, by, how, build_denial(question, message) if message else None
             )
 
     def deny_unanswerable_prompts(self) -> None:
@@ -181,7 +186,7 @@ class HubState:
             return
         for question in list(self.prompts.open.values()):
             message = UNASKED.format(tool=question.request.get("tool_name"))
-            self.resolve_prompt(question.question, None, "deny", denial(question, message))
+            self.resolve_prompt(question.prompt_id, None, "deny", build_denial(question, message))
 
     def release_restrictions(self) -> None:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
@@ -193,11 +198,11 @@ class HubState:
     def apply_restrictions(self) -> None:
         """Have the conversation keep to what all clients forbid, as far as it was not told."""
         if self.restrictions.mode != self.restrictions.told_mode:
-            self.send_mode(Request(None, "", "set_permission_mode"))
+            self.send_mode(ControlRequest(None, "", "set_permission_mode"))
         if self.restrictions.rules != self.restrictions.told_rules:
-            self.send_rules({}, Request(None, "", "apply_flag_settings"))
+            self.send_rules({}, ControlRequest(None, "", "apply_flag_settings"))
 
-    def send_mode(self, request: Request, body: Mapping[str, Any] = EMPTY_BODY) -> None:
+    def send_mode(self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY) -> None:
         """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError
         as `request`.
         """
@@ -206,7 +211,7 @@ class HubState:
         )
         self.restrictions.told_mode = self.restrictions.mode
 
-    def send_rules(self, settings: Mapping[str, Any], request: Request) -> None:
+    def send_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
         """The rules of all clients, if there ever were any, beside other settings. RefusedError as
         `request`.
         """
@@ -221,20 +226,20 @@ class HubState:
         chosen it.
         """
         self.session = self.session._replace(mode=mode)
-        if mode != self.restrictions.told_mode and not self.control_requests.pending(
+        if mode != self.restrictions.told_mode and not self.control_requests.has_pending(
             "set_permission_mode"
         ):
             self.restrictions.choose(mode)
             self.restrictions.told_mode = mode
             self.apply_restrictions()
 
-    def forward_callback(self, ask: Ask) -> None:
+    def forward_callback(self, ask: CallbackRequest) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""
         if ask.client is None:
-            self.send_response(ask.identity, self.callbacks.unasked(ask))
+            self.send_response(ask.request_id, self.callbacks.build_fallback_response(ask))
         else:
             self.subscribers.send_frame(
-                ask.client, encode_frame("ask", id=ask.identity, request=ask.request)
+                ask.client, encode_frame("ask", id=ask.request_id, request=ask.request)
             )
 
     # -- what is true now --------------------------------------------------------------------------
@@ -282,7 +287,9 @@ class HubState:
     def set_controller(self, client: Client | None) -> None:
         """Another client drives, or nobody."""
         if self.roles.set_controller(client):
-            self.log_record(NOTED, dump({"kind": "driver", "client": self.roles.controller_name}))
+            self.log_record(
+                NOTE_LETTER, dump({"kind": "driver", "client": self.roles.controller_name})
+            )
             self.report_changes()
             self.deny_unanswerable_prompts()
 
@@ -301,7 +308,7 @@ class HubState:
         if not self.waiting_messages:
             return
         for uuid in self.waiting_messages:
-            self.log_record(NOTED, dump({"kind": "unanswered", "message": uuid}))
+            self.log_record(NOTE_LETTER, dump({"kind": "unanswered", "message": uuid}))
             client, mark = self.message_senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.subscribers.clients:
                 self.subscribers.send_frame(

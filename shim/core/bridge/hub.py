@@ -32,10 +32,17 @@ from shim.core.bridge.frames import (
     parse_frame,
     parse_request_id,
 )
-from shim.core.bridge.log import SAID, Entry, Record
-from shim.core.bridge.obedience import Obedience
-from shim.core.bridge.questions import ASKING, LEFT, TOO_MANY, Question, denial, late
-from shim.core.bridge.requests import Request
+from shim.core.bridge.log import STDOUT_LETTER, LogEntry, LogRecord
+from shim.core.bridge.obedience import FrameHandlers
+from shim.core.bridge.questions import (
+    PROMPT_SUBTYPES,
+    SESSION_ENDED,
+    TOO_MANY,
+    PendingPrompt,
+    build_denial,
+    build_timeout_denial,
+)
+from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.session import Session
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
@@ -64,7 +71,7 @@ class Hub:
         taken_ids: Iterable[str] = (),
     ) -> None:
         self._state = HubState(session, generation, number, create_id, now_ms, taken_ids)
-        self._frame_handlers = Obedience(self._state)
+        self._frame_handlers = FrameHandlers(self._state)
         self._clock = clock
         self._lines = LineSplitter(INBOUND_BYTES)
 
@@ -72,7 +79,7 @@ class Hub:
 
     def open(self) -> None:
         """The conversation can hear us: it is asked for its `initialize`."""
-        self._state.send_request({"subtype": "initialize"}, Request(None, "", "initialize"))
+        self._state.send_request({"subtype": "initialize"}, ControlRequest(None, "", "initialize"))
         self._state.report_changes()
 
     def send_prompt(self, message: Mapping[str, Any], uuid: str) -> None:
@@ -108,9 +115,9 @@ class Hub:
             if (said["kind"] == "hello") != (heard.hello is None):
                 raise FrameError("hello is the first frame, and comes once")
             if heard.hello is None:
-                self._frame_handlers.hello(heard, said)
+                self._frame_handlers.welcome_client(heard, said)
             else:
-                self._frame_handlers.obey(heard, said)
+                self._frame_handlers.dispatch_frame(heard, said)
         except RefusedError as error:
             self._refuse_frame(heard, said, error.reason, str(error))
         except FrameError as error:
@@ -140,8 +147,8 @@ class Hub:
         gone = self._state.subscribers.remove_client(client)
         if gone is None:
             return
-        self._state.control_requests.left(gone)
-        for ask in self._state.callbacks.left(gone):
+        self._state.control_requests.detach_client(gone)
+        for ask in self._state.callbacks.remove_client(gone):
             self._state.forward_callback(ask._replace(client=None))
         self._state.restrictions.left(client)
         self._state.release_restrictions()
@@ -154,7 +161,7 @@ class Hub:
         it, spoken, records, at = (
             self._state,
             list[LineFrame](),
-            list[Record](),
+            list[LogRecord](),
             self._state.now_ms(),
         )
 
@@ -173,7 +180,7 @@ class Hub:
             if kind == "stream_event":
                 partial = encode_partial_frame(at, shown)
                 spoken.append(
-                    LineFrame(partial, 0, it.subscribers.partial_block.partial(line, partial))
+                    LineFrame(partial, 0, it.subscribers.partial_block.add_partial(line, partial))
                 )
             elif kind == "keep_alive":
                 continue
@@ -185,7 +192,7 @@ class Hub:
                     tell()
                     it.resolve_all_prompts(None, "ended")
                 it.subscribers.last_number += 1
-                records.append(Record(SAID, at, shown, it.subscribers.last_number))
+                records.append(LogRecord(STDOUT_LETTER, at, shown, it.subscribers.last_number))
                 whole = encode_line_frame(
                     it.subscribers.last_number, it.subscribers.generation, at, shown
                 )
@@ -195,7 +202,7 @@ class Hub:
         it.release_restrictions()
         it.report_changes()
 
-    def deliver_log_entries(self, client: int, after: int, entries: Sequence[Entry]) -> None:
+    def deliver_log_entries(self, client: int, after: int, entries: Sequence[LogEntry]) -> None:
         """What a `Read` behind `after` has found; nothing if the log does not have it any more."""
         self._state.subscribers.deliver_log_entries(client, after, entries)
 
@@ -204,10 +211,10 @@ class Hub:
         it, now = self._state, self._clock()
         it.report_details()
         it.subscribers.drop_silent_clients(now)
-        for overdue in it.prompts.overdue(now, it.session.question_seconds):
+        for overdue in it.prompts.list_overdue(now, it.session.question_seconds):
             question = it.prompts.open[overdue]
             it.status.time_out(question.request)
-            it.resolve_prompt(overdue, None, "timeout", late(question))
+            it.resolve_prompt(overdue, None, "timeout", build_timeout_denial(question))
 
     def close(self, reason: str, failed: str = "") -> None:
         """The session is over: open questions are denied, and everybody is told. `failed` says why,
@@ -216,7 +223,7 @@ class Hub:
         if it.end_reason:
             return
         it.end_reason = reason
-        it.resolve_all_prompts(None, "ended", LEFT)
+        it.resolve_all_prompts(None, "ended", SESSION_ENDED)
         it.status.end(failed, messages=bool(it.waiting_messages))
         it.report_changes()
         it.refuse_waiting_messages()
@@ -271,7 +278,7 @@ class Hub:
 
     def _record_line(self, line: Mapping[str, Any]) -> None:
         it, kind = self._state, line.get("type")
-        it.subscribers.partial_block.whole(line)
+        it.subscribers.partial_block.end_with_line(line)
         if kind == "user" and line.get("isReplay") is True:
             it.record_answered_message(line.get("uuid"))
         elif kind == "result":
@@ -299,20 +306,20 @@ class Hub:
             return
         identity, request = str(line.get("request_id")), line.get("request")
         if kind == "control_cancel_request":
-            it.callbacks.cancelled(identity)
+            it.callbacks.cancel(identity)
             it.resolve_prompt(identity, None, "cancelled")
         elif not isinstance(request, dict):
             return
-        elif request.get("subtype") in ASKING:
-            question = Question(identity, request, at, self._clock(), self._find_deadline(at))
+        elif request.get("subtype") in PROMPT_SUBTYPES:
+            question = PendingPrompt(identity, request, at, self._clock(), self._find_deadline(at))
             if identity in it.prompts.open:
                 return
             if not it.prompts.add(question):
                 it.send_response(
-                    identity, {"subtype": "success", "response": denial(question, TOO_MANY)}
+                    identity, {"subtype": "success", "response": build_denial(question, TOO_MANY)}
                 )
                 return
-            it.log_record(SAID, raw)
+            it.log_record(STDOUT_LETTER, raw)
             it.subscribers.send_prompt(question)
             it.report_changes()
             it.deny_unanswerable_prompts()
@@ -332,7 +339,7 @@ class Hub:
         it = self._state
         if not isinstance(response, dict):
             return
-        request = it.control_requests.answered(response)
+        request = it.control_requests.pop_answered(response)
         if request is None:
             return
         said, failed = response.get("response"), response.get("subtype") != "success"
@@ -344,21 +351,21 @@ class Hub:
         client = request.client
         if client is None:
             return
-        if request.body:
+        if request.wants_body:
             answer = encode_frame(
                 "response",
-                id=request.identity,
-                response={**response, "request_id": request.identity},
+                id=request.request_id,
+                response={**response, "request_id": request.request_id},
             )
             it.finish_frame(
-                client, request.identity, answer if client.accepts_kind("response") else b""
+                client, request.request_id, answer if client.accepts_kind("response") else b""
             )
         elif failed:
             self._refuse_frame(
-                client, {"id": request.identity or None}, "failed", str(response.get("error"))
+                client, {"id": request.request_id or None}, "failed", str(response.get("error"))
             )
         else:
-            it.accept_frame(client, request.identity)
+            it.accept_frame(client, request.request_id)
 
     def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
         """What an answer of the conversation says of it."""

@@ -7,12 +7,12 @@ The cast of a session is the first one. A suite of tests tries every backend (te
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-SAID = "O"  # a line of the conversation: numbered if it is whole, 0 for a question
-HEARD = "i"  # a line for the conversation: a message or an answer
-NOTED = "n"  # a fact, as JSON: a question that was settled, another driver
+STDOUT_LETTER = "O"  # a line of the conversation: numbered if it is whole, 0 for a question
+STDIN_LETTER = "i"  # a line for the conversation: a message or an answer
+NOTE_LETTER = "n"  # a fact, as JSON: a question that was settled, another driver
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its
     newline.
 
@@ -20,42 +20,42 @@ class Record(NamedTuple):
     """
 
     letter: str
-    at: int
+    at_ms: int
     data: bytes
     number: int = 0
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A whole line as it is read again."""
 
     number: int
     generation: int
-    at: int
+    at_ms: int
     line: bytes
 
 
-class Log(Protocol):
+class SessionLog(Protocol):
     """Numbers go on over generations and have no holes but those of files that were dropped."""
 
     @property
-    def first(self) -> int:
+    def first_number(self) -> int:
         """The number of the oldest line that is kept; one more than `last` if there is none."""
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         """The number of the last line, 0 before there is one."""
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[LogRecord]) -> None:
         """Write them so that they survive the death of this process. OSError: none of them may be
         told.
         """
 
-    def read(self, after: int, most: int, size: int) -> Sequence[Entry]:
+    def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[LogEntry]:
         """The lines behind a number, at most `most`, and no further one from `size` bytes on; none
         at the end.
 
         The first has a higher number than `after` + 1 where older lines were dropped.
         """
 
-    def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
+    def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:
         """The lines behind a number, then those that come."""

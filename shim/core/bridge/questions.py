@@ -8,20 +8,20 @@ from shim.core.claude.permissions import ELICITATION, UNANSWERED
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
 
-ASKING = ("can_use_tool", ELICITATION)  # the control requests that a person answers
-OPEN = 1000  # questions at once; the conversation asks no more
-SETTLED = 1000  # that are remembered, for whoever answers too late
-LEFT = "The session has ended."
+PROMPT_SUBTYPES = ("can_use_tool", ELICITATION)  # the control requests that a person answers
+MAX_OPEN_PROMPTS = 1000  # questions at once; the conversation asks no more
+MAX_STORED_OUTCOMES = 1000  # that are remembered, for whoever answers too late
+SESSION_ENDED = "The session has ended."
 TOO_MANY = "Too many questions are open already; this one was put to nobody."
-PASSED = {  # the keys of an answer that are passed on; all others are left out
+ANSWER_KEYS = {  # the keys of an answer that are passed on; all others are left out
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
 }
 # what may not be another's in an answer
-NAMING = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
+REFERENCE_KEYS = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")
 
 
-class Question(NamedTuple):
+class PendingPrompt(NamedTuple):
     """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the
     steady clock.
 
@@ -29,21 +29,21 @@ class Question(NamedTuple):
     None.
     """
 
-    question: str
+    prompt_id: str
     request: Mapping[str, Any]
-    at: int
-    since: float
-    until: int | None = None
+    at_ms: int
+    since_s: float
+    until_ms: int | None = None
 
     @property
     def frame(self) -> bytes:
-        limit = {} if self.until is None else {"until": self.until}
+        limit = {} if self.until_ms is None else {"until": self.until_ms}
         return encode_frame(
-            "question", question=self.question, at=self.at, **limit, request=self.request
+            "question", question=self.prompt_id, at=self.at_ms, **limit, request=self.request
         )
 
 
-class Outcome(NamedTuple):
+class PromptOutcome(NamedTuple):
     """Who settled a question, and how (None: nobody of the clients)."""
 
     question: str
@@ -55,44 +55,44 @@ class Outcome(NamedTuple):
         return encode_frame("settled", **self._asdict())
 
 
-class Questions:
+class PendingPrompts:
     """`open` are those that wait, in their order."""
 
     def __init__(self) -> None:
-        self.open: dict[str, Question] = {}
-        self._settled = Bounded[str, Outcome](SETTLED)
-        self.last: Outcome | None = None  # how the last question was settled
+        self.open: dict[str, PendingPrompt] = {}
+        self._outcomes = Bounded[str, PromptOutcome](MAX_STORED_OUTCOMES)
+        self.last_outcome: PromptOutcome | None = None  # how the last question was settled
 
-    def add(self, question: Question) -> bool:
+    def add(self, question: PendingPrompt) -> bool:
         """Whether it is new and there is room."""
-        if question.question in self._settled or len(self.open) >= OPEN:
+        if question.prompt_id in self._outcomes or len(self.open) >= MAX_OPEN_PROMPTS:
             return False
-        self.open[question.question] = question
+        self.open[question.prompt_id] = question
         return True
 
-    def settle(self, question: str, by: str | None, how: str) -> Outcome | None:
+    def resolve(self, question: str, by: str | None, how: str) -> PromptOutcome | None:
         """Settle one that is open; None if it is not."""
         if self.open.pop(question, None) is None:
             return None
-        outcome = self._settled[question] = self.last = Outcome(question, by, how)
+        outcome = self._outcomes[question] = self.last_outcome = PromptOutcome(question, by, how)
         return outcome
 
-    def outcome(self, question: str) -> Outcome | None:
+    def find_outcome(self, question: str) -> PromptOutcome | None:
         """How one was settled, as far as that is remembered."""
-        return self._settled.get(question)
+        return self._outcomes.get(question)
 
     @property
-    def settlers(self) -> set[str]:
+    def answering_clients(self) -> set[str]:
         """The names of the clients that have settled questions, as far as that is remembered."""
-        return {outcome.by for outcome in self._settled.values() if outcome.by is not None}
+        return {outcome.by for outcome in self._outcomes.values() if outcome.by is not None}
 
-    def overdue(self, now: float, seconds: float) -> list[str]:
+    def list_overdue(self, now: float, seconds: float) -> list[str]:
         """Those that wait for longer than they may."""
-        return [each.question for each in self.open.values() if now - each.since >= seconds]
+        return [each.prompt_id for each in self.open.values() if now - each.since_s >= seconds]
 
 
-def read_answer(
-    question: Question, decision: object, *, bypass: bool
+def parse_answer(
+    question: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
     """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
     cannot be read.
@@ -104,25 +104,25 @@ def read_answer(
         raise RefusedError("bad-decision", "a decision is an object")
     request = question.request
     if request.get("subtype") == ELICITATION:
-        return _elicited(decision)
+        return _parse_elicitation(decision)
     named = {"toolUseID": request.get("tool_use_id"), "tool_use_id": request.get("tool_use_id")}
     named |= {
         "tool_name": request.get("tool_name"),
-        "request_id": question.question,
-        "question": question.question,
+        "request_id": question.prompt_id,
+        "question": question.prompt_id,
     }
-    for key in NAMING:
+    for key in REFERENCE_KEYS:
         if key in decision and decision[key] != named[key]:
             raise RefusedError("bad-decision", f"`{key}` names another call than the question's")
     how = decision.get("behavior")
-    if how not in PASSED:
+    if how not in ANSWER_KEYS:
         raise RefusedError("bad-decision", 'a decision has `behavior`, "allow" or "deny"')
-    body = {key: decision[key] for key in PASSED[how] if decision.get(key) is not None}
+    body = {key: decision[key] for key in ANSWER_KEYS[how] if decision.get(key) is not None}
     if not isinstance(body.get("updatedInput", {}), dict):
         raise RefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
         raise RefusedError("bad-decision", "`message` is a text")
-    check_updates(body, bypass=bypass)
+    check_updates(body, can_bypass=can_bypass)
     if how == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
@@ -132,7 +132,7 @@ def read_answer(
     return how, body
 
 
-def _elicited(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     action = decision.get("action")
     if decision.get("behavior") == "deny":
         action = "decline"
@@ -146,7 +146,7 @@ def _elicited(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return "allow" if action == "accept" else "deny", body
 
 
-def denial(question: Question, message: str) -> dict[str, Any]:
+def build_denial(question: PendingPrompt, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
     if question.request.get("subtype") == ELICITATION:
         return {"action": "cancel"}
@@ -157,12 +157,12 @@ def denial(question: Question, message: str) -> dict[str, Any]:
     }
 
 
-def late(question: Question) -> dict[str, Any]:
+def build_timeout_denial(question: PendingPrompt) -> dict[str, Any]:
     """The denial of a question that waited for too long."""
-    return denial(question, UNANSWERED)
+    return build_denial(question, UNANSWERED)
 
 
-def changes_mode(body: Mapping[str, Any]) -> bool:
+def has_mode_change(body: Mapping[str, Any]) -> bool:
     """Whether an answer that was read chooses another permission mode."""
     updates = body.get("updatedPermissions")
     return updates is not None and (
@@ -174,13 +174,13 @@ def changes_mode(body: Mapping[str, Any]) -> bool:
     )
 
 
-def check_updates(body: Mapping[str, Any], *, bypass: bool) -> None:
+def check_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
     """RefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
-    if not bypass and _widens(updates):
+    if not can_bypass and _allows_bypass(updates):
         raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")
     if isinstance(updates, list) and any(
-        isinstance(update, dict) and _takes_back(update) for update in updates
+        isinstance(update, dict) and _has_rule_removal(update) for update in updates
     ):
         raise RefusedError(
             "wider",
@@ -188,44 +188,44 @@ def check_updates(body: Mapping[str, Any], *, bypass: bool) -> None:
         )
 
 
-def hook_grant(answer: object) -> Mapping[str, Any] | None:
+def parse_hook_grant(answer: object) -> Mapping[str, Any] | None:
     """What a hook allows, as the body of an answer to a question about its call; None where it
     allows nothing.
     """
-    said = _table(answer)
-    specific = _table(said.get("hookSpecificOutput"))
+    said = _as_dict(answer)
+    specific = _as_dict(said.get("hookSpecificOutput"))
     decision = specific.get("decision")  # of the event PermissionRequest
-    if _allows(decision):
-        return _table(decision)
+    if _is_allowed(decision):
+        return _as_dict(decision)
     return (
         {}
-        if _allows(specific.get("permissionDecision")) or said.get("decision") == "approve"
+        if _is_allowed(specific.get("permissionDecision")) or said.get("decision") == "approve"
         else None
     )
 
 
-def without_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
+def remove_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
     said = {key: value for key, value in answer.items() if key != "decision" or value != "approve"}
-    if specific := _table(said.get("hookSpecificOutput")):
+    if specific := _as_dict(said.get("hookSpecificOutput")):
         kept = (
             key
             for key in specific
-            if key not in ("decision", "permissionDecision") or not _allows(specific[key])
+            if key not in ("decision", "permissionDecision") or not _is_allowed(specific[key])
         )
         said["hookSpecificOutput"] = {key: specific[key] for key in kept}
     return said
 
 
-def _allows(decision: object) -> bool:
-    return decision == "allow" or _table(decision).get("behavior") == "allow"
+def _is_allowed(decision: object) -> bool:
+    return decision == "allow" or _as_dict(decision).get("behavior") == "allow"
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _as_dict(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _widens(updates: object) -> bool:
+def _allows_bypass(updates: object) -> bool:
     """Whether changes of the permissions choose the widest mode, or cannot be read."""
     if updates is None:
         return False
@@ -234,7 +234,7 @@ def _widens(updates: object) -> bool:
     return any(not isinstance(update, dict) or update.get("mode") == BYPASS for update in updates)
 
 
-def _takes_back(update: Mapping[str, Any]) -> bool:
+def _has_rule_removal(update: Mapping[str, Any]) -> bool:
     """Whether a change of the permissions may remove a rule that narrows, which a flag or a
     settings file has said.
     """

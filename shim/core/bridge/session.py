@@ -76,7 +76,7 @@ class Ceiling(NamedTuple):
         """What both forbid."""
         modes = [mode for mode in (self.mode, other.mode) if mode]
         return Ceiling(
-            narrowest(modes) if modes else "",
+            find_strictest_mode(modes) if modes else "",
             tuple(dict.fromkeys((*self.deny, *other.deny))),
             tuple(dict.fromkeys((*self.ask, *other.ask))),
         )
@@ -85,7 +85,7 @@ class Ceiling(NamedTuple):
 NOTHING = Ceiling()
 
 
-def narrowest(modes: Iterable[str]) -> str:
+def find_strictest_mode(modes: Iterable[str]) -> str:
     """The mode that lets least run."""
     return min(modes, key=rank)
 
@@ -113,7 +113,7 @@ class Ceilings:
     @property
     def mode(self) -> str:
         """The mode that is to hold."""
-        return narrowest(mode for mode in (self.chosen, self._whole.mode) if mode)
+        return find_strictest_mode(mode for mode in (self.chosen, self._whole.mode) if mode)
 
     @property
     def rules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -135,7 +135,7 @@ class Ceilings:
             for (owner, _), brought in self._here.items()
             if owner != lifted and brought.mode
         ]
-        return narrowest([mode, *others, *filter(None, [self._gone.mode])]) == mode
+        return find_strictest_mode([mode, *others, *filter(None, [self._gone.mode])]) == mode
 
     def choose(self, mode: str) -> None:
         """Another mode is chosen."""

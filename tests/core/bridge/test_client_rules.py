@@ -3,7 +3,7 @@
 from bridging import Play, of_kind, user
 from sweeps import each
 
-from shim.core.bridge.obedience import UNSHARED
+from shim.core.bridge.obedience import REFUSED_SUBTYPES
 
 RULES = {
     "subtype": "apply_flag_settings",
@@ -256,7 +256,7 @@ def test_settings_that_could_widen_are_not_passed_on():
     assert line["request"]["settings"]["effortLevel"] == "low"
 
 
-@each("subtype", UNSHARED)
+@each("subtype", REFUSED_SUBTYPES)
 def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play = two()
     play.say(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
