@@ -308,7 +308,9 @@ def _acquire_lock(folder: str) -> int | None:
 
 def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
-    from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
+    from shim.core.bridge.session import (
+        derive_session_name,  # not for whoever only reads what stands here
+    )
 
     before = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
     now = int(time.time() * 1000)
@@ -319,7 +321,10 @@ def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str,
         "session": session,
         "cwd": wanted.cwd,
         "vendor": wanted.vendor or before.get("vendor", ""),
-        "name": wanted.name or before.get("name") or name_of(wanted.prompt or {}) or None,
+        "name": wanted.name
+        or before.get("name")
+        or derive_session_name(wanted.prompt or {})
+        or None,
         "created": before.get("created") or now,
         "started": now,
         "pid": None,

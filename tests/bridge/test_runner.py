@@ -10,7 +10,7 @@ from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.session import Session
+from shim.core.bridge.session import HubSession
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ class Host:
         self.facts, self.told, self.failed = [], [], []
         self.log = RecordingLog(str(folder / "log"), 1)
         self.hub = Hub(
-            Session(U),
+            HubSession(U),
             generation=1,
             number=0,
             create_id=lambda: U,

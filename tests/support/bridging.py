@@ -19,7 +19,7 @@ from shim.core.bridge.commands import (
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import LogEntry, LogRecord
-from shim.core.bridge.session import Session
+from shim.core.bridge.session import HubSession
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 Frame = dict[str, Any]
@@ -71,7 +71,7 @@ class Play:
         self.dropped: dict[int, str] = {}
         self._mint = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = Hub(
-            Session(SESSION, **facts),
+            HubSession(SESSION, **facts),
             generation=self.log.generation,
             number=self.log.last,
             create_id=lambda: next(self._mint),

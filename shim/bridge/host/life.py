@@ -24,7 +24,7 @@ from shim.conversation.decide import ConversationStartup
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.session import Session
+from shim.core.bridge.session import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
@@ -132,7 +132,7 @@ class HostRuntime:
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (patience - question_seconds) / 2)
         )
         hub = Hub(
-            Session(
+            HubSession(
                 session,
                 vendor=start.adapter.display_name,
                 name=known.get("name") or "",
@@ -141,10 +141,10 @@ class HostRuntime:
                 mode=mode,
                 pid=os.getpid(),
                 version=__version__,
-                bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
-                answers=settings.bridge.answers,
-                question_seconds=question_seconds,
-                frame_bytes=settings.max_inbound_bytes,
+                can_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
+                answer_policy=settings.bridge.answers,
+                prompt_timeout_s=question_seconds,
+                max_frame_bytes=settings.max_inbound_bytes,
             ),
             generation=generation,
             number=self._log.last_number,

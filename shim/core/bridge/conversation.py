@@ -17,7 +17,12 @@ from shim.core.bridge.requests import (
     ControlRequest,
     ControlRequests,
 )
-from shim.core.bridge.session import Ceilings, Session, Situation, name_of
+from shim.core.bridge.session import (
+    HubSession,
+    SessionRestrictions,
+    SessionStatus,
+    derive_session_name,
+)
 from shim.core.claude.messages import read_line
 from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
@@ -56,7 +61,7 @@ class HubState:
 
     def __init__(
         self,
-        session: Session,
+        session: HubSession,
         generation: int,
         number: int,
         mint: Callable[[], str],
@@ -71,15 +76,15 @@ class HubState:
         self.subscribers = Subscribers(
             self.commands, self.prompts, generation, number, self._encode_state
         )
-        self.roles = ClientRoles(owner_answers=session.answers == "owner")
+        self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
         self.callbacks = CallbackRouter()
         self.control_requests = ControlRequests()
-        self.status = Situation()
+        self.status = SessionStatus()
         self.initialize_response: Any = None
         self.init_line: Any = None
         self.end_reason = ""  # why the session is over
         self.notice = ""  # a sentence about the host, for clients that connect
-        self.restrictions = Ceilings(session.mode)
+        self.restrictions = SessionRestrictions(session.mode)
         self.waiting_messages: dict[str, int] = {}
         self.message_senders: dict[str, tuple[Client, str]] = {}
         # whose message the turn answers: 0 for nobody's here, None where it names none
@@ -113,7 +118,7 @@ class HubState:
         if priority in PRIORITIES:
             line["priority"] = priority
         data = dump(line)
-        most = self.session.frame_bytes
+        most = self.session.max_frame_bytes
         if len(self.waiting_messages) >= MAX_WAITING_MESSAGES or (
             self.waiting_messages and sum(self.waiting_messages.values()) + len(data) > most
         ):
@@ -122,11 +127,11 @@ class HubState:
                 f"{len(self.waiting_messages)} messages wait for their turn already; send it later",
             )
         if not self.session.name:
-            self.session = self.session._replace(name=name_of(message))
+            self.session = self.session._replace(name=derive_session_name(message))
         self.waiting_messages[uuid] = len(data)
         self.log_record(STDIN_LETTER, data)
         self.commands.append(WriteStdin(data + b"\n"))
-        self.status.asked()
+        self.status.record_message()
         self.report_changes()
 
     def send_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
@@ -192,14 +197,18 @@ class HubState:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
         began under it.
         """
-        if not self.status.active and not self.waiting_messages and self.restrictions.released():
+        if (
+            not self.status.is_turn_active
+            and not self.waiting_messages
+            and self.restrictions.release_left_clients()
+        ):
             self.apply_restrictions()
 
     def apply_restrictions(self) -> None:
         """Have the conversation keep to what all clients forbid, as far as it was not told."""
-        if self.restrictions.mode != self.restrictions.told_mode:
+        if self.restrictions.mode != self.restrictions.sent_mode:
             self.send_mode(ControlRequest(None, "", "set_permission_mode"))
-        if self.restrictions.rules != self.restrictions.told_rules:
+        if self.restrictions.rules != self.restrictions.sent_rules:
             self.send_rules({}, ControlRequest(None, "", "apply_flag_settings"))
 
     def send_mode(self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY) -> None:
@@ -209,28 +218,28 @@ class HubState:
         self.send_request(
             {**body, "subtype": "set_permission_mode", "mode": self.restrictions.mode}, request
         )
-        self.restrictions.told_mode = self.restrictions.mode
+        self.restrictions.sent_mode = self.restrictions.mode
 
     def send_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
         """The rules of all clients, if there ever were any, beside other settings. RefusedError as
         `request`.
         """
         told, (deny, ask) = dict(settings), self.restrictions.rules
-        if deny or ask or self.restrictions.told_rules != ((), ()):
+        if deny or ask or self.restrictions.sent_rules != ((), ()):
             told["permissions"] = {"deny": deny, "ask": ask}
         self.send_request({"subtype": "apply_flag_settings", "settings": told}, request)
-        self.restrictions.told_rules = deny, ask
+        self.restrictions.sent_rules = deny, ask
 
     def record_reported_mode(self, mode: str) -> None:
         """The conversation says which mode it is in. Where nobody told it that, its agent has
         chosen it.
         """
         self.session = self.session._replace(mode=mode)
-        if mode != self.restrictions.told_mode and not self.control_requests.has_pending(
+        if mode != self.restrictions.sent_mode and not self.control_requests.has_pending(
             "set_permission_mode"
         ):
-            self.restrictions.choose(mode)
-            self.restrictions.told_mode = mode
+            self.restrictions.choose_mode(mode)
+            self.restrictions.sent_mode = mode
             self.apply_restrictions()
 
     def forward_callback(self, ask: CallbackRequest) -> None:
@@ -246,7 +255,7 @@ class HubState:
 
     def format_status(self) -> dict[str, Any]:
         """The keys of a `state` frame."""
-        return self.status.facts(
+        return self.status.format_status(
             [question.request for question in self.prompts.open.values()],
             bool(self.waiting_messages),
         )

@@ -43,7 +43,7 @@ from shim.core.bridge.questions import (
     build_timeout_denial,
 )
 from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.session import Session
+from shim.core.bridge.session import HubSession
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
@@ -61,7 +61,7 @@ class Hub:
 
     def __init__(
         self,
-        session: Session,
+        session: HubSession,
         *,
         generation: int,
         number: int,
@@ -107,9 +107,9 @@ class Hub:
             return
         said: Mapping[str, Any] = {}
         try:
-            if len(raw) > self._state.session.frame_bytes:
+            if len(raw) > self._state.session.max_frame_bytes:
                 raise FrameError(
-                    f"a frame has at most {self._state.session.frame_bytes} bytes (max_inbound_bytes)"
+                    f"a frame has at most {self._state.session.max_frame_bytes} bytes (max_inbound_bytes)"
                 )
             said = parse_frame(raw)
             if (said["kind"] == "hello") != (heard.hello is None):
@@ -150,7 +150,7 @@ class Hub:
         self._state.control_requests.detach_client(gone)
         for ask in self._state.callbacks.remove_client(gone):
             self._state.forward_callback(ask._replace(client=None))
-        self._state.restrictions.left(client)
+        self._state.restrictions.remove_client(client)
         self._state.release_restrictions()
         if self._state.roles.controller is gone:
             self._state.set_controller(None)
@@ -211,9 +211,9 @@ class Hub:
         it, now = self._state, self._clock()
         it.report_details()
         it.subscribers.drop_silent_clients(now)
-        for overdue in it.prompts.list_overdue(now, it.session.question_seconds):
+        for overdue in it.prompts.list_overdue(now, it.session.prompt_timeout_s):
             question = it.prompts.open[overdue]
-            it.status.time_out(question.request)
+            it.status.record_timeout(question.request)
             it.resolve_prompt(overdue, None, "timeout", build_timeout_denial(question))
 
     def close(self, reason: str, failed: str = "") -> None:
@@ -224,7 +224,7 @@ class Hub:
             return
         it.end_reason = reason
         it.resolve_all_prompts(None, "ended", SESSION_ENDED)
-        it.status.end(failed, messages=bool(it.waiting_messages))
+        it.status.record_end(failed, has_messages=bool(it.waiting_messages))
         it.report_changes()
         it.refuse_waiting_messages()
         for client in list(it.subscribers.clients.values()):
@@ -234,7 +234,7 @@ class Hub:
         """Return the number of messages without a result: waiting messages, and the message of the
         current turn.
         """
-        return len(self._state.waiting_messages) + self._state.status.active
+        return len(self._state.waiting_messages) + self._state.status.is_turn_active
 
     # -- what the host has to do -------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Hub:
     @property
     def is_busy(self) -> bool:
         """Whether a turn runs, or a message waits for its turn."""
-        return self._state.status.active or bool(self._state.waiting_messages)
+        return self._state.status.is_turn_active or bool(self._state.waiting_messages)
 
     @property
     def status_fields(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class Hub:
             it.turn_client_number = None
         elif kind == "system":
             self._record_system_line(line)
-        it.status.line(line)
+        it.status.record_line(line)
 
     def _record_system_line(self, line: Mapping[str, Any]) -> None:
         it = self._state
@@ -331,7 +331,7 @@ class Hub:
 
         Both times are milliseconds since 1970.
         """
-        seconds = self._state.session.question_seconds
+        seconds = self._state.session.prompt_timeout_s
         return at + round(1000 * seconds) if math.isfinite(seconds) else None
 
     def _record_response(self, response: object) -> None:

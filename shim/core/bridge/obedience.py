@@ -24,7 +24,7 @@ from shim.core.bridge.questions import (
     remove_grant,
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
-from shim.core.bridge.session import Ceiling
+from shim.core.bridge.session import ClientRestrictions
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
@@ -84,8 +84,8 @@ class FrameHandlers:
         facts: dict[str, Any] = {
             "protocol": PROTOCOL_VERSION,
             "client": client.name,
-            **it.session.facts(),
-            "chosen": it.restrictions.chosen,
+            **it.session.format_welcome(),
+            "chosen": it.restrictions.chosen_mode,
             "generation": it.subscribers.generation,
             "number": it.subscribers.last_number,
             "state": it.format_status(),
@@ -163,7 +163,7 @@ class FrameHandlers:
                 raise RefusedError("unknown-question", "no question of this session has this id")
             it.subscribers.send_frame(client, outcome.frame)
             return False
-        how, body = parse_answer(question, said.get("decision"), can_bypass=it.session.bypass)
+        how, body = parse_answer(question, said.get("decision"), can_bypass=it.session.can_bypass)
         if how == "allow" and self._check_mode_change(
             client, question.request.get("tool_name"), body, client.number
         ):
@@ -186,7 +186,7 @@ class FrameHandlers:
             modes += [
                 str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one
             ]
-        if not all(it.restrictions.allow(lifted, mode) for mode in modes):
+        if not all(it.restrictions.allows_mode(lifted, mode) for mode in modes):
             raise RefusedError(
                 "wider",
                 f"another frontend lets this session be in no wider mode than {it.restrictions.mode}",
@@ -224,7 +224,9 @@ class FrameHandlers:
         mode, client = said.get("mode"), request.client
         assert client is not None
         self._check_mode(mode)
-        lifted = self._state.restrictions.of(client.number, NARROW_CHANNEL)._replace(mode="")
+        lifted = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)._replace(
+            mode=""
+        )
         undo = self._change_restrictions(
             client,
             NARROW_CHANNEL,
@@ -235,25 +237,35 @@ class FrameHandlers:
         self._send_or_undo(undo, lambda: self._state.send_mode(request._replace(undo=undo), body))
 
     def _lift_restriction(self, client: Client) -> None:
-        brought = self._state.restrictions.of(client.number, NARROW_CHANNEL)
-        self._state.restrictions.bring(client.number, NARROW_CHANNEL, brought._replace(mode=""))
+        brought = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)
+        self._state.restrictions.set_restrictions(
+            client.number, NARROW_CHANNEL, brought._replace(mode="")
+        )
 
     def _change_restrictions(
-        self, client: Client, door: str, told: str, ceiling: Ceiling, chosen: str | None = None
+        self,
+        client: Client,
+        door: str,
+        told: str,
+        ceiling: ClientRestrictions,
+        chosen: str | None = None,
     ) -> Callable[[], None]:
         """Change what a client forbids, and what is chosen. Gives back what undoes it where the
         conversation was not told; what was changed again meanwhile stays."""
         ceilings, audience = self._state.restrictions, self._state.subscribers
-        before, brought = ceilings.chosen, ceilings.of(client.number, door)
+        before, brought = ceilings.chosen_mode, ceilings.get_restrictions(client.number, door)
         if chosen is not None:
-            ceilings.choose(chosen)
-        ceilings.bring(client.number, door, ceiling)
+            ceilings.choose_mode(chosen)
+        ceilings.set_restrictions(client.number, door, ceiling)
 
         def undo() -> None:
             if chosen not in (None, before):
-                ceilings.choose_again(before, refused=chosen)
-            if client.number in audience.clients and ceilings.of(client.number, door) == ceiling:
-                ceilings.bring(client.number, door, brought)
+                ceilings.restore_mode(before, refused_mode=chosen)
+            if (
+                client.number in audience.clients
+                and ceilings.get_restrictions(client.number, door) == ceiling
+            ):
+                ceilings.set_restrictions(client.number, door, brought)
             setattr(ceilings, told, None)
             self._state.apply_restrictions()
 
@@ -275,20 +287,24 @@ class FrameHandlers:
         it.roles.check_control_role(client)
         if mode is not None and mode not in NARROWEST_FIRST:
             raise FrameError(f"narrow has `mode`, one of {', '.join(NARROWEST_FIRST)}")
-        more = Ceiling(str(mode)) if mode is not None else Ceiling("", *_parse_rules(said))
-        whole = it.restrictions.of(client.number, NARROW_CHANNEL).and_also(more)
+        more = (
+            ClientRestrictions(str(mode))
+            if mode is not None
+            else ClientRestrictions("", *_parse_rules(said))
+        )
+        whole = it.restrictions.get_restrictions(client.number, NARROW_CHANNEL).combine(more)
         undo = self._change_restrictions(
             client, NARROW_CHANNEL, "told_rules" if mode is None else "told_mode", whole
         )
         # What was told and is not answered yet may still be refused.
         if mode is not None and (
-            it.restrictions.mode != it.restrictions.told_mode
+            it.restrictions.mode != it.restrictions.sent_mode
             or it.control_requests.has_pending(MODE_SUBTYPE)
         ):
             request = ControlRequest(client, mark, MODE_SUBTYPE, undo=undo)
             self._send_or_undo(undo, lambda: it.send_mode(request))
         elif mode is None and (
-            it.restrictions.rules != it.restrictions.told_rules
+            it.restrictions.rules != it.restrictions.sent_rules
             or it.control_requests.has_pending(SETTINGS_CHANNEL)
         ):
             request = ControlRequest(client, mark, SETTINGS_CHANNEL, undo=undo)
@@ -317,9 +333,9 @@ class FrameHandlers:
             )
         passed = {key: settings[key] for key in settings if key == "effortLevel"}
         brought = (
-            Ceiling("", *_parse_rules(given))
+            ClientRestrictions("", *_parse_rules(given))
             if given
-            else it.restrictions.of(client.number, SETTINGS_CHANNEL)
+            else it.restrictions.get_restrictions(client.number, SETTINGS_CHANNEL)
         )
         undo = self._change_restrictions(client, SETTINGS_CHANNEL, "told_rules", brought)
         self._send_or_undo(undo, lambda: it.send_rules(passed, request._replace(undo=undo)))
@@ -327,7 +343,7 @@ class FrameHandlers:
     def _check_mode(self, mode: object) -> None:
         if not isinstance(mode, str) or not mode:
             raise FrameError("mode has `mode`, the name of a permission mode")
-        if mode == BYPASS and not self._state.session.bypass:
+        if mode == BYPASS and not self._state.session.can_bypass:
             raise RefusedError(
                 "bypass", f"{BYPASS} can be chosen only if the session began with it"
             )
@@ -412,7 +428,7 @@ class FrameHandlers:
             return response
         try:
             it.roles.check_answer_right(client)
-            check_updates(body, can_bypass=it.session.bypass)
+            check_updates(body, can_bypass=it.session.can_bypass)
             self._check_mode_change(
                 client, about.get("tool_name") if isinstance(about, dict) else None, body, None
             )

@@ -10,17 +10,17 @@ from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
 
-DETAIL_CHARACTERS = 200
-NAME_CHARACTERS = 80  # of a session that was given no name: the beginning of its first message
-STARTING = "starting…"
-SEND_TO_START = "send a prompt to start"
-SEND_TO_GO_ON = "send a prompt to go on"
-INTERRUPTED = "interrupted"
-TIMED_OUT = "nobody answered in time ({question}); {next}"
-STOPPED = "stopped"
+MAX_DETAIL_CHARS = 200
+MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
+STARTING_TEXT = "starting…"
+START_HINT = "send a prompt to start"
+CONTINUE_HINT = "send a prompt to go on"
+INTERRUPTED_DETAIL = "interrupted"
+TIMEOUT_HINT = "nobody answered in time ({question}); {next}"
+STOPPED_STATE = "stopped"
 
 
-class Session(NamedTuple):
+class HubSession(NamedTuple):
     """What a client is told of a session, and what holds for it.
 
     session           its UUID; its short id is how that begins
@@ -34,7 +34,7 @@ class Session(NamedTuple):
     frame_bytes       no frame of a client is longer
     """
 
-    session: str
+    session_id: str
     vendor: str = ""
     name: str = ""
     cwd: str = ""
@@ -42,28 +42,28 @@ class Session(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    bypass: bool = False
-    answers: str = "any"
-    question_seconds: float = float("inf")
-    frame_bytes: int = INBOUND_BYTES
+    can_bypass: bool = False
+    answer_policy: str = "any"
+    prompt_timeout_s: float = float("inf")
+    max_frame_bytes: int = INBOUND_BYTES
 
-    def facts(self) -> dict[str, Any]:
+    def format_welcome(self) -> dict[str, Any]:
         """The keys of a `welcome` frame."""
         return {
-            "session": self.session,
-            "id": short_id(self.session),
+            "session": self.session_id,
+            "id": short_id(self.session_id),
             "name": self.name,
             "vendor": self.vendor,
             "cwd": self.cwd,
             "model": self.model,
             "mode": self.mode,
-            "bypass": self.bypass,
+            "bypass": self.can_bypass,
             "pid": self.pid,
             "version": self.version,
         }
 
 
-class Ceiling(NamedTuple):
+class ClientRestrictions(NamedTuple):
     """What somebody forbids beyond the session: all modes wider than `mode` ("": none), and calls
     by rules.
     """
@@ -72,17 +72,17 @@ class Ceiling(NamedTuple):
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
 
-    def and_also(self, other: "Ceiling") -> "Ceiling":
+    def combine(self, other: "ClientRestrictions") -> "ClientRestrictions":
         """What both forbid."""
         modes = [mode for mode in (self.mode, other.mode) if mode]
-        return Ceiling(
+        return ClientRestrictions(
             find_strictest_mode(modes) if modes else "",
             tuple(dict.fromkeys((*self.deny, *other.deny))),
             tuple(dict.fromkeys((*self.ask, *other.ask))),
         )
 
 
-NOTHING = Ceiling()
+NO_RESTRICTIONS = ClientRestrictions()
 
 
 def find_strictest_mode(modes: Iterable[str]) -> str:
@@ -90,7 +90,7 @@ def find_strictest_mode(modes: Iterable[str]) -> str:
     return min(modes, key=rank)
 
 
-class Ceilings:
+class SessionRestrictions:
     """What the clients of a session forbid, each for as long as it is here, and what is chosen
     below that.
 
@@ -103,88 +103,93 @@ class Ceilings:
     """
 
     def __init__(self, mode: str) -> None:
-        self.chosen = mode
-        self._refused: dict[str, str] = {}  # a mode that was chosen and refused → the one before it
-        self.told_mode: str | None = mode
-        self.told_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
-        self._here: dict[tuple[int, str], Ceiling] = {}
-        self._gone = NOTHING
+        self.chosen_mode = mode
+        self._previous_modes: dict[
+            str, str
+        ] = {}  # a mode that was chosen and refused → the one before it
+        self.sent_mode: str | None = mode
+        self.sent_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
+        self._by_client: dict[tuple[int, str], ClientRestrictions] = {}
+        self._of_left_clients = NO_RESTRICTIONS
 
     @property
     def mode(self) -> str:
         """The mode that is to hold."""
-        return find_strictest_mode(mode for mode in (self.chosen, self._whole.mode) if mode)
+        return find_strictest_mode(mode for mode in (self.chosen_mode, self._combined.mode) if mode)
 
     @property
     def rules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Those that deny and those that ask."""
-        whole = self._whole
+        whole = self._combined
         return whole.deny, whole.ask
 
     @property
-    def _whole(self) -> Ceiling:
-        return reduce(Ceiling.and_also, self._here.values(), self._gone)
+    def _combined(self) -> ClientRestrictions:
+        return reduce(ClientRestrictions.combine, self._by_client.values(), self._of_left_clients)
 
-    def of(self, client: int, door: str) -> Ceiling:
-        return self._here.get((client, door), NOTHING)
+    def get_restrictions(self, client: int, door: str) -> ClientRestrictions:
+        return self._by_client.get((client, door), NO_RESTRICTIONS)
 
-    def allow(self, lifted: int | None, mode: str) -> bool:
+    def allows_mode(self, lifted: int | None, mode: str) -> bool:
         """Whether the ceilings of everybody but the client `lifted` let a mode be."""
         others = [
             brought.mode
-            for (owner, _), brought in self._here.items()
+            for (owner, _), brought in self._by_client.items()
             if owner != lifted and brought.mode
         ]
-        return find_strictest_mode([mode, *others, *filter(None, [self._gone.mode])]) == mode
+        return (
+            find_strictest_mode([mode, *others, *filter(None, [self._of_left_clients.mode])])
+            == mode
+        )
 
-    def choose(self, mode: str) -> None:
+    def choose_mode(self, mode: str) -> None:
         """Another mode is chosen."""
-        self._refused.pop(mode, None)
-        self.chosen = mode
+        self._previous_modes.pop(mode, None)
+        self.chosen_mode = mode
 
-    def choose_again(self, before: str, refused: str) -> None:
+    def restore_mode(self, before: str, refused_mode: str) -> None:
         """A choice was refused: where it still stands, the last one before it that was not refused
         stands again.
         """
-        self._refused[refused] = before
-        while self.chosen in self._refused:
-            self.chosen = self._refused.pop(self.chosen)
+        self._previous_modes[refused_mode] = before
+        while self.chosen_mode in self._previous_modes:
+            self.chosen_mode = self._previous_modes.pop(self.chosen_mode)
 
-    def bring(self, client: int, door: str, ceiling: Ceiling) -> None:
+    def set_restrictions(self, client: int, door: str, ceiling: ClientRestrictions) -> None:
         """A client's ceiling, in the place of what it brought by this door."""
-        self._here[client, door] = ceiling
+        self._by_client[client, door] = ceiling
 
-    def left(self, client: int) -> None:
+    def remove_client(self, client: int) -> None:
         """A client has gone."""
-        for key in [key for key in self._here if key[0] == client]:
-            self._gone = self._gone.and_also(self._here.pop(key))
+        for key in [key for key in self._by_client if key[0] == client]:
+            self._of_left_clients = self._of_left_clients.combine(self._by_client.pop(key))
 
-    def released(self) -> bool:
+    def release_left_clients(self) -> bool:
         """Nothing runs or waits any more that was asked for under what is gone; whether that
         changes anything.
         """
-        gone, self._gone = self._gone, NOTHING
-        return gone != NOTHING
+        gone, self._of_left_clients = self._of_left_clients, NO_RESTRICTIONS
+        return gone != NO_RESTRICTIONS
 
 
-def name_of(message: Mapping[str, Any]) -> str:
+def derive_session_name(message: Mapping[str, Any]) -> str:
     """The name of a session that was given none, by its first message."""
     content = message.get("content")
     if isinstance(content, list):
         content = next(
             (one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None
         )
-    return " ".join(content.split())[:NAME_CHARACTERS] if isinstance(content, str) else ""
+    return " ".join(content.split())[:MAX_NAME_CHARS] if isinstance(content, str) else ""
 
 
-def brief(text: object) -> str:
+def shorten_line(text: object) -> str:
     """The first line of a text, short and printable."""
     line = next((line for line in str(text or "").splitlines() if line.strip()), "") if text else ""
-    line = printable(line[: 4 * DETAIL_CHARACTERS]).strip()
-    return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - 1] + "…"
+    line = printable(line[: 4 * MAX_DETAIL_CHARS]).strip()
+    return line if len(line) <= MAX_DETAIL_CHARS else line[: MAX_DETAIL_CHARS - 1] + "…"
 
 
-def of_call(tool: object, arguments: object) -> str:
+def describe_call(tool: object, arguments: object) -> str:
     """A call in a line: its tool, and what it is about."""
     said = arguments if isinstance(arguments, dict) else {}
     named = (
@@ -193,15 +198,17 @@ def of_call(tool: object, arguments: object) -> str:
         if isinstance(said.get(key), str) and said[key]
     )
     about = next(named, "")
-    return brief(f"{tool}: {about}" if about else tool)
+    return shorten_line(f"{tool}: {about}" if about else tool)
 
 
-def needed(request: Mapping[str, Any]) -> str:
+def describe_prompt(request: Mapping[str, Any]) -> str:
     """What a question wants of a person."""
     if request.get("tool_name") != QUESTION:
         if request.get("subtype") == ELICITATION:
-            return brief(f"answer: {request.get('message')}")
-        return brief(f"approve {of_call(request.get('tool_name'), request.get('input'))}")
+            return shorten_line(f"answer: {request.get('message')}")
+        return shorten_line(
+            f"approve {describe_call(request.get('tool_name'), request.get('input'))}"
+        )
     said = request.get("input")
     asked = said.get("questions") if isinstance(said, dict) else None
     first = asked[0] if isinstance(asked, list) and asked and isinstance(asked[0], dict) else {}
@@ -211,30 +218,30 @@ def needed(request: Mapping[str, Any]) -> str:
         if isinstance(options, list)
         else []
     )
-    return brief(
+    return shorten_line(
         f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
     )
 
 
-def _was_stopped(result: Mapping[str, Any]) -> bool:
+def _is_stopped_result(result: Mapping[str, Any]) -> bool:
     """Whether the session was told to end in the middle of this turn. A child that another signal
     ended has its name there: that is a failure, which nobody of ours wanted."""
     said = result.get("shim")
     return isinstance(said, dict) and said.get("cause") == "signal" and not said.get("signal")
 
 
-class Situation:
+class SessionStatus:
     """`active`: a turn runs."""
 
     def __init__(self) -> None:
-        self.active = False
-        self._ended = ""
+        self.is_turn_active = False
+        self._end_state = ""
         self._state = "blocked"
-        self._needs = SEND_TO_START
+        self._needs = START_HINT
         self._detail = ""
-        self._timed_out = ""  # the first question of this turn that nobody answered in time
+        self._timed_out_prompt = ""  # the first question of this turn that nobody answered in time
 
-    def facts(
+    def format_status(
         self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False
     ) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
@@ -242,19 +249,22 @@ class Situation:
         `waiting` are the requests of the questions that are open, in their order; `messages` wait
         for their turn.
         """
-        if self._ended:
-            return self._said(None, None, self._ended, "")
+        if self._end_state:
+            return self._build_status(None, None, self._end_state, "")
         if waiting:
             first = waiting[0]
             asks = first.get("tool_name") == QUESTION or first.get("subtype") == ELICITATION
-            return self._said(
-                "waiting", "input needed" if asks else "permission prompt", "blocked", needed(first)
+            return self._build_status(
+                "waiting",
+                "input needed" if asks else "permission prompt",
+                "blocked",
+                describe_prompt(first),
             )
-        if self.active or messages:
-            return self._said("busy", None, "working", "")
-        return self._said("idle", None, self._state, self._needs)
+        if self.is_turn_active or messages:
+            return self._build_status("busy", None, "working", "")
+        return self._build_status("idle", None, self._state, self._needs)
 
-    def _said(
+    def _build_status(
         self, status: str | None, waiting: str | None, state: str, needs: str
     ) -> dict[str, Any]:
         return {
@@ -265,60 +275,62 @@ class Situation:
             "detail": self._detail or None,
         }
 
-    def asked(self) -> None:
+    def record_message(self) -> None:
         """A message waits for its turn."""
-        if not self.active:
-            self._detail = STARTING
+        if not self.is_turn_active:
+            self._detail = STARTING_TEXT
 
-    def time_out(self, request: Mapping[str, Any]) -> None:
+    def record_timeout(self, request: Mapping[str, Any]) -> None:
         """Record that a question of this turn was denied because it was not answered in time."""
-        self._timed_out = self._timed_out or needed(request)
+        self._timed_out_prompt = self._timed_out_prompt or describe_prompt(request)
 
-    def line(self, line: Mapping[str, Any]) -> None:
+    def record_line(self, line: Mapping[str, Any]) -> None:
         """A whole line of the conversation."""
         kind = line.get("type")
         if kind == "result":
-            self._result(line)
-            self.active = False
+            self._record_result(line)
+            self.is_turn_active = False
         elif kind in ("user", "assistant") or (kind == "system" and line.get("subtype") == "init"):
-            self.active = True
+            self.is_turn_active = True
         if kind == "assistant" and line.get("parent_tool_use_id") is None:
-            self._assistant(line)
+            self._record_assistant_line(line)
 
-    def _assistant(self, line: Mapping[str, Any]) -> None:
+    def _record_assistant_line(self, line: Mapping[str, Any]) -> None:
         message = line.get("message")
         blocks = message.get("content") if isinstance(message, dict) else None
         for block in blocks if isinstance(blocks, list) else ():
             if isinstance(block, dict) and block.get("type") == "tool_use":
-                self._detail = of_call(block.get("name"), block.get("input"))
+                self._detail = describe_call(block.get("name"), block.get("input"))
             elif isinstance(block, dict) and block.get("type") == "text":
-                self._detail = brief(block.get("text")) or self._detail
+                self._detail = shorten_line(block.get("text")) or self._detail
 
-    def _result(self, line: Mapping[str, Any]) -> None:
+    def _record_result(self, line: Mapping[str, Any]) -> None:
         errors = line.get("errors")
         said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
         self._needs = ""
-        if _was_stopped(line):
-            self._state = self._detail = STOPPED
+        if _is_stopped_result(line):
+            self._state = self._detail = STOPPED_STATE
         elif str(line.get("terminal_reason")).startswith("aborted"):
-            self._state, self._needs, self._detail = "blocked", SEND_TO_GO_ON, INTERRUPTED
+            self._state, self._needs, self._detail = "blocked", CONTINUE_HINT, INTERRUPTED_DETAIL
         elif line.get("is_error") is True or line.get("subtype") != "success":
-            self._state, self._detail = "failed", brief(said) or str(line.get("subtype"))
+            self._state, self._detail = "failed", shorten_line(said) or str(line.get("subtype"))
         else:
-            self._state, self._detail = "done", brief(said) or self._detail
-            if self._timed_out:
+            self._state, self._detail = "done", shorten_line(said) or self._detail
+            if self._timed_out_prompt:
                 self._state = "blocked"
-                self._needs = TIMED_OUT.format(question=self._timed_out, next=SEND_TO_GO_ON)
-        self._timed_out = ""
+                self._needs = TIMEOUT_HINT.format(
+                    question=self._timed_out_prompt, next=CONTINUE_HINT
+                )
+        self._timed_out_prompt = ""
 
-    def end(self, failed: str = "", *, messages: bool = False) -> None:
+    def record_end(self, failed: str = "", *, has_messages: bool = False) -> None:
         """The session is over; `failed` says why, where nobody stopped it. `messages` waited for
         their turn.
         """
         if failed:
-            self._ended, self._detail = "failed", brief(failed)
-        elif self.active or messages or self._state == "blocked":
-            self._ended = STOPPED
+            self._end_state, self._detail = "failed", shorten_line(failed)
+        elif self.is_turn_active or has_messages or self._state == "blocked":
+            self._end_state = STOPPED_STATE
         else:
-            self._ended = self._state
-        self._needs, self.active = "", False
+            self._end_state = self._state
+        self._needs, self.is_turn_active = "", False

@@ -2,7 +2,7 @@
 
 from sweeps import each
 
-from shim.core.bridge.session import Situation
+from shim.core.bridge.session import SessionStatus
 
 ERROR = {
     "type": "result",
@@ -28,12 +28,12 @@ ERROR = {
     ],
 )
 def test_the_state_says_how_the_turn_ended(result, state, detail):
-    now = Situation()
-    now.asked()
-    now.line({"type": "system", "subtype": "init"})
-    assert now.facts()["state"] == "working"
-    now.line(result)
-    told = now.facts()
+    now = SessionStatus()
+    now.record_message()
+    now.record_line({"type": "system", "subtype": "init"})
+    assert now.format_status()["state"] == "working"
+    now.record_line(result)
+    told = now.format_status()
     assert (told["state"], told["status"], told["detail"]) == (state, "idle", detail)
-    now.end()
-    assert now.facts()["state"] == ("stopped" if state == "blocked" else state)
+    now.record_end()
+    assert now.format_status()["state"] == ("stopped" if state == "blocked" else state)
