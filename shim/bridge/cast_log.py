@@ -18,8 +18,8 @@ import orjson
 from shim import __version__
 from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
-from shim.core.cast.encoder import Encoder
-from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
+from shim.core.cast.encoder import CastEncoder
+from shim.core.cast.records import CAST_SUFFIX, CastError, parse_cast_line, parse_header
 from shim.state.files import create, open_regular, remove, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
@@ -62,7 +62,7 @@ class RecordingLog:
         self._max_log_bytes = max_log_bytes
         self._log_files = _load_log_files(folder)
         self._last_number = self._log_files[-1].find_last_number() if self._log_files else 0
-        self._encoder = Encoder()
+        self._encoder = CastEncoder()
         self._descriptor = -1
         self._file_start_ms = 0  # milliseconds since 1970, of the file that is written
         self._write_error: OSError | None = None
@@ -102,9 +102,9 @@ class RecordingLog:
         for record in records:
             at = max(0, record.at_ms - self._file_start_ms) / 1000
             if record.letter == NOTE_LETTER:
-                data.append(self._encoder.fact(NOTE_LETTER, at, orjson.loads(record.data)))
+                data.append(self._encoder.encode_event(NOTE_LETTER, at, orjson.loads(record.data)))
             else:
-                data.append(self._encoder.stream(record.letter, at, record.data + b"\n"))
+                data.append(self._encoder.encode_stream(record.letter, at, record.data + b"\n"))
         whole = b"".join(data)
         try:
             write_all(self._descriptor, whole)
@@ -116,9 +116,9 @@ class RecordingLog:
 
     def _start_next_file(self, at: int) -> None:
         self.close()
-        self._encoder, self._file_start_ms = Encoder(), at
+        self._encoder, self._file_start_ms = CastEncoder(), at
         first = self._last_number + 1
-        path = os.path.join(self._folder, f"{self.generation:06}-{first:010}{SUFFIX}")
+        path = os.path.join(self._folder, f"{self.generation:06}-{first:010}{CAST_SUFFIX}")
         seconds = at / 1000
         header = {
             "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
@@ -132,7 +132,7 @@ class RecordingLog:
             **self._header_fields,
             "bridge": {"generation": self.generation, "first": first, "at": at},
         }
-        head = self._encoder.header(header)
+        head = self._encoder.encode_header(header)
         remove(path)  # of a life that said nothing
         self._descriptor = create(path)
         write_all(self._descriptor, head)
@@ -155,7 +155,7 @@ class RecordingLog:
         descriptor, self._descriptor = self._descriptor, -1
         try:
             if self._write_error is None:
-                write_all(descriptor, self._encoder.end(0.0))
+                write_all(descriptor, self._encoder.encode_end(0.0))
         except OSError:
             pass
         finally:
@@ -231,7 +231,7 @@ class _LogFile:
                 offset += len(raw)
                 if not raw.endswith(b"\n"):
                     return  # cut off by a kill
-                line = read_line(raw[:-1])
+                line = parse_cast_line(raw[:-1])
                 at += line.delay
                 if line.letter != STDOUT_LETTER:
                     continue
@@ -274,12 +274,12 @@ def _load_log_files(folder: str) -> list[_LogFile]:
     found = list[_LogFile]()
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
-        if not name.endswith(SUFFIX):
+        if not name.endswith(CAST_SUFFIX):
             continue
         try:
             with open(open_regular(path, follow=False), "rb") as file:
                 header, size = (
-                    read_header(file.readline().rstrip(b"\n")),
+                    parse_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,
                 )
         except (OSError, CastError):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Any
 
-from shim.core.cast.clean import Cleaner
-from shim.core.cast.encoder import Encoder
+from shim.core.cast.clean import CastRedactor
+from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import STREAMS, CastError
 from shim.io.raw_output import tell
 from shim.recording.moment_queue import END, LAST, Moment, MomentQueue
@@ -98,10 +98,10 @@ class CastWriter:
         self._notice = notice
         self._most = most
         self._write = write
-        self._cleaner = Cleaner() if clean else None
-        self._encoder = Encoder(self._cleaner.clean if self._cleaner else None)
-        self._head = self._encoder.header(
-            header if self._cleaner is None else self._cleaner.fact(header)
+        self._cleaner = CastRedactor() if clean else None
+        self._encoder = CastEncoder(self._cleaner.redact_record if self._cleaner else None)
+        self._head = self._encoder.encode_header(
+            header if self._cleaner is None else self._cleaner.redact_fields(header)
         )
         self._written = 0  # bytes
         self._failed = False
@@ -180,11 +180,11 @@ class CastWriter:
         if letter in (END, LAST):
             return self._ending(at, data)
         if letter not in STREAMS:
-            return self._encoder.fact(
-                letter, at, data if self._cleaner is None else self._cleaner.fact(data)
+            return self._encoder.encode_event(
+                letter, at, data if self._cleaner is None else self._cleaner.redact_fields(data)
             )
         if written + len(data) <= self._most:
-            return self._encoder.stream(letter, at, data)
+            return self._encoder.encode_stream(letter, at, data)
         self._queue.closed = True
         tell(
             f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
@@ -193,15 +193,15 @@ class CastWriter:
 
     def _ending(self, at: float, note: Mapping[str, Any] | None) -> bytes:
         self._whole = True
-        lines = [self._encoder.rests(at)]
+        lines = [self._encoder.flush_all(at)]
         if note is not None:
-            lines.append(self._encoder.fact("n", at, note))
+            lines.append(self._encoder.encode_event("n", at, note))
         if self._cleaner is not None:
             self._cleaner.close()
-            if self._cleaner.counts:
-                fact = {"kind": "redaction", "counts": dict(self._cleaner.counts)}
-                lines.append(self._encoder.fact("n", at, fact))
-        return b"".join([*lines, self._encoder.end(at)])
+            if self._cleaner.secret_counts:
+                fact = {"kind": "redaction", "counts": dict(self._cleaner.secret_counts)}
+                lines.append(self._encoder.encode_event("n", at, fact))
+        return b"".join([*lines, self._encoder.encode_end(at)])
 
     def _sweep(self) -> None:
         """Blank the secrets that were split over lines."""
@@ -213,7 +213,7 @@ class CastWriter:
         except (CastError, StoppedError) as error:
             self._advise("is still", str(error) or "there was no time to write it anew")
         else:
-            if cleaner.lost:
+            if cleaner.has_lost_edits:
                 self._advise("may still be", "there are more of them than are kept")
 
     def _advise(self, how: str, why: str) -> None:

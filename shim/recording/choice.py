@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
 from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, encode_stdin
-from shim.core.cast.records import SUFFIX, CastError
+from shim.core.cast.records import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -250,7 +250,7 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
         ) from None
     if not found:
         raise FrontendError(
-            f"the directory {shown} holds no cast (a file that ends in {SUFFIX})", hint=HINT
+            f"the directory {shown} holds no cast (a file that ends in {CAST_SUFFIX})", hint=HINT
         )
     if len(found) > MOST_CASTS:
         raise FrontendError(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import DAMAGE, SUFFIX, CastError
+from shim.core.cast.records import CAST_SUFFIX, DAMAGE, CastError
 from shim.core.cast.verify import CastFinding, verify
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import printable
@@ -25,7 +25,7 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
     """
     for path in given:
         if not os.path.isdir(path):
-            if not path.endswith(SUFFIX) and not os.path.lexists(path):
+            if not path.endswith(CAST_SUFFIX) and not os.path.lexists(path):
                 raise CastError(
                     f"{path} does not exist", hint="name recordings, or folders of them"
                 )
@@ -37,7 +37,7 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
         except OSError as error:
             raise CastError(f"{path} cannot be read: {error.strerror}") from None
         if not names:
-            raise CastError(f"{path} has no casts: no file in it is called *{SUFFIX}")
+            raise CastError(f"{path} has no casts: no file in it is called *{CAST_SUFFIX}")
         yield from (os.path.join(path, name) for name in names)
 
 
@@ -46,7 +46,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
 
     An entry that cannot be read, such as a link to itself, is reported on stderr and left out.
     """
-    if not entry.name.endswith(SUFFIX):
+    if not entry.name.endswith(CAST_SUFFIX):
         return False
     try:
         return entry.is_file()

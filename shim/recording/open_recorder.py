@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shim import __version__
-from shim.core.cast.records import SUFFIX
+from shim.core.cast.records import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor, redact_argv
@@ -117,7 +117,7 @@ def _make(path: str, vendor: str, started: str) -> tuple[int, str]:
     _folders(path)
     stamp = re.sub("[-:.]", "", started)
     for _ in range(TRIES):
-        name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{SUFFIX}"
+        name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
         with contextlib.suppress(FileExistsError):
             return create(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError

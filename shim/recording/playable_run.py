@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
+from shim.core.cast.records import CAST_SUFFIX, CastError, Header, Reader, Record
 from shim.core.cast.words import RESULT, SIGNAL, read_word
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
@@ -196,7 +196,7 @@ def _identity(path: str, child: int) -> str:
     """A child's name in a session, made of the file's name without its folder, and of the child's
     number.
     """
-    name = os.path.basename(path).removesuffix(SUFFIX)
+    name = os.path.basename(path).removesuffix(CAST_SUFFIX)
     if len(name) > 100 or vendor_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return f"{name}:{child}"

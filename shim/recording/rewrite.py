@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from shim.core.cast.clean import Cleaner, Edit, Search, edited
-from shim.core.cast.encoder import Chain, coded
+from shim.core.cast.clean import CastRedactor, SecretSearch, StringEdit, apply_edits
+from shim.core.cast.encoder import HashChain, encode_data
 from shim.core.cast.records import (
     CHECKPOINT,
     LINE_BYTES,
     CastError,
     CastLine,
-    read_header,
-    read_line,
+    parse_cast_line,
+    parse_header,
     strip_bom,
 )
 from shim.core.reading.lines import LineSplitter
@@ -46,7 +46,9 @@ class StoppedError(Exception):
     """A signal came before the new file was finished; the old one is unchanged."""
 
 
-def rewrite(source: str, target: str | None = None, search: Search | None = None) -> Rewritten:
+def rewrite(
+    source: str, target: str | None = None, search: SecretSearch | None = None
+) -> Rewritten:
     """Write a cast without secrets to `target`, which must not exist, or without a `target` over
     itself.
 
@@ -54,33 +56,33 @@ def rewrite(source: str, target: str | None = None, search: Search | None = None
     written.
     """
     source = os.path.realpath(source)
-    first = Cleaner(search)  # secrets that are split over lines are known after the last line
+    first = CastRedactor(search)  # secrets that are split over lines are known after the last line
     with _reading(source) as file:
         for line, _ in _lines(file, LineSplitter(LINE_BYTES)):
             if line.streamed:
-                first.clean(line.letter, line.data, line.whole)
+                first.redact_record(line.letter, line.data, line.whole)
         first.close()
-    cleaner, numbers, splitter = Cleaner(search), count(), LineSplitter(LINE_BYTES)
+    cleaner, numbers, splitter = CastRedactor(search), count(), LineSplitter(LINE_BYTES)
 
     def changed(line: CastLine, raw: bytes) -> bytes:
         if line.letter == HEADER:
             return _header(raw, cleaner)
         if not line.streamed:
             return _fact(raw, cleaner)
-        clean = cleaner.clean(line.letter, line.data, line.whole)
+        clean = cleaner.redact_record(line.letter, line.data, line.whole)
         if edits := first.edits.get(next(numbers)):
-            clean = edited(clean, edits)
+            clean = apply_edits(clean, edits)
         return raw if clean is line.data else _again(line, raw, clean)
 
     with _reading(source) as file:
         _write(source, target, _copy(_lines(file, splitter), changed))
     cleaner.close()
-    return Rewritten(cleaner.counts, splitter.skipped, first.lost)
+    return Rewritten(cleaner.secret_counts, splitter.skipped, first.has_lost_edits)
 
 
 def sweep(
     path: str,
-    edits: Mapping[int, Sequence[Edit]],
+    edits: Mapping[int, Sequence[StringEdit]],
     status: os.stat_result,
     stopped: Callable[[], bool],
 ) -> None:
@@ -96,7 +98,7 @@ def sweep(
             return orjson.dumps({**orjson.loads(raw), "swept": True})
         if not line.streamed or (number := next(numbers)) not in edits:
             return raw
-        return _again(line, raw, edited(line.data, edits[number]))
+        return _again(line, raw, apply_edits(line.data, edits[number]))
 
     with _reading(path) as file:
         if not os.path.samestat(os.fstat(file), status):
@@ -116,36 +118,43 @@ def _lines(file: int, splitter: LineSplitter) -> Lines:
     while chunk := os.read(file, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
             if not begun:
-                begun = bool(read_header(raw))
+                begun = bool(parse_header(raw))
                 yield CastLine(HEADER), strip_bom(raw)
             elif raw:
-                yield read_line(raw), raw
+                yield parse_cast_line(raw), raw
     if not begun:
-        read_header(b"")
+        parse_header(b"")
 
 
 def _again(line: CastLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
-    return b"%s,%s]" % (raw[: raw.index(b",")], coded(line.letter, data, "" if line.whole else "-"))
+    return b"%s,%s]" % (
+        raw[: raw.index(b",")],
+        encode_data(line.letter, data, "" if line.whole else "-"),
+    )
 
 
-def _fact(line: bytes, cleaner: Cleaner) -> bytes:
+def _fact(line: bytes, cleaner: CastRedactor) -> bytes:
     """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
     try:
         moment = orjson.loads(line)
     except ValueError:
         text = line.decode("utf-8", "surrogateescape")
-        said: str = cleaner.fact(text)
+        said: str = cleaner.redact_fields(text)
         return line if said == text else said.encode("utf-8", "surrogateescape")
     if not isinstance(moment, list):
-        return line if cleaner.fact(moment) == moment else orjson.dumps(cleaner.fact(moment))
-    clean = cleaner.fact([_command(part) for part in moment])
+        return (
+            line
+            if cleaner.redact_fields(moment) == moment
+            else orjson.dumps(cleaner.redact_fields(moment))
+        )
+    clean = cleaner.redact_fields([_command(part) for part in moment])
     return line if clean == moment else orjson.dumps(clean)
 
 
-def _header(line: bytes, cleaner: Cleaner) -> bytes:
+def _header(line: bytes, cleaner: CastRedactor) -> bytes:
     facts: dict[str, Any] = orjson.loads(line)
-    said = cleaner.fact(_command(facts))
+    said = cleaner.redact_fields(_command(facts))
     redact = facts.get("redact")
     return orjson.dumps({**said, "redact": "casts" if redact == "none" else redact, "swept": True})
 
@@ -166,7 +175,7 @@ def _copy(
     changed: Callable[[CastLine, bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    chain, waiting, size, ended = Chain(), list[bytes](), 0, False
+    chain, waiting, size, ended = HashChain(), list[bytes](), 0, False
     for line, raw in lines:
         if ended := line.letter == CHECKPOINT and bool(line.fact["end"]):
             continue
@@ -176,12 +185,12 @@ def _copy(
         if len(waiting) >= LINES or size >= WRITTEN_BYTES:
             if stopped():
                 raise StoppedError
-            yield chain.add(waiting)
+            yield chain.add_lines(waiting)
             waiting.clear()
             size = 0
-    yield chain.add(waiting)
+    yield chain.add_lines(waiting)
     if ended:
-        yield chain.end()
+        yield chain.encode_end()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from casting import HEADER
 from telling import INIT, call, delta, result, returned, said, start, text
 
-from shim.core.cast.encoder import Encoder
+from shim.core.cast.encoder import CastEncoder
 
 CAST_BYTES = 100_000_000
 GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000
@@ -79,7 +79,7 @@ MIXES: dict[str, Callable[[int], Events]] = {
 
 def write(path: str, mix: Callable[[int], Events]) -> None:
     """A cast of at least CAST_BYTES."""
-    encoder, at, number = Encoder(), 0.0, 0
+    encoder, at, number = CastEncoder(), 0.0, 0
     with open(path, "wb") as file:
         argv = [
             "-p",
@@ -89,14 +89,14 @@ def write(path: str, mix: Callable[[int], Events]) -> None:
             "--include-partial-messages",
             "hello",
         ]
-        file.write(encoder.header({**HEADER, "argv": argv}))
-        file.write(encoder.stream("O", at, json.dumps(INIT).encode() + b"\n"))
+        file.write(encoder.encode_header({**HEADER, "argv": argv}))
+        file.write(encoder.encode_stream("O", at, json.dumps(INIT).encode() + b"\n"))
         while file.tell() < CAST_BYTES:
             number += 1
             for event in mix(number):
                 at += 0.01
-                file.write(encoder.stream("O", at, json.dumps(event).encode() + b"\n"))
-        file.write(encoder.end(at))
+                file.write(encoder.encode_stream("O", at, json.dumps(event).encode() + b"\n"))
+        file.write(encoder.encode_end(at))
 
 
 def cpu(pid: int) -> float:

@@ -75,8 +75,13 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
         "x",
     ] and reader.ended
     assert (stream_of(records, "o"), stream_of(records, "I")) == (b"three\nfour\n", b"two")
-    assert records[0].fact == {"child": 1, "turn": 1, "argv": ["vendor", "-p"], "cwd": "/home/user"}
-    assert records[-1].fact == {"child": 1, "code": 3, "signal": None}
+    assert records[0].fields == {
+        "child": 1,
+        "turn": 1,
+        "argv": ["vendor", "-p"],
+        "cwd": "/home/user",
+    }
+    assert records[-1].fields == {"child": 1, "code": 3, "signal": None}
 
 
 def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
@@ -174,7 +179,7 @@ def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(recor
     started.set()
     recorder.close()
     reader, records = record.read()
-    assert reader.ended and records[-1].fact["kind"] == "limit"
+    assert reader.ended and records[-1].fields["kind"] == "limit"
     assert stream_of(records, "o").startswith(b"0\n1\n") and len(records) < 20
 
 
@@ -236,7 +241,7 @@ def test_what_showed_later_is_swept_at_the_end(record):
     reader, records = record.read()
     assert stream_of(records, "o") == b'{"text":"[REDACTED:anthropic-key]"}\n{"text":""}\n'
     assert reader.header.swept and reader.ended
-    assert records[-1].fact == {"kind": "redaction", "counts": {"anthropic-key": 1}}
+    assert records[-1].fields == {"kind": "redaction", "counts": {"anthropic-key": 1}}
     assert os.listdir(record.path.parent) == ["one.cast"]
 
 
@@ -298,7 +303,7 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder.child(["two"], "/").said("o", b"x\n")
     recorder.close()
     facts = [
-        (record.letter, record.fact["child"])
+        (record.letter, record.fields["child"])
         for record in record.read()[1]
         if record.letter in "sx"
     ]
@@ -312,7 +317,7 @@ def test_an_account_is_notes(record):
     recorder.turn = 2
     recorder.account(account)
     recorder.close()
-    assert [dict(record.fact) for record in record.read()[1]] == [
+    assert [dict(record.fields) for record in record.read()[1]] == [
         {"kind": "repair", "repair": "not_json", "count": 1, "turn": 2},
         {"kind": "unknown_event", "event": "odd", "count": 1, "turn": 2},
     ]
@@ -322,7 +327,7 @@ def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
     recorder = record()
     recorder.child(["a\udcff", "b"], "/home/\udcfe")
     recorder.close()
-    assert record.read()[1][0].fact["argv"][1] == "b"
+    assert record.read()[1][0].fields["argv"][1] == "b"
 
 
 def test_the_moments_are_those_of_their_arrival(record):

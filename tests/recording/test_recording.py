@@ -136,8 +136,12 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
     assert (header.dialect, header.platform, header.swept) == ("claude", sys.platform, False)
     assert header.facts["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
     (start,), (end,) = cast.facts("s"), cast.facts("x")
-    assert (start.fact["child"], start.fact["turn"], start.fact["cwd"]) == (1, 1, str(box.cwd))
-    assert end.fact == {"child": 1, "code": 0, "signal": None}
+    assert (start.fields["child"], start.fields["turn"], start.fields["cwd"]) == (
+        1,
+        1,
+        str(box.cwd),
+    )
+    assert end.fields == {"child": 1, "code": 0, "signal": None}
     assert cast.order.startswith("sI") and cast.order.index("x") > cast.order.rindex("o")
     assert cast.path.name.startswith(header.started.translate(str.maketrans("", "", "-:."))[:15])
     assert cast.path.name.split("-")[1] == "demo"
@@ -236,8 +240,8 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, wo
     assert note["result"]["duration_ms"] > 0 and "result" not in note["result"]
     (signal_note,), (end,) = cast.notes("signal"), cast.facts("x")
     assert (
-        signal_note["child"] == end.fact["child"] == 1
-        and end.fact["signal"] == signal_note["signal"]
+        signal_note["child"] == end.fields["child"] == 1
+        and end.fields["signal"] == signal_note["signal"]
     )
     assert read_run(str(cast.path)).children[0].stopped is False
 
@@ -261,11 +265,11 @@ def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     (cast,) = casts()
     assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
     assert [json.loads(line) for line in cast.stream("i").splitlines()] == lines
-    assert [(start.fact["child"], start.fact["turn"]) for start in cast.facts("s")] == [
+    assert [(start.fields["child"], start.fields["turn"]) for start in cast.facts("s")] == [
         (1, 1),
         (2, 2),
     ]
-    assert [end.fact["child"] for end in cast.facts("x")] == [1, 2]
+    assert [end.fields["child"] for end in cast.facts("x")] == [1, 2]
 
 
 def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, casts):
@@ -306,7 +310,7 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
     (cast,) = casts()
     assert cast.stream("O") == done.stdout
     assert cast.notes("signal") == [{"kind": "signal", "child": 1, "signal": "SIGINT"}]
-    assert cast.facts("x")[0].fact == {"child": 1, "code": None, "signal": "SIGINT"}
+    assert cast.facts("x")[0].fields == {"child": 1, "code": None, "signal": "SIGINT"}
 
 
 def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
@@ -526,7 +530,7 @@ def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, numb
     assert cast.stream("O") == done.stdout
     name = signal.Signals(number).name
     assert cast.notes("caught") == [{"kind": "caught", "signal": name}]
-    assert cast.facts("x")[0].fact["signal"] == cast.notes("signal")[0]["signal"]
+    assert cast.facts("x")[0].fields["signal"] == cast.notes("signal")[0]["signal"]
 
 
 def _begin(running: Running, how: str) -> None:
@@ -565,7 +569,7 @@ def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
         running.process.stdout = None
         running.process.wait(PATIENCE)
     (cast,) = casts()
-    assert cast.facts("x")[0].fact["child"] == 1
+    assert cast.facts("x")[0].fields["child"] == 1
 
 
 def _small_disk():

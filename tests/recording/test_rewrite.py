@@ -7,8 +7,8 @@ import pytest
 from casting import cast_of, read_cast, stream_of
 from fake_secrets import random
 
-from shim.core.cast.clean import Cleaner
-from shim.core.cast.encoder import PIECE_BYTES, Chain
+from shim.core.cast.clean import CastRedactor
+from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
 from shim.core.cast.records import CastError
 from shim.recording.rewrite import StoppedError, rewrite, sweep
 
@@ -162,25 +162,25 @@ def test_cleaning_twice_changes_nothing_more(source):
 
 
 def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
-    cleaner = Cleaner(words("never there"))
+    cleaner = CastRedactor(words("never there"))
     for number in range(500):
         line = b'{"text":"word %d"}' % number
-        assert cleaner.clean("o", line) is line
+        assert cleaner.redact_record("o", line) is line
     cleaner.close()
     assert not cleaner.edits
 
 
 def test_long_lines_are_not_gathered(source, monkeypatch):
     """A recording of long lines is written anew in little memory."""
-    line = b"x" * (PIECE_BYTES - 1) + b"\n"
+    line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
     source.write_bytes(cast_of([(0.0, "o", line * 8)]))
     sizes = []
-    add = Chain.add
+    add = HashChain.add_lines
 
     def measured(chain, lines):
         sizes.append(sum(map(len, lines)))
         return add(chain, lines)
 
-    monkeypatch.setattr(Chain, "add", measured)
+    monkeypatch.setattr(HashChain, "add_lines", measured)
     rewrite(str(source))
-    assert max(sizes) < 3 * PIECE_BYTES and sum(sizes) > 8 * PIECE_BYTES
+    assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

@@ -5,7 +5,7 @@ from typing import Any
 
 from support import Case, translate_case
 
-from shim.core.cast.encoder import Encoder
+from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import STREAMS, Reader, Record
 from shim.core.turn.outcome import Exit
 
@@ -27,15 +27,15 @@ Moment = tuple[float, str, Any]
 
 def cast_of(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> bytes:
     """A cast: `(at, letter, bytes or fact)` for each moment, `at` in seconds since the beginning."""
-    encoder = Encoder()
-    lines, at = [encoder.header({**HEADER, **header})], 0.0
+    encoder = CastEncoder()
+    lines, at = [encoder.encode_header({**HEADER, **header})], 0.0
     for at, letter, data in moments:
         lines.append(
-            encoder.stream(letter, at, data)
+            encoder.encode_stream(letter, at, data)
             if letter in STREAMS
-            else encoder.fact(letter, at, data)
+            else encoder.encode_event(letter, at, data)
         )
-    return b"".join(lines) + (encoder.end(at) if end else b"")
+    return b"".join(lines) + (encoder.encode_end(at) if end else b"")
 
 
 def moments_of(case: Case, step: float = 0.1) -> list[Moment]:

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 import orjson
 
-from shim.core.cast.difference import Difference, Side, compare, split
+from shim.core.cast.difference import Difference, OutputNormalizer, compare_lines, split_output
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
 from shim.core.dialects import resolve_dialect
@@ -271,7 +271,7 @@ def _replay_and_compare(
     ends early.
     """
     invocation = invocation_of(header)
-    sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
+    sides = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
     streams = invocation.streams.output_format == "stream-json"
     talks = (
         invocation.streams.input_format == "stream-json"
@@ -287,9 +287,9 @@ def _replay_and_compare(
         running.close_stdin()
         told = []
     if not streams:
-        was = split(b"".join(line for letter, line in moments if letter == "O"))
+        was = split_output(b"".join(line for letter, line in moments if letter == "O"))
         try:
-            said = split(b"".join(iter(lambda: running.read_line(LINE_TIMEOUT_S), None)))
+            said = split_output(b"".join(iter(lambda: running.read_line(LINE_TIMEOUT_S), None)))
         except TimeoutError:
             return CheckResult(path, "failed", reason="the drop-in did not come to its end")
         return _compare_outputs(path, was, said, sides)
@@ -313,16 +313,16 @@ def _replay_and_compare(
         if letter == "end" and now is None:
             break
         number += 1
-        difference = compare(number, sides[0], line if letter == "O" else None, sides[1], now)
+        difference = compare_lines(number, sides[0], line if letter == "O" else None, sides[1], now)
         if difference is not None:
             return CheckResult(path, "differs", number, difference)
     return CheckResult(path, "ok", number, reason=stop)
 
 
-def _replace_request_id(line: bytes, then: Side, now: Side) -> bytes:
+def _replace_request_id(line: bytes, then: OutputNormalizer, now: OutputNormalizer) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
     identity = read_word(line).identity
-    asked = now.called(then.number(identity))
+    asked = now.find_id(then.find_shared_name(identity))
     return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
 
 
@@ -336,10 +336,13 @@ def _read_next_line(running: _DropInProcess, *, last: bool) -> bytes | None:
 
 
 def _compare_outputs(
-    path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]
+    path: str,
+    was: Sequence[bytes],
+    said: Sequence[bytes],
+    sides: tuple[OutputNormalizer, OutputNormalizer],
 ) -> CheckResult:
     for number, (one, other) in enumerate(zip_longest(was, said), 1):
-        difference = compare(number, sides[0], one, sides[1], other)
+        difference = compare_lines(number, sides[0], one, sides[1], other)
         if difference is not None:
             return CheckResult(path, "differs", number, difference)
     return CheckResult(path, "ok", len(was))

@@ -5,7 +5,7 @@ stdout is taken.
 import os
 from typing import Protocol
 
-from shim.core.cast.records import SUFFIX
+from shim.core.cast.records import CAST_SUFFIX
 from shim.core.cast.words import by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import Tail
@@ -37,7 +37,7 @@ def read_captured_files(paths: list[str], sink: OutputSink) -> None:
     if len(paths) > MAX_FILES:
         raise FrontendError(f"{len(paths)} files are more than the {MAX_FILES} that one call takes")
     for path in paths:
-        if path.endswith(SUFFIX):
+        if path.endswith(CAST_SUFFIX):
             _read_recording(path, sink)
         else:
             _read_line_file(path, sink)

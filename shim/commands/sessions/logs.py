@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from shim.bridge.registry import SessionRecord
-from shim.core.cast.records import SUFFIX, CastError
+from shim.core.cast.records import CAST_SUFFIX, CastError
 from shim.core.reading.account import printable
 from shim.story.terminal.show import show
 
@@ -44,7 +44,7 @@ def list_recordings(one: SessionRecord) -> list[str]:
         return [
             os.path.join(one.log_folder, name)
             for name in sorted(os.listdir(one.log_folder))
-            if name.endswith(SUFFIX)
+            if name.endswith(CAST_SUFFIX)
         ]
     except OSError:
         return []

@@ -21,150 +21,159 @@ from shim.core.secrets.redactor import CUT, Redactor, signless
 
 # Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there
 # are more, one that is not in the middle of a secret is dropped.
-SEAMS = 128
+MAX_TEXT_JOINERS = 128
 # of a text that may be a secret; a key has half of it
-WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024
-SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
-EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
-OWN_CHARACTERS = 512  # the longest match of a user's own pattern that is found across strings
-PLACES = 4000  # paths of keys; the strings under further ones are cleaned by themselves only
-HARMLESS = 20_000  # hashes of strings in which no secret begins; most strings come again
+MAX_WINDOW_STRINGS, MAX_WINDOW_CHARS = 10_000, 128 * 1024
+MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
+MAX_EDITS, MAX_EDIT_CHARS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
+MAX_CUSTOM_MATCH_CHARS = (
+    512  # the longest match of a user's own pattern that is found across strings
+)
+MAX_JSON_PATHS = (
+    4000  # paths of keys; the strings under further ones are cleaned by themselves only
+)
+MAX_SAFE_HASHES = 20_000  # hashes of strings in which no secret begins; most strings come again
 
 # Keys whose strings are whole words (an id, a kind, a name), and never fragments of a text.
-_WHOLE = frozenset((
+_TOKEN_KEYS = frozenset((
     *("type", "subtype", "id", "uuid", "session_id", "sessionId", "message_id", "messageId", "request_id", "requestId"),
     *("tool_use_id", "toolCallId", "call_id", "parent_tool_use_id", "parentId", "responseId", "role", "model", "name"),
     *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
 ))  # fmt: skip
 
-Search = Callable[[str], Iterable[SecretSpan]]  # finds a user's own patterns in a text
-Edit = tuple[int, str]  # the number of a string in its line, and its new text
+SecretSearch = Callable[[str], Iterable[SecretSpan]]  # finds a user's own patterns in a text
+StringEdit = tuple[int, str]  # the number of a string in its line, and its new text
 
 
-class Cleaner:
+class CastRedactor:
     """Cleans the records of one cast. `search` finds secrets besides the known kinds.
 
     `counts` are the secrets by kind. `lost`: more secrets were split over lines than `edits` can
     hold.
     """
 
-    def __init__(self, search: Search | None = None) -> None:
-        self.counts: dict[str, int] = {}
-        self.edits: dict[int, list[Edit]] = {}
-        self.lost = False
-        self._search = search
-        self._redactor = Redactor(self.counts)
-        self._again = Redactor()  # for second looks, which do not count again
+    def __init__(self, search: SecretSearch | None = None) -> None:
+        self.secret_counts: dict[str, int] = {}
+        self.edits: dict[int, list[StringEdit]] = {}
+        self.has_lost_edits = False
+        self._custom_search = search
+        self._redactor = Redactor(self.secret_counts)
+        self._uncounted_redactor = Redactor()  # for second looks, which do not count again
         # by the letter of a stream; and a blank for lines that are no JSON
-        self._places: dict[str, KeyPath] = {}
-        self._told_apart = 0
-        self._seams: dict[KeyPath, Seam] = {}
-        self._harmless: set[int] = set()
-        self._current: Fragment | None = None  # of the record that is not written yet
-        self._snapshots = 0
-        self._record = -1
-        self._number = 0
-        self._room = [EDITS, EDIT_CHARACTERS]
+        self._root_paths: dict[str, KeyPath] = {}
+        self._path_count = 0
+        self._joiners: dict[KeyPath, Seam] = {}
+        self._safe_hashes: set[int] = set()
+        self._current_chunk: Fragment | None = None  # of the record that is not written yet
+        self._snapshot_chars = 0
+        self._record_number = -1
+        self._string_number = 0
+        self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
-    def clean(self, letter: str, data: bytes, whole: bool = True) -> bytes:
+    def redact_record(self, letter: str, data: bytes, whole: bool = True) -> bytes:
         """The cleaned data of the next record, without its newline; the same object if nothing was
         found.
 
         `whole`: a newline follows the data.
         """
-        self._record += 1
-        self._number = 0
+        self._record_number += 1
+        self._string_number = 0
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
                 told = without_values(value) if has_servers(data) else value
-                clean = self._value(
-                    value if told == value else told, self._places.get(letter) or self._top(letter)
+                clean = self._redact_value(
+                    value if told == value else told,
+                    self._root_paths.get(letter) or self._create_root_path(letter),
                 )
             except (ValueError, RecursionError):
                 pass
             else:
-                return self._written(data, value, clean)
+                return self._encode_record(data, value, clean)
         text = data.decode("utf-8", "surrogateescape")
-        said = self._leaf(
-            text + "\n" * whole, self._places.get(letter + " ") or self._top(letter + " ")
+        said = self._redact_fragment(
+            text + "\n" * whole,
+            self._root_paths.get(letter + " ") or self._create_root_path(letter + " "),
         )
         said = said[:-1] if whole and said.endswith("\n") else said
         return data if said == text else said.encode("utf-8", "surrogateescape")
 
-    def _written(self, data: bytes, value: Any, clean: Any) -> bytes:
+    def _encode_record(self, data: bytes, value: Any, clean: Any) -> bytes:
         """The line as it came, unless its bytes hold more than its strings: a key that stands twice
         hides a value.
         """
         if clean is value:
             again = orjson.dumps(value)
-            if len(again) == len(data) or not (found := self._find(data.decode())):
+            if len(again) == len(data) or not (found := self._find_secrets(data.decode())):
                 return data
-            if len(found) <= len(self._find(again.decode())):
+            if len(found) <= len(self._find_secrets(again.decode())):
                 return data
         return dump(exact(clean, long_integers(data)))
 
-    def fact(self, fact: Any) -> Any:
+    def redact_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
-        clean = self._redactor.value(fact)
-        return clean if self._search is None else self._searched(clean)
+        clean = self._redactor.value(fields)
+        return clean if self._custom_search is None else self._redact_custom_patterns(clean)
 
-    def _searched(self, value: Any) -> Any:
+    def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
-            return cut_out(value, self._own(value, self.counts))
+            return cut_out(value, self._find_and_count_secrets(value, self.secret_counts))
         if isinstance(value, dict):
-            return {self._searched(key): self._searched(item) for key, item in value.items()}
+            return {
+                self._redact_custom_patterns(key): self._redact_custom_patterns(item)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self._searched(item) for item in value]
+            return [self._redact_custom_patterns(item) for item in value]
         return value
 
     def close(self) -> None:
         """There are no more records: decide the texts that are still open."""
-        for seam in self._seams.values():
-            self._end(seam)
-        self._seams.clear()
+        for seam in self._joiners.values():
+            self._close_joiner(seam)
+        self._joiners.clear()
 
     # -- strings -----------------------------------------------------------------------------------
 
-    def _top(self, name: str) -> KeyPath:
-        place = self._places[name] = KeyPath(None, named=False, whole=False)
+    def _create_root_path(self, name: str) -> KeyPath:
+        place = self._root_paths[name] = KeyPath(None, named=False, whole=False)
         return place
 
-    def _place(self, above: KeyPath, key: str) -> KeyPath:
+    def _create_child_path(self, above: KeyPath, key: str) -> KeyPath:
         """The place of a key under another one."""
-        found = self._own(key, self.counts)
+        found = self._find_and_count_secrets(key, self.secret_counts)
         own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
-        if self._told_apart >= PLACES:
+        if self._path_count >= MAX_JSON_PATHS:
             return KeyPath(own, named=named, whole=True)
-        self._told_apart += 1
-        place = above.below[key] = KeyPath(own, named=named, whole=key in _WHOLE)
+        self._path_count += 1
+        place = above.below[key] = KeyPath(own, named=named, whole=key in _TOKEN_KEYS)
         return place
 
-    def _value(self, value: Any, place: KeyPath) -> Any:
+    def _redact_value(self, value: Any, place: KeyPath) -> Any:
         """A value of JSON without secrets; the same object if there are none. Strings are numbered
         in their order.
         """
         if value.__class__ is dict:
-            return self._table(value, place)
+            return self._redact_object(value, place)
         if value.__class__ is list:
-            cleaned = [self._value(item, place) for item in value]
+            cleaned = [self._redact_value(item, place) for item in value]
             return (
                 cleaned
                 if any(one is not other for one, other in zip(cleaned, value, strict=True))
                 else value
             )
         if value.__class__ is str:
-            self._number += 1
-            return self._string(value, place)
+            self._string_number += 1
+            return self._redact_string(value, place)
         return value
 
-    def _table(self, table: dict[str, Any], above: KeyPath) -> dict[str, Any]:
-        below, harmless = above.below, self._harmless
+    def _redact_object(self, table: dict[str, Any], above: KeyPath) -> dict[str, Any]:
+        below, harmless = above.below, self._safe_hashes
         changed: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
-            place = below.get(key) or self._place(above, key)
+            place = below.get(key) or self._create_child_path(above, key)
             if item.__class__ is str:
-                self._number += 1
+                self._string_number += 1
                 if hash(item) in harmless:
                     if place.whole:
                         continue
@@ -172,13 +181,13 @@ class Cleaner:
                     if seam is not None and not seam.entries:
                         seam.pass_by(item)
                         continue
-                said: Any = self._string(item, place)
+                said: Any = self._redact_string(item, place)
                 if place.named and said is item:
-                    said = self._named(key, item)
+                    said = self._redact_named_value(key, item)
             elif item.__class__ is dict:
-                said = self._table(item, place)
+                said = self._redact_object(item, place)
             elif item.__class__ is list:
-                said = self._value(item, place)
+                said = self._redact_value(item, place)
             else:
                 said = item
             if said is not item or place.own is not None:
@@ -190,106 +199,114 @@ class Cleaner:
             else dict(changed.get(key, (key, item)) for key, item in table.items())
         )
 
-    def _named(self, key: str, item: str) -> str:
+    def _redact_named_value(self, key: str, item: str) -> str:
         """The value of a key that names a secret."""
-        if next(iter(self._again.value({key: item}).values())) == item:
+        if next(iter(self._uncounted_redactor.value({key: item}).values())) == item:
             return item
         said: str = next(iter(self._redactor.value({key: item}).values()))
         return said
 
-    def _string(self, text: str, place: KeyPath) -> str:
+    def _redact_string(self, text: str, place: KeyPath) -> str:
         if not place.whole:
-            return self._leaf(text, place)
-        return text if self._pass(text) else cut_out(text, self._own(text, self.counts))
+            return self._redact_fragment(text, place)
+        return (
+            text
+            if self._is_safe_text(text)
+            else cut_out(text, self._find_and_count_secrets(text, self.secret_counts))
+        )
 
-    def _pass(self, text: str) -> bool:
+    def _is_safe_text(self, text: str) -> bool:
         """Whether no secret begins in a text, whatever precedes it; if so, the text is remembered."""
-        if self._search is not None or not signless(text):
+        if self._custom_search is not None or not signless(text):
             return False
-        if len(self._harmless) >= HARMLESS:
-            self._harmless.clear()
-        self._harmless.add(hash(text))
+        if len(self._safe_hashes) >= MAX_SAFE_HASHES:
+            self._safe_hashes.clear()
+        self._safe_hashes.add(hash(text))
         return True
 
-    def _leaf(self, text: str, place: KeyPath) -> str:
+    def _redact_fragment(self, text: str, place: KeyPath) -> str:
         if not text:
             return text
-        seam = place.seam or self._open(place)
+        seam = place.seam or self._open_joiner(place)
         stream = seam.stream
-        if not seam.entries and self._search is None:
-            if self._pass(text):
+        if not seam.entries and self._custom_search is None:
+            if self._is_safe_text(text):
                 seam.pass_by(text)
-                self._forget(seam)
+                self._clear_snapshots(seam)
                 return text
         elif seam.grows(text):
             stream.flush()
-            self._resolve(seam)
+            self._redact_joined_text(seam)
             seam.before.clear()
         stream.feed(text)
-        return self._enter(seam, text)
+        return self._add_chunk(seam, text)
 
-    def _open(self, place: KeyPath) -> Seam:
+    def _open_joiner(self, place: KeyPath) -> Seam:
         """A new seam; if there are too many, an idle one is closed."""
-        seams = self._seams
-        if len(seams) >= SEAMS:
+        seams = self._joiners
+        if len(seams) >= MAX_TEXT_JOINERS:
             idle = next(
                 (known for known, seam in seams.items() if not seam.entries), next(iter(seams))
             )
-            self._end(seams.pop(idle))
+            self._close_joiner(seams.pop(idle))
             idle.seam = None
         seam = seams[place] = place.seam = Seam()
         return seam
 
-    def _end(self, seam: Seam) -> None:
+    def _close_joiner(self, seam: Seam) -> None:
         seam.stream.flush()
-        self._resolve(seam)
-        self._forget(seam)
+        self._redact_joined_text(seam)
+        self._clear_snapshots(seam)
 
-    def _enter(self, seam: Seam, text: str) -> str:
+    def _add_chunk(self, seam: Seam, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current = entry = Fragment(
-            self._record, self._number, text, self._own(text, self.counts)
+        self._current_chunk = entry = Fragment(
+            self._record_number,
+            self._string_number,
+            text,
+            self._find_and_count_secrets(text, self.secret_counts),
         )
         seam.size += len(text) if seam.entries else 0
         seam.entries.append(entry)
-        self._grow(seam, entry)
-        if full := seam.size > WINDOW_CHARACTERS or len(seam.entries) > WINDOW_STRINGS:
+        self._update_snapshots(seam, entry)
+        if full := seam.size > MAX_WINDOW_CHARS or len(seam.entries) > MAX_WINDOW_STRINGS:
             seam.stream.flush()
-        if self._search is None:
+        if self._custom_search is None:
             if not seam.stream.busy:
-                self._resolve(seam)
+                self._redact_joined_text(seam)
         elif full or (
-            not seam.stream.busy and len(seam.entries[0].text) + seam.size > 2 * OWN_CHARACTERS
+            not seam.stream.busy
+            and len(seam.entries[0].text) + seam.size > 2 * MAX_CUSTOM_MATCH_CHARS
         ):
-            self._resolve(seam, keep=OWN_CHARACTERS)
-        self._current = None
+            self._redact_joined_text(seam, keep=MAX_CUSTOM_MATCH_CHARS)
+        self._current_chunk = None
         return text if entry.written == text else entry.written
 
-    def _own(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
+    def _find_and_count_secrets(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
         """The secrets of a string by itself."""
-        found = self._find(text)
+        found = self._find_secrets(text)
         for _, _, mark in found:
             count(counts, mark)
         return found
 
-    def _find(self, text: str) -> list[SecretSpan]:
-        found = spans(text) if self._again.text(text) is not text else []
-        if self._search is not None:
-            found += self._search(text)
+    def _find_secrets(self, text: str) -> list[SecretSpan]:
+        found = spans(text) if self._uncounted_redactor.text(text) is not text else []
+        if self._custom_search is not None:
+            found += self._custom_search(text)
         return found
 
     # -- texts -------------------------------------------------------------------------------------
 
-    def _resolve(self, seam: Seam, keep: int = 0) -> None:
+    def _redact_joined_text(self, seam: Seam, keep: int = 0) -> None:
         """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
         entries = seam.entries
         before = "".join(seam.before)[-BEFORE_CHARACTERS:]
-        found = self._find(before + "".join([entry.text for entry in entries]))
-        self._distribute(
+        found = self._find_secrets(before + "".join([entry.text for entry in entries]))
+        self._distribute_secrets(
             entries, [(start - len(before), end - len(before), mark) for start, end, mark in found]
         )
         for entry in entries:
-            self._edit(entry)
+            self._record_edit(entry)
         kept, size = len(entries), 0
         while kept and size < keep:
             kept -= 1
@@ -299,7 +316,7 @@ class Cleaner:
         seam.entries = entries[kept:]
         seam.size = sum(len(entry.text) for entry in seam.entries[1:])
 
-    def _distribute(self, entries: list[Fragment], found: list[SecretSpan]) -> None:
+    def _distribute_secrets(self, entries: list[Fragment], found: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
         Places that a string's own secrets cover are skipped. Each string is passed once: one of a
@@ -320,12 +337,12 @@ class Cleaner:
                         entry.spans.append((first, last, "" if begun else mark))
                         covered.reach = last
                         if not begun:
-                            count(self.counts, mark)
+                            count(self.secret_counts, mark)
                     begun = True
                 at += len(entry.text)
                 number += 1
 
-    def _grow(self, seam: Seam, entry: Fragment) -> None:
+    def _update_snapshots(self, seam: Seam, entry: Fragment) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
         held = seam.held
         if seam.grows(entry.text):
@@ -333,39 +350,39 @@ class Cleaner:
                 for shorter in held:
                     if start < len(shorter.text) < end:
                         shorter.spans.append((start, len(shorter.text), mark))
-                        self._edit(shorter)
+                        self._record_edit(shorter)
         else:
-            self._forget(seam)
-        if not seam.stream.busy or self._snapshots > SNAPSHOT_CHARACTERS:
-            self._forget(seam)
+            self._clear_snapshots(seam)
+        if not seam.stream.busy or self._snapshot_chars > MAX_SNAPSHOT_CHARS:
+            self._clear_snapshots(seam)
         else:
             held.append(entry)
-            self._snapshots += len(entry.text)
+            self._snapshot_chars += len(entry.text)
 
-    def _forget(self, seam: Seam) -> None:
+    def _clear_snapshots(self, seam: Seam) -> None:
         if seam.held:
-            self._snapshots -= sum(len(entry.text) for entry in seam.held)
+            self._snapshot_chars -= sum(len(entry.text) for entry in seam.held)
             seam.held.clear()
 
-    def _edit(self, entry: Fragment) -> None:
+    def _record_edit(self, entry: Fragment) -> None:
         """Note an edit, if a string should be another text than was written."""
         said = cut_out(entry.text, entry.spans)
         if said == entry.written:
             return
         entry.written = said
-        if entry is self._current:
+        if entry is self._current_chunk:
             return
-        self._room[0] -= 1
-        self._room[1] -= len(said)
-        if min(self._room) < 0:
-            self.lost = True
+        self._edit_budget[0] -= 1
+        self._edit_budget[1] -= len(said)
+        if min(self._edit_budget) < 0:
+            self.has_lost_edits = True
             return
         edits = self.edits.setdefault(entry.record, [])
         edits[:] = [edit for edit in edits if edit[0] != entry.number]
         edits.append((entry.number, said))
 
 
-def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
+def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
     """The written bytes of a record with its edits applied."""
     texts = dict(edits)
     if 0 in texts:  # a plain line

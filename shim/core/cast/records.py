@@ -18,7 +18,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 
 VERSION = 1
-SUFFIX = ".cast"  # of a file in a folder of recordings
+CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
 STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
 FACTS = "sxn"  # a child starts, it has ended, a note of ours
 CHECKPOINT = "h"
@@ -111,7 +111,7 @@ class CastLine(NamedTuple):
         return not self.letter and any(fault.severity == DAMAGE for fault in self.faults)
 
 
-def read_line(raw: bytes) -> CastLine:
+def parse_cast_line(raw: bytes) -> CastLine:
     """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
         return CastLine(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
@@ -210,9 +210,9 @@ class Reader:
     def _line(self, raw: bytes) -> Record | None:
         self.count += 1
         if self.header is None:
-            self.header = read_header(raw)
+            self.header = parse_header(raw)
             return None
-        letter, delay, data, whole, fact, _ = line = read_line(raw)
+        letter, delay, data, whole, fact, _ = line = parse_cast_line(raw)
         if not letter or letter == CHECKPOINT:
             self.skipped += line.damaged
             self.ended = self.ended or bool(fact.get("end"))
@@ -226,7 +226,7 @@ def strip_bom(raw: bytes) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def read_header(raw: bytes) -> Header:
+def parse_header(raw: bytes) -> Header:
     """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
         facts = orjson.loads(strip_bom(raw))

@@ -16,8 +16,8 @@ from shim.core.cast.records import (
     NOTE,
     CastError,
     CastLine,
-    read_header,
-    read_line,
+    parse_cast_line,
+    parse_header,
     shown,
     strip_bom,
 )
@@ -167,7 +167,7 @@ class Verifier:
                 )
             self._header(raw)
         elif self._readable and not self._ended:
-            line = read_line(raw)
+            line = parse_cast_line(raw)
             for fault in line.faults:
                 self._found_here(*fault)
             if line.letter == CHECKPOINT:
@@ -197,7 +197,7 @@ class Verifier:
 
     def _header(self, raw: bytes) -> None:
         try:
-            header = read_header(raw)
+            header = parse_header(raw)
         except CastError as error:
             self._readable = False
             self._found_here(DAMAGE, "no_cast", str(error))

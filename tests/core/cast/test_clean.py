@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from support import Case, fixture_cases
 from sweeps import each, over, smallest
 
-from shim.core.cast.clean import PLACES, SEAMS, Cleaner
-from shim.core.cast.encoder import PIECE_BYTES, Encoder
+from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
+from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.seams import spans
 from shim.recording.rewrite import sweep
 
 SECRET = f"sk-ant-api03-{random(80)}"
 
 
-def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, Cleaner]:
+def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
     """What stands in a cast in the end, and what cleaned it."""
-    cleaner = Cleaner()
-    encoder = Encoder(cleaner.clean)
+    cleaner = CastRedactor()
+    encoder = CastEncoder(cleaner.redact_record)
     lines = [
-        encoder.header(HEADER),
-        *(encoder.stream(letter, 0.0, data) for letter, data in said),
-        encoder.end(0.0),
+        encoder.encode_header(HEADER),
+        *(encoder.encode_stream(letter, 0.0, data) for letter, data in said),
+        encoder.encode_end(0.0),
     ]
     cleaner.close()
     path = folder / "one.cast"
@@ -71,7 +71,7 @@ def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, beh
     cast, cleaner = recorded(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
     (said,) = texts(cast)
     assert secret not in said and said.startswith("so: ") and said.endswith(" end")
-    assert cleaner.counts == {kind: 1} and not cleaner.edits
+    assert cleaner.secret_counts == {kind: 1} and not cleaner.edits
 
 
 @each(("kind", "before", "secret", "behind"), SECRETS)
@@ -119,7 +119,7 @@ def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path)
     reader, _ = read_cast(cast)
     assert reader.header is not None and reader.header.swept and reader.ended
     assert texts(cast)[:4] == ["as", " is [REDACTED:anthropic-key]", "!", "on"]
-    assert cleaner.counts == {"anthropic-key": 1}
+    assert cleaner.secret_counts == {"anthropic-key": 1}
     assert os.stat(tmp_path / "one.cast").st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["one.cast"]
 
@@ -130,9 +130,9 @@ def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path
 
 
 def test_an_empty_text_is_known_from_an_id_and_does_not_end_the_recording():
-    cleaner = Cleaner()
+    cleaner = CastRedactor()
     lines = (b'{"text":"so"}', b'{"id":""}', b'{"text":""}', b'{"text":"a token=b"}')
-    assert [cleaner.clean("o", line) for line in lines] == list(lines)
+    assert [cleaner.redact_record("o", line) for line in lines] == list(lines)
 
 
 def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
@@ -161,7 +161,7 @@ def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
 
 @pytest.mark.parametrize("json_line", [True, False])
 def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_line):
-    line = b"x" * (PIECE_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
+    line = b"x" * (MAX_RECORD_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
     line = b'{"text":"' + line + b'"}' if json_line else line
     cast, _ = recorded(tmp_path, [("o", line + b"\n")])
     said = stream_of(read_cast(cast)[1], "o")
@@ -202,13 +202,13 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     cast, cleaner = recorded(tmp_path, [("o", line), ("e", f"{text}\n".encode())])
     _, records = read_cast(cast)
     assert (stream_of(records, "o"), stream_of(records, "e")) == (line, f"{text}\n".encode())
-    assert not cleaner.counts and not cleaner.edits
+    assert not cleaner.secret_counts and not cleaner.edits
 
 
 @over(fixture_cases(), quick=smallest)
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
     cast, cleaner = recorded(tmp_path, [("o", case.data)])
-    if not cleaner.counts:
+    if not cleaner.secret_counts:
         assert stream_of(read_cast(cast)[1], "o") == case.data
 
 
@@ -226,9 +226,9 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
     """A mark stands for a word: what was glued to that word was no secret, and is none behind the
     mark.
     """
-    cleaner = Cleaner()
+    cleaner = CastRedactor()
     said: list[Any] = [
-        json.loads(cleaner.clean("o", delta(part).strip()))["event"]["delta"]["text"]
+        json.loads(cleaner.redact_record("o", delta(part).strip()))["event"]["delta"]["text"]
         for part in parts
     ]
     cleaner.close()
@@ -242,10 +242,10 @@ def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
     head, rest = SECRET[:20], SECRET[20:]
     cast, cleaner = recorded(tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(rest))])
     assert rest.encode() not in cast
-    cleaner = Cleaner()
-    for number in range(2 * PLACES):
-        cleaner.clean("o", json.dumps({f"k{number}": f"text {head}"}).encode())
-    assert len(cleaner._seams) <= SEAMS and cleaner._told_apart <= PLACES
+    cleaner = CastRedactor()
+    for number in range(2 * MAX_JSON_PATHS):
+        cleaner.redact_record("o", json.dumps({f"k{number}": f"text {head}"}).encode())
+    assert len(cleaner._joiners) <= MAX_TEXT_JOINERS and cleaner._path_count <= MAX_JSON_PATHS
 
 
 def test_a_line_of_secrets_is_gone_through_once():
@@ -260,14 +260,18 @@ def test_a_line_of_secrets_is_gone_through_once():
             nonlocal calls
             calls += 1
 
-        cleaner = Cleaner()
+        cleaner = CastRedactor()
         data = b"https://user:hunter22@host/ " * secrets
         sys.setprofile(called)
         try:
-            clean = cleaner.clean("o", data)
+            clean = cleaner.redact_record("o", data)
         finally:
             sys.setprofile(None)
-        assert clean.count(b"[REDACTED:url-password]") == cleaner.counts["url-password"] == secrets
+        assert (
+            clean.count(b"[REDACTED:url-password]")
+            == cleaner.secret_counts["url-password"]
+            == secrets
+        )
         return calls
 
     assert work(1200) < 8 * work(300)

@@ -3,11 +3,17 @@
 from replaying import line
 from sweeps import each
 
-from shim.core.cast.difference import Side, compare, split
+from shim.core.cast.difference import OutputNormalizer, compare_lines, split_output
 
 
 def difference(then, now):
-    return compare(1, Side("/then", "/now"), line(then), Side("/then", "/now"), line(now))
+    return compare_lines(
+        1,
+        OutputNormalizer("/then", "/now"),
+        line(then),
+        OutputNormalizer("/then", "/now"),
+        line(now),
+    )
 
 
 @each(
@@ -57,20 +63,22 @@ def test_what_is_another_is_named(then, now, where):
 
 
 def test_what_belonged_together_has_to_belong_together():
-    then, now = Side(), Side()
+    then, now = OutputNormalizer(), OutputNormalizer()
     pairs = [
         (b'{"id":"a"}', b'{"id":"x"}'),
         (b'{"id":"b"}', b'{"id":"y"}'),
         (b'{"id":"a"}', b'{"id":"y"}'),
     ]
-    found = [compare(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)]
+    found = [
+        compare_lines(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)
+    ]
     assert found[:2] == [None, None] and found[2] is not None
 
 
 def test_an_output_of_any_format_is_lines():
-    assert split(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
+    assert split_output(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
     assert (
-        split(b"a\nb\n") == [b"a", b"b"]
-        and split(b"a\nb") == [b"a", b"b"]
-        and split(b"[no") == [b"[no"]
+        split_output(b"a\nb\n") == [b"a", b"b"]
+        and split_output(b"a\nb") == [b"a", b"b"]
+        and split_output(b"[no") == [b"[no"]
     )

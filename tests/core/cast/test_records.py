@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import Case, fixture_cases
 from sweeps import each, fewest, over
 
-from shim.core.cast.encoder import CHECKPOINT_LINES, PIECE_BYTES, Encoder
+from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.records import LONGEST_SECONDS, CastError
 
 
@@ -30,20 +30,22 @@ def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str,
 
 
 def test_a_long_line_is_pieces_that_cut_no_character() -> None:
-    line = "ü".encode() * PIECE_BYTES + b"\n"
+    line = "ü".encode() * MAX_RECORD_BYTES + b"\n"
     lines = cast_of([(0.0, "o", line)]).splitlines()
     assert [json.loads(piece)[1] for piece in lines[1:-1]] == ["o-", "o"]
     assert stream_of(read_cast(cast_of([(0.0, "o", line)]))[1], "o") == line
 
 
-@pytest.mark.parametrize("data", [b"x" * PIECE_BYTES, b"x" * (PIECE_BYTES - 1) + "é".encode()[:1]])
+@pytest.mark.parametrize(
+    "data", [b"x" * MAX_RECORD_BYTES, b"x" * (MAX_RECORD_BYTES - 1) + "é".encode()[:1]]
+)
 def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
-    encoder = Encoder()
+    encoder = CastEncoder()
     lines = (
-        encoder.header({})
-        + encoder.stream("o", 0.0, data)
-        + encoder.stream("o", 0.1, b"y\n")
-        + encoder.end(0.2)
+        encoder.encode_header({})
+        + encoder.encode_stream("o", 0.0, data)
+        + encoder.encode_stream("o", 0.1, b"y\n")
+        + encoder.encode_end(0.2)
     )
     assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
 
@@ -110,7 +112,7 @@ def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) 
 
 
 def test_an_encoder_without_an_end_leaves_whole_lines() -> None:
-    encoder = Encoder()
-    data = encoder.header({}) + encoder.stream("o", 0.1, b'{"a":1}\n{"b"')
+    encoder = CastEncoder()
+    data = encoder.encode_header({}) + encoder.encode_stream("o", 0.1, b'{"a":1}\n{"b"')
     _, records = read_cast(data)
     assert stream_of(records, "o") == b'{"a":1}\n'
