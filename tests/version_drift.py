@@ -21,7 +21,7 @@ from drift import Known, load_recorded_fields, new_in, words_of
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.cast.records import Header
+from shim.core.cast.records import CastHeader
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
@@ -133,7 +133,7 @@ class DriftReport:
             cast.close()
             self._close(child, path)
 
-    def _open(self, header: Header, child_vendor: object) -> ChildReader | None:
+    def _open(self, header: CastHeader, child_vendor: object) -> ChildReader | None:
         """Return a reader for a child, or None if its vendor is unknown or its lines are passed
         unchanged.
 

@@ -232,11 +232,11 @@ class _LogFile:
                 if not raw.endswith(b"\n"):
                     return  # cut off by a kill
                 line = parse_cast_line(raw[:-1])
-                at += line.delay
-                if line.letter != STDOUT_LETTER:
+                at += line.delay_s
+                if line.code != STDOUT_LETTER:
                     continue
                 pieces.append(line.data)
-                if not line.whole:
+                if not line.has_newline:
                     continue
                 whole = b"".join(pieces) if len(pieces) > 1 else line.data
                 pieces.clear()

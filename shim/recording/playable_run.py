@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.records import CAST_SUFFIX, CastError, Header, Reader, Record
+from shim.core.cast.records import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.words import RESULT, SIGNAL, read_word
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
@@ -54,7 +54,7 @@ class PlayableChild(NamedTuple):
 class PlayableRun(NamedTuple):
     """A recording, and what each of its children was asked."""
 
-    header: Header
+    header: CastHeader
     invocation: Invocation
     children: tuple[PlayableChild, ...]
 
@@ -68,7 +68,7 @@ def read_run(path: str) -> PlayableRun:
     """A recording's header, and what each of its children was asked. CastError if it cannot be
     read.
     """
-    reader = Reader()
+    reader = CastReader()
     told = list[bytes]()
     children, before, count = list[PlayableChild](), list[FailedAttempt](), 0
     turns = list[object]()
@@ -124,7 +124,7 @@ def _succeeded(fact: Mapping[str, Any]) -> bool:
     return isinstance(result, Mapping) and result.get("is_error") is False
 
 
-def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
+def _prompts(invocation: Invocation, header: CastHeader, told: bytes) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was
     piped in.
     """
@@ -143,7 +143,7 @@ def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
 _COUNTS = (b"i", b"I", b"s", b"n")  # letters
 
 
-def _asked(path: str, reader: Reader) -> Iterator[Record]:
+def _asked(path: str, reader: CastReader) -> Iterator[CastRecord]:
     """The records that say what was asked. The others are many, and are not parsed."""
     descriptor = open_cast(path)
     try:
@@ -159,12 +159,12 @@ def _asked(path: str, reader: Reader) -> Iterator[Record]:
         os.close(descriptor)
 
 
-def program_of(header: Header) -> str:
+def program_of(header: CastHeader) -> str:
     """The program of ours that was called."""
     return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
-def invocation_of(header: Header) -> Invocation:
+def invocation_of(header: CastHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
     if program_of(header) != "claude":
         call = parse_yume(header.argv)

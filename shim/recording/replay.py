@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from shim.core.cast.records import CastError, Record
+from shim.core.cast.records import CastError, CastRecord
 from shim.core.cast.script import Script, ScriptStep
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
 from shim.core.reading.account import printable
@@ -168,7 +168,7 @@ def script_of(wanted: Wanted) -> Script:
     )
 
 
-def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
+def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
     from shim.recording.choice import like
 

@@ -16,7 +16,7 @@ from shim.core.cast.clean import CastRedactor, SecretSearch, StringEdit, apply_e
 from shim.core.cast.encoder import HashChain, encode_data
 from shim.core.cast.records import (
     CHECKPOINT,
-    LINE_BYTES,
+    MAX_LINE_BYTES,
     CastError,
     CastLine,
     parse_cast_line,
@@ -58,18 +58,18 @@ def rewrite(
     source = os.path.realpath(source)
     first = CastRedactor(search)  # secrets that are split over lines are known after the last line
     with _reading(source) as file:
-        for line, _ in _lines(file, LineSplitter(LINE_BYTES)):
+        for line, _ in _lines(file, LineSplitter(MAX_LINE_BYTES)):
             if line.streamed:
-                first.redact_record(line.letter, line.data, line.whole)
+                first.redact_record(line.code, line.data, line.has_newline)
         first.close()
-    cleaner, numbers, splitter = CastRedactor(search), count(), LineSplitter(LINE_BYTES)
+    cleaner, numbers, splitter = CastRedactor(search), count(), LineSplitter(MAX_LINE_BYTES)
 
     def changed(line: CastLine, raw: bytes) -> bytes:
-        if line.letter == HEADER:
+        if line.code == HEADER:
             return _header(raw, cleaner)
         if not line.streamed:
             return _fact(raw, cleaner)
-        clean = cleaner.redact_record(line.letter, line.data, line.whole)
+        clean = cleaner.redact_record(line.code, line.data, line.has_newline)
         if edits := first.edits.get(next(numbers)):
             clean = apply_edits(clean, edits)
         return raw if clean is line.data else _again(line, raw, clean)
@@ -94,7 +94,7 @@ def sweep(
     numbers = count()
 
     def changed(line: CastLine, raw: bytes) -> bytes:
-        if line.letter == HEADER:
+        if line.code == HEADER:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
         if not line.streamed or (number := next(numbers)) not in edits:
             return raw
@@ -103,7 +103,7 @@ def sweep(
     with _reading(path) as file:
         if not os.path.samestat(os.fstat(file), status):
             raise CastError(f"{path} was replaced by another file meanwhile")
-        _write(path, None, _copy(_lines(file, LineSplitter(LINE_BYTES)), changed, stopped))
+        _write(path, None, _copy(_lines(file, LineSplitter(MAX_LINE_BYTES)), changed, stopped))
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _again(line: CastLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
-        encode_data(line.letter, data, "" if line.whole else "-"),
+        encode_data(line.code, data, "" if line.has_newline else "-"),
     )
 
 
@@ -177,9 +177,9 @@ def _copy(
 ) -> Iterator[bytes]:
     chain, waiting, size, ended = HashChain(), list[bytes](), 0, False
     for line, raw in lines:
-        if ended := line.letter == CHECKPOINT and bool(line.fact["end"]):
+        if ended := line.code == CHECKPOINT and bool(line.fact["end"]):
             continue
-        if line.letter != CHECKPOINT:
+        if line.code != CHECKPOINT:
             waiting.append(changed(line, raw) + b"\n")
             size += len(waiting[-1])
         if len(waiting) >= LINES or size >= WRITTEN_BYTES:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import CastError, Reader, Record
+from shim.core.cast.records import CastError, CastReader, CastRecord
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
@@ -42,13 +42,13 @@ def open_cast(path: str) -> int:
         raise CastError(f"{path!r} cannot be read: {why}", hint=hint) from None
 
 
-def records_of(path: str) -> Iterator[Record]:
+def records_of(path: str) -> Iterator[CastRecord]:
     """The records of a cast, read as they are asked for. CastError when it cannot be read or is
     none.
     """
     descriptor = open_cast(path)
     try:
-        reader = Reader()
+        reader = CastReader()
         while chunk := os.read(descriptor, CHUNK_BYTES):
             yield from reader.feed(chunk)
         reader.close()

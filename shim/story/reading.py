@@ -12,7 +12,7 @@ import orjson
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
+from shim.core.cast.records import STREAMS, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
@@ -41,7 +41,7 @@ class Cast:
 
     def __init__(self, path: str, more: Callable[[], bool] | None = None) -> None:
         self.path = path
-        self.reader = Reader()
+        self.reader = CastReader()
         self._more = more
         try:
             self.file = open_regular(path)
@@ -55,15 +55,15 @@ class Cast:
                 raise CastError(f"{path}: {error}", error.hint) from None
             raise
         assert self.reader.header is not None
-        self.header: Header = self.reader.header
+        self.header: CastHeader = self.reader.header
 
     @property
     def whole(self) -> bool:
         """Whether the last checkpoint was read; False for a recording that was cut off."""
         return self.reader.ended
 
-    def _beginning(self) -> list[Record]:
-        records: list[Record] = []
+    def _beginning(self) -> list[CastRecord]:
+        records: list[CastRecord] = []
         while self.reader.header is None:
             if chunk := self._read():
                 records += self.reader.feed(chunk)
@@ -81,7 +81,7 @@ class Cast:
             raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
         return chunk
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[CastRecord]:
         """Its records, to the last whole line."""
         try:
             yield from self._begun
@@ -98,7 +98,7 @@ class Cast:
             self.file = -1
 
 
-def header_of(path: str) -> Header:
+def header_of(path: str) -> CastHeader:
     """The header of a cast. CastError if it cannot be read or is no cast."""
     cast = Cast(path)
     cast.close()
@@ -112,7 +112,7 @@ class Teller:
     is translated anew. If no vendor here can translate it, the frontend's output is told as text.
     """
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: CastHeader) -> None:
         self.story = Story()
         self._header = header
         self._invocation = invocation_of(header)
@@ -145,7 +145,7 @@ class Teller:
             yield from ((record.at, change) for change in self.feed(record))
         yield from ((self._at, change) for change in self.close())
 
-    def feed(self, record: Record) -> list[Change]:
+    def feed(self, record: CastRecord) -> list[Change]:
         self._at = at = record.at
         letter = record.letter
         if letter == "i":
@@ -181,7 +181,7 @@ class Teller:
         text = "\n".join(filter(None, texts))
         return self.story.prompt(self._heard, text) if text else []
 
-    def _sent(self, record: Record) -> list[Change]:
+    def _sent(self, record: CastRecord) -> list[Change]:
         if not self._messages:
             self._heard = record.at
             self._stdin += record.data[: max(PROMPT_BYTES - len(self._stdin), 0)]
@@ -206,7 +206,7 @@ class Teller:
             self._translation.interrupt()
         return self.story.note(at, fact)
 
-    def _retold(self, at: float, record: Record) -> list[Change]:
+    def _retold(self, at: float, record: CastRecord) -> list[Change]:
         """What a record of a child means. Its result waits for the note of what was decided."""
         changes = self._decided() if record.letter != "x" else []
         return changes + self._held(at, self._translated(record))
@@ -243,7 +243,7 @@ class Teller:
         (at, event), self._result, self._early = self._result, None, True
         return self.story.event(at, event)
 
-    def _plain(self, record: Record) -> list[Change]:
+    def _plain(self, record: CastRecord) -> list[Change]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if resolve_dialect(self._header.dialect).is_flat:
             return [
@@ -267,11 +267,11 @@ class Teller:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
         return self.story.event(at, {"type": "stream_event", "event": delta})
 
-    def _line(self, record: Record) -> bytes:
+    def _line(self, record: CastRecord) -> bytes:
         """The whole line that a record completes."""
         return b"\n".join(self._splitters[record.letter].feed(record.data))
 
-    def _translated(self, record: Record) -> bytes:
+    def _translated(self, record: CastRecord) -> bytes:
         if record.letter == "s":
             self._translation = self._opened(record.fact.get("vendor"))
             self._readable = self._readable or self._translation is not None

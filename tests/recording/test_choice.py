@@ -8,7 +8,7 @@ from casting import cast_of, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, user
 from support import case
 
-from shim.core.cast.records import Header
+from shim.core.cast.records import CastHeader
 from shim.recording.choice import Recordings
 from shim.recording.playable_run import invocation_of, read_run
 from tests.recording.test_replay import TALK, kept
@@ -161,8 +161,8 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
-    assert invocation_of(Header(argv=("--output-format", "nonsense"))).prompt is None
-    yume = Header(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
+    assert invocation_of(CastHeader(argv=("--output-format", "nonsense"))).prompt is None
+    yume = CastHeader(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
     assert invocation_of(yume).prompt == "x"
 
 

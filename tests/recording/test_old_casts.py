@@ -9,7 +9,7 @@ import pytest
 from casting import read_cast, stream_of
 from support import FIXTURES, brief, parse
 
-from shim.core.cast.records import VERSION
+from shim.core.cast.records import FORMAT_VERSION
 from shim.core.cast.verify import Verifier
 from shim.story.reading import Cast, Teller
 from shim.story.story import Step
@@ -47,7 +47,7 @@ def told(name: str) -> list[Step]:
 
 def test_every_file_and_every_version_is_looked_at_here() -> None:
     assert {path.stem for path in CASTS.glob("*.cast")} == set(KEPT)
-    assert {version for version, _ in KEPT.values()} == set(range(1, VERSION + 1))
+    assert {version for version, _ in KEPT.values()} == set(range(1, FORMAT_VERSION + 1))
 
 
 @pytest.mark.parametrize("name", KEPT)

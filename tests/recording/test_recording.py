@@ -21,7 +21,7 @@ from fake_secrets import SECRETS, random
 from support import FIXTURES
 
 from shim.adapters import get_adapter
-from shim.core.cast.records import STREAMS, Header, Record
+from shim.core.cast.records import STREAMS, CastHeader, CastRecord
 from shim.core.cast.verify import verify
 from shim.process import probe
 from shim.process.probe import open_probe
@@ -69,12 +69,12 @@ class Recorded:
         reader, self.records = read_cast(self.data)
         assert reader.header is not None and (reader.ended or not whole) and not reader.skipped
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        self.header: Header = reader.header
+        self.header: CastHeader = reader.header
 
     def stream(self, letter: str) -> bytes:
         return stream_of(self.records, letter)
 
-    def facts(self, letter: str) -> list[Record]:
+    def facts(self, letter: str) -> list[CastRecord]:
         return [record for record in self.records if record.letter == letter]
 
     def notes(self, kind: str) -> list[dict]:

@@ -6,7 +6,7 @@ from typing import Any
 from support import Case, translate_case
 
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.records import STREAMS, Reader, Record
+from shim.core.cast.records import STREAMS, CastReader, CastRecord
 from shim.core.turn.outcome import Exit
 
 HEADER: Mapping[str, Any] = {
@@ -68,15 +68,15 @@ def cast_of_case(case: Case, **header: Any) -> bytes:
     return cast_of(moments_of(case), **{"vendor": case.vendor, **header})
 
 
-def read_cast(data: bytes) -> tuple[Reader, list[Record]]:
+def read_cast(data: bytes) -> tuple[CastReader, list[CastRecord]]:
     """The tolerant reader over a whole cast."""
-    reader = Reader()
+    reader = CastReader()
     records = reader.feed(data)
     reader.close()
     return reader, records
 
 
-def stream_of(records: Iterable[Record], letter: str) -> bytes:
+def stream_of(records: Iterable[CastRecord], letter: str) -> bytes:
     """The bytes of one stream."""
     return b"".join(record.data for record in records if record.letter == letter)
 

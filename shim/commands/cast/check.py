@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 import orjson
 
 from shim.core.cast.difference import Difference, OutputNormalizer, compare_lines, split_output
-from shim.core.cast.records import CastError, Header
+from shim.core.cast.records import CastError, CastHeader
 from shim.core.cast.words import read_word
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
@@ -98,7 +98,7 @@ def _link_user_profiles(directory: str) -> None:
             os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
 
 
-def _load_events(path: str) -> tuple[Header, list[ReplayEvent], int, str]:
+def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
     """The lines of both sides in order, the number of children, and the reason if the run ended too
     soon.
     """
@@ -138,7 +138,7 @@ def _load_events(path: str) -> tuple[Header, list[ReplayEvent], int, str]:
     return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF_REASON)
 
 
-def _build_command(header: Header) -> list[str]:
+def _build_command(header: CastHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
@@ -160,7 +160,7 @@ def _build_command(header: Header) -> list[str]:
 
 
 def _build_environment(
-    header: Header, moments: Sequence[ReplayEvent], path: str, folder: str
+    header: CastHeader, moments: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
     """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
     is set.
@@ -261,7 +261,7 @@ class _DropInProcess:
 
 def _replay_and_compare(
     path: str,
-    header: Header,
+    header: CastHeader,
     moments: Sequence[ReplayEvent],
     running: _DropInProcess,
     cwd: str,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
-from shim.core.cast.records import CastError, Header, Record
+from shim.core.cast.records import CastError, CastHeader, CastRecord
 from shim.core.cast.words import by_child, of_child
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
@@ -71,7 +71,7 @@ class ChildDetails:
         self._stdin_chunks: list[bytes] = []
         self._stdin_bytes = 0
 
-    def add_record(self, record: Record) -> None:
+    def add_record(self, record: CastRecord) -> None:
         """Take a record that is not of its stdout."""
         if record.letter == "e":
             self.stderr.add(record.data)
@@ -82,7 +82,7 @@ class ChildDetails:
         elif record.letter == "x":
             self.exit_status = child_exit(record.fact)
 
-    def format_case(self, header: Header, vendor: str, run: FixtureChild, partial: bool) -> str:
+    def format_case(self, header: CastHeader, vendor: str, run: FixtureChild, partial: bool) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:
             gaps.append("how the program ended is not known")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.core.cast.records import Header
+from shim.core.cast.records import CastHeader
 from shim.core.reading.account import OVERFLOW, printable
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import answered_by, cause_of
@@ -96,8 +96,8 @@ class CallCounts:
 class RunSummary:
     """One recording in numbers. Feed it the changes of its story, then `close`."""
 
-    def __init__(self, file: str, header: Header | None = None) -> None:
-        header = Header() if header is None else header
+    def __init__(self, file: str, header: CastHeader | None = None) -> None:
+        header = CastHeader() if header is None else header
         self.file = file
         self.state: RecordingState = "whole"
         self.problem = ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.cast.records import VERSION
+from shim.core.cast.records import FORMAT_VERSION
 from shim.core.reading.json_text import dump
 
 MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is several records
@@ -39,7 +39,7 @@ class CastEncoder:
 
     def encode_header(self, facts: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
-        return self._hash_chain.add_lines([dump({"shimcast": VERSION, **facts}) + b"\n"])
+        return self._hash_chain.add_lines([dump({"shimcast": FORMAT_VERSION, **facts}) + b"\n"])
 
     def encode_stream(self, letter: str, at: float, chunk: bytes) -> bytes:
         """The records for bytes of a stream: whole lines, and pieces of a long one.

@@ -17,21 +17,21 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 
-VERSION = 1
+FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
 STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
-FACTS = "sxn"  # a child starts, it has ended, a note of ours
+EVENTS = "sxn"  # a child starts, it has ended, a note of ours
 CHECKPOINT = "h"
 # of a line of a cast: a piece of control characters is six times as long in JSON
-LINE_BYTES = 8 * 1024 * 1024
-LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
-ODD_SECONDS = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
-SHOWN_CHARACTERS = 60  # of a quotation from a cast, in a finding
-MAKES_ONE = "`shim claude --shim-record FILE` makes one"
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_DELAY_S = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
+UNUSUAL_DELAY_S = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
+MAX_EXCERPT_CHARS = 60  # of a quotation from a cast, in a finding
+RECORD_HINT = "`shim claude --shim-record FILE` makes one"
 DAMAGE, NOTE = "damage", "note"
 
 # The codes of streams: the letter, whether a newline follows the data, whether they are base64.
-CODES = {
+STREAM_CODES = {
     f"{letter}{piece}{base64}": (letter, not piece, bool(base64))
     for letter in STREAMS
     for piece in ("", "-")
@@ -43,10 +43,10 @@ class CastError(FrontendError):
     """A file that is no cast, or one that cannot be read."""
 
 
-class Header(NamedTuple):
+class CastHeader(NamedTuple):
     """The first line of a cast; `facts` is all of it, unknown keys too."""
 
-    version: int = VERSION
+    version: int = FORMAT_VERSION
     started: str = ""
     shim: str = ""
     vendor: str = ""
@@ -61,7 +61,7 @@ class Header(NamedTuple):
     facts: Mapping[str, Any] = {}
 
 
-class Record(NamedTuple):
+class CastRecord(NamedTuple):
     """One record. `at` is in seconds since the recording began; `line` is its line in the file,
     from 1.
 
@@ -75,7 +75,7 @@ class Record(NamedTuple):
     line: int = 0
 
 
-class Fault(NamedTuple):
+class CastProblem(NamedTuple):
     """What is wrong with a line. DAMAGE means lost or wrong data; a NOTE is only unusual.
 
     `kind` is a word for programs, `text` a sentence for persons, printable in a terminal.
@@ -94,21 +94,21 @@ class CastLine(NamedTuple):
     `fact` is the object of a fact, and of a checkpoint `{"end": …}`.
     """
 
-    letter: str = ""
-    delay: float = 0.0
+    code: str = ""
+    delay_s: float = 0.0
     data: bytes = b""
-    whole: bool = False
+    has_newline: bool = False
     fact: Mapping[str, Any] = {}
-    faults: Sequence[Fault] = ()
+    faults: Sequence[CastProblem] = ()
 
     @property
     def streamed(self) -> bool:
-        return self.letter != "" and self.letter in STREAMS
+        return self.code != "" and self.code in STREAMS
 
     @property
     def damaged(self) -> bool:
         """Whether a reader loses the line."""
-        return not self.letter and any(fault.severity == DAMAGE for fault in self.faults)
+        return not self.code and any(fault.severity == DAMAGE for fault in self.faults)
 
 
 def parse_cast_line(raw: bytes) -> CastLine:
@@ -117,59 +117,71 @@ def parse_cast_line(raw: bytes) -> CastLine:
         return CastLine(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
         what = "a comment" if raw else "an empty line"
-        return CastLine(faults=[Fault(NOTE, "comment", f"{what}, which readers pass over")])
+        return CastLine(faults=[CastProblem(NOTE, "comment", f"{what}, which readers pass over")])
     try:
         moment = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return CastLine(faults=[Fault(DAMAGE, "not_json", f"no JSON: {shown(raw)}")])
+        return CastLine(faults=[CastProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")])
     if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
-        return CastLine(faults=[Fault(DAMAGE, "no_record", f"no record of a cast: {shown(raw)}")])
+        return CastLine(
+            faults=[CastProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")]
+        )
     delay, code, data = moment[:3]
-    faults = list[Fault]()
+    faults = list[CastProblem]()
     if len(moment) > 3:
         faults.append(
-            Fault(NOTE, "more", "a record of more than three entries, of which readers take three")
+            CastProblem(
+                NOTE, "more", "a record of more than three entries, of which readers take three"
+            )
         )
     if delay.__class__ is not float and delay.__class__ is not int:
-        faults.append(Fault(DAMAGE, "time", f"{shown(delay)} is no time"))
+        faults.append(CastProblem(DAMAGE, "time", f"{format_excerpt(delay)} is no time"))
         delay = 0
     elif delay < 0:
-        faults.append(Fault(DAMAGE, "time", f"a time of {shown(delay)} seconds: no time goes back"))
+        faults.append(
+            CastProblem(
+                DAMAGE, "time", f"a time of {format_excerpt(delay)} seconds: no time goes back"
+            )
+        )
         delay = 0
-    elif delay > ODD_SECONDS:
-        faults.append(Fault(NOTE, "time", f"a pause of {shown(delay)} seconds"))
-    if found := CODES.get(code):
+    elif delay > UNUSUAL_DELAY_S:
+        faults.append(CastProblem(NOTE, "time", f"a pause of {format_excerpt(delay)} seconds"))
+    if found := STREAM_CODES.get(code):
         letter, whole, base64 = found
         if isinstance(data, str):
             try:
                 content = binascii.a2b_base64(data, strict_mode=True) if base64 else data.encode()
                 return CastLine(letter, delay, content, whole, faults=faults)
             except ValueError:
-                faults.append(Fault(DAMAGE, "base64", f"no base64: {shown(data)}"))
+                faults.append(CastProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}"))
         else:
-            told = f"a record of {letter} whose data are no text: {shown(data)}"
-            faults.append(Fault(DAMAGE, "no_record", told))
-    elif len(code) != 1 or code not in FACTS:
-        faults.append(Fault(NOTE, "unknown_code", f"the code {shown(code)} is not known here"))
+            told = f"a record of {letter} whose data are no text: {format_excerpt(data)}"
+            faults.append(CastProblem(DAMAGE, "no_record", told))
+    elif len(code) != 1 or code not in EVENTS:
+        faults.append(
+            CastProblem(NOTE, "unknown_code", f"the code {format_excerpt(code)} is not known here")
+        )
     elif isinstance(data, dict):
         return CastLine(code, delay, fact=data, faults=faults)
     else:
         faults.append(
-            Fault(DAMAGE, "no_record", f"a record of {code} that is no object: {shown(data)}")
+            CastProblem(
+                DAMAGE, "no_record", f"a record of {code} that is no object: {format_excerpt(data)}"
+            )
         )
     return CastLine(faults=faults)
 
 
-def shown(value: object) -> str:
+def format_excerpt(value: object) -> str:
     """The beginning of a value, for one line of a terminal."""
     try:
         text = value if isinstance(value, str | bytes) else orjson.dumps(value)
     except TypeError:
         text = str(type(value))
-    return printable(text[: 2 * SHOWN_CHARACTERS]).replace("\n", "\\n")[:SHOWN_CHARACTERS]
+    return printable(text[: 2 * MAX_EXCERPT_CHARS]).replace("\n", "\\n")[:MAX_EXCERPT_CHARS]
 
 
-class Reader:
+class CastReader:
     """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped
     and counted.
 
@@ -177,15 +189,15 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self._lines = LineSplitter(LINE_BYTES)
+        self._lines = LineSplitter(MAX_LINE_BYTES)
         self._at = 0.0
-        self.header: Header | None = None
+        self.header: CastHeader | None = None
         self.count = 0  # lines so far
         self.skipped = 0  # lines that could not be read
         self.torn = 0  # 1 if the last line was cut off
         self.ended = False  # the last checkpoint was read
 
-    def feed(self, chunk: bytes) -> list[Record]:
+    def feed(self, chunk: bytes) -> list[CastRecord]:
         """The records that a chunk completes."""
         records = []
         for raw in self._lines.feed(chunk):
@@ -198,7 +210,7 @@ class Reader:
     def close(self) -> None:
         """The file is at its end; a last line without a newline was cut off, and is skipped."""
         if self.header is None:
-            raise CastError("this is no cast: it has no first line", hint=MAKES_ONE)
+            raise CastError("this is no cast: it has no first line", hint=RECORD_HINT)
         self.torn = len(self._lines.close())
         self.skipped += self.torn
 
@@ -207,7 +219,7 @@ class Reader:
         self.skipped += self._lines.skipped
         self._lines.skipped = 0
 
-    def _line(self, raw: bytes) -> Record | None:
+    def _line(self, raw: bytes) -> CastRecord | None:
         self.count += 1
         if self.header is None:
             self.header = parse_header(raw)
@@ -217,8 +229,8 @@ class Reader:
             self.skipped += line.damaged
             self.ended = self.ended or bool(fact.get("end"))
             return None
-        self._at += min(delay, LONGEST_SECONDS)
-        return Record(self._at, letter, data + b"\n" if whole else data, fact, self.count)
+        self._at += min(delay, MAX_DELAY_S)
+        return CastRecord(self._at, letter, data + b"\n" if whole else data, fact, self.count)
 
 
 def strip_bom(raw: bytes) -> bytes:
@@ -226,37 +238,37 @@ def strip_bom(raw: bytes) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def parse_header(raw: bytes) -> Header:
+def parse_header(raw: bytes) -> CastHeader:
     """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
         facts = orjson.loads(strip_bom(raw))
         version = facts["shimcast"]
     except (ValueError, TypeError, LookupError):
         shown = printable(raw[:60])
-        raise CastError(f"this is no cast: it begins with {shown!r}", hint=MAKES_ONE) from None
-    if type(version) is not int or not 1 <= version <= VERSION:
+        raise CastError(f"this is no cast: it begins with {shown!r}", hint=RECORD_HINT) from None
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise CastError(
-            f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {VERSION}",
+            f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
     argv, environment = facts.get("argv"), facts.get("env")
-    return Header(
+    return CastHeader(
         version=version,
         argv=tuple(word for word in argv if isinstance(word, str))
         if isinstance(argv, list)
         else (),
         environment=environment if isinstance(environment, dict) else {},
-        vendor_version=_text(facts, "vendor_version") or None,
-        dialect=_text(facts, "dialect") or "claude",
+        vendor_version=_get_text(facts, "vendor_version") or None,
+        dialect=_get_text(facts, "dialect") or "claude",
         swept=facts.get("swept") is True,
         facts=facts,
         **{
-            key: _text(facts, key)
+            key: _get_text(facts, key)
             for key in ("started", "shim", "vendor", "cwd", "redact", "platform")
         },
     )
 
 
-def _text(facts: Mapping[str, Any], key: str) -> str:
+def _get_text(facts: Mapping[str, Any], key: str) -> str:
     value = facts.get(key)
     return value if isinstance(value, str) else ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from shim.core.cast.records import Record
+from shim.core.cast.records import CastRecord
 from shim.core.cast.script_sides import ANSWERED, IDS, LiveSide, ScriptRecords, TodaysIds, quoted
 from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, SIGNAL, Word, read_word
 
@@ -46,13 +46,13 @@ class Script:
 
     def __init__(
         self,
-        records: Iterable[Record],
+        records: Iterable[CastRecord],
         *,
         said: str,
         told: str,
         signals: bool = False,
         session: str = "",
-        choose: Callable[[bytes], Iterator[Record] | None] | None = None,
+        choose: Callable[[bytes], Iterator[CastRecord] | None] | None = None,
     ) -> None:
         self._records = ScriptRecords(iter(records), said, told)
         self._live = LiveSide()
@@ -190,7 +190,7 @@ class Script:
         else:
             self._live.closed = True
 
-    def _say(self, record: Record) -> ScriptStep | None:
+    def _say(self, record: CastRecord) -> ScriptStep | None:
         pause, data = self._records.take(), record.data
         if record.letter != self._records.said[0]:
             return ScriptStep("say", pause, record.letter, data)
@@ -262,7 +262,7 @@ class Script:
         self._ids.pair(told, word)
         return None
 
-    def _note(self, record: Record) -> ScriptStep | None:
+    def _note(self, record: CastRecord) -> ScriptStep | None:
         kind = record.fact.get("kind")
         if kind == REPORT and self._records.said[0] != "O":
             return ScriptStep(
@@ -274,7 +274,7 @@ class Script:
         self._records.skip()
         return None
 
-    def _ending(self, record: Record | None) -> ScriptStep:
+    def _ending(self, record: CastRecord | None) -> ScriptStep:
         """How it ended. A recorded program that ended with its input waits for the end of its
         input.
         """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from shim.core.cast.records import Record
+from shim.core.cast.records import CastRecord
 from shim.core.cast.words import ANSWERS, Word, read_word
 from shim.core.reading.bounded import Bounded
 
@@ -29,19 +29,19 @@ class ScriptRecords:
     stream.
     """
 
-    def __init__(self, records: Iterator[Record], said: str, told: str) -> None:
+    def __init__(self, records: Iterator[CastRecord], said: str, told: str) -> None:
         self.said = said
         self.told = told
         self.at = 0.0  # the seconds of the last record that was taken
         self._records = records
-        self._next: Record | None = None
+        self._next: CastRecord | None = None
         self._pair = b""  # the pieces of a line of `told` so far
 
-    def continue_with(self, records: Iterator[Record]) -> None:
+    def continue_with(self, records: Iterator[CastRecord]) -> None:
         """Go on with other records."""
         self._records, self._next = records, None
 
-    def peek(self) -> Record | None:
+    def peek(self) -> CastRecord | None:
         """The next record; None at the end of the recording."""
         while self._next is None:
             record = next(self._records, None)

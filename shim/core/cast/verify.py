@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from shim.core.cast.records import (
     CHECKPOINT,
     DAMAGE,
-    LINE_BYTES,
+    MAX_LINE_BYTES,
     NOTE,
     CastError,
     CastLine,
+    format_excerpt,
     parse_cast_line,
     parse_header,
-    shown,
     strip_bom,
 )
 
@@ -144,7 +144,7 @@ class Verifier:
         """Keep a part of an unfinished line; of a line that is too long only the hash is kept."""
         self._parts.append(part)
         self._size += len(part)
-        if self._size > LINE_BYTES:
+        if self._size > MAX_LINE_BYTES:
             self._long = True
         if self._long:
             self._hash.update(b"".join(self._parts))
@@ -153,9 +153,9 @@ class Verifier:
     def _line(self, raw: bytes) -> None:
         """Check a whole line, then add its bytes to the hash."""
         self.count += 1
-        if self._long or len(raw) > LINE_BYTES:
+        if self._long or len(raw) > MAX_LINE_BYTES:
             self._found_here(
-                DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it"
+                DAMAGE, "too_long", f"longer than {MAX_LINE_BYTES} bytes: no reader takes it"
             )
             self._readable = self._readable and self.count > 1
         elif self.count == 1:
@@ -170,12 +170,12 @@ class Verifier:
             line = parse_cast_line(raw)
             for fault in line.faults:
                 self._found_here(*fault)
-            if line.letter == CHECKPOINT:
+            if line.code == CHECKPOINT:
                 self._checkpoint(raw, end=line.fact["end"])
             elif line.streamed:
                 self._bytes(line)
-            elif line.letter:
-                self._fact(line.letter, line.fact)
+            elif line.code:
+                self._fact(line.code, line.fact)
         self._hash.update(b"\n" if self._long else raw + b"\n")
         self._parts, self._size, self._long = [], 0, False
 
@@ -210,12 +210,14 @@ class Verifier:
             elif not isinstance(facts[key], kind) or (kind is list and not _texts(facts[key])):
                 wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
                 self._found_here(
-                    DAMAGE, "header", f"{key} of the header is not {wanted}: {shown(facts[key])}"
+                    DAMAGE,
+                    "header",
+                    f"{key} of the header is not {wanted}: {format_excerpt(facts[key])}",
                 )
 
     def _bytes(self, line: CastLine) -> None:
-        letter = line.letter
-        if line.whole:
+        letter = line.code
+        if line.has_newline:
             self._unfinished.pop(letter, None)
         else:
             self._unfinished.setdefault(letter, self.count)
@@ -227,7 +229,7 @@ class Verifier:
         if letter == "s":
             if self._child is not None:
                 running, since = self._child
-                told = f"a child starts while {shown(running)} of line {since} runs"
+                told = f"a child starts while {format_excerpt(running)} of line {since} runs"
                 self._found(since, self.count, DAMAGE, "order", told)
             self._child = (fact.get("child"), self.count)
             self._number(fact.get("child"))
@@ -236,7 +238,7 @@ class Verifier:
 
     def _number(self, child: object) -> None:
         if isinstance(child, bool) or not isinstance(child, int):
-            self._found_here(DAMAGE, "no_record", f"a child's number is {shown(child)}")
+            self._found_here(DAMAGE, "no_record", f"a child's number is {format_excerpt(child)}")
         elif child <= max(self._children, default=0):
             self._found_here(NOTE, "order", f"child {child} does not follow the one before it")
         else:
@@ -246,7 +248,7 @@ class Verifier:
         child = fact.get("child")
         if self._child is None or self._child[0] != child:
             self._found_here(
-                DAMAGE, "order", f"the end of child {shown(child)}, which was not running"
+                DAMAGE, "order", f"the end of child {format_excerpt(child)}, which was not running"
             )
             return
         self._child = None
@@ -258,7 +260,11 @@ class Verifier:
         if self._child is not None:
             child, since = self._child
             self._found(
-                since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended"
+                since,
+                self.count,
+                NOTE,
+                "order",
+                f"nothing says how child {format_excerpt(child)} ended",
             )
         if since := self._unfinished.get("O", 0):
             self._found(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.records import Record
+from shim.core.cast.records import CastRecord
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
 INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
@@ -80,11 +80,11 @@ def _of(table: Any, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def by_child(records: Iterable[Record]) -> Iterator[Iterator[Record]]:
+def by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
     """The records of one child after another, each from its start to the next one's."""
     children = 0
 
-    def number(record: Record) -> int:
+    def number(record: CastRecord) -> int:
         nonlocal children
         children += record.letter == "s"
         return children
@@ -92,7 +92,7 @@ def by_child(records: Iterable[Record]) -> Iterator[Iterator[Record]]:
     return (child for count, child in groupby(records, number) if count)
 
 
-def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
+def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]:
     """The records of a recording's n-th child, from its start to its end.
 
     The file that it wrote about its run was recorded after its end; here it comes before the end,
@@ -114,11 +114,11 @@ def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
         yield ended
 
 
-def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
+def of_frontend(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
     return (record for record in records if record.letter in "iOn")
 
 
-def from_message(records: Iterator[Record], told: str) -> Iterator[Record]:
+def from_message(records: Iterator[CastRecord], told: str) -> Iterator[CastRecord]:
     """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
         if record.letter == told and read_word(record.data).kind == "user":

@@ -6,7 +6,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.cast.records import Record
+from shim.core.cast.records import CastRecord
 from shim.core.reading.account import printable
 
 SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one column
@@ -36,7 +36,7 @@ class RawDrawing:
         self._wide = console.is_terminal and console.width >= SIDE_BY_SIDE and not full
         self._headed = False
 
-    def record(self, record: Record) -> None:
+    def record(self, record: CastRecord) -> None:
         word, arrow, of_child, style = _DIRECTIONS[record.letter]
         text = printable(_text(record))
         at = f"{record.at:9.4f}"
@@ -82,7 +82,7 @@ class RawDrawing:
         self._console.print(line, no_wrap=True, overflow="crop")
 
 
-def _text(record: Record) -> str:
+def _text(record: CastRecord) -> str:
     if record.letter in "sxn":
         return orjson.dumps(dict(record.fact)).decode()
     data = record.data[:FULL_CHARACTERS]

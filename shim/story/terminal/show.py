@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from shim.core.cast.records import Header, Record
+from shim.core.cast.records import CastHeader, CastRecord
 from shim.core.reading.account import counted, printable
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.terminal.draw import Drawing
@@ -108,12 +108,12 @@ class _SessionDrawing(Drawing):
     """Draws the session of a recording, record by record."""
 
     def __init__(
-        self, console: Console, header: Header, *, live: bool, thinking: bool, full: bool
+        self, console: Console, header: CastHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
         self._teller = Teller(header)
         super().__init__(console, self._teller.story, live=live, thinking=thinking, full=full)
 
-    def record(self, record: Record) -> None:
+    def record(self, record: CastRecord) -> None:
         for change in self._teller.feed(record):
             self.change(change)
 
@@ -129,7 +129,7 @@ class _SessionDrawing(Drawing):
         )
 
 
-def title(header: Header) -> str:
+def title(header: CastHeader) -> str:
     """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")

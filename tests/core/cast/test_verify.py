@@ -15,7 +15,7 @@ from support import Case, fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
-from shim.core.cast.records import LINE_BYTES, VERSION
+from shim.core.cast.records import FORMAT_VERSION, MAX_LINE_BYTES
 from shim.core.cast.verify import FINDINGS_KEPT, Verifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
@@ -227,7 +227,7 @@ def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damag
 ) -> None:
     without = {name: value for name, value in HEADER.items() if name != key}
     for header, severity in ((without, "note"), ({**HEADER, key: 7}, "damage")):
-        head = json.dumps({"shimcast": VERSION, **header}).encode() + b"\n"
+        head = json.dumps({"shimcast": FORMAT_VERSION, **header}).encode() + b"\n"
         assert (1, 1, severity, "header") in found(head)
 
 
@@ -257,7 +257,7 @@ def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
 
 
 def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
-    data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * LINE_BYTES}"]')
+    data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * MAX_LINE_BYTES}"]')
     for size in (1 << 16, len(data)):
         assert [finding[:4] for finding in verified(data, size).findings] == [
             (3, 3, "damage", "too_long")
