@@ -124,10 +124,10 @@ class DriftReport:
         child: ChildReader | None = None
         try:
             for record in cast.records():
-                if record.letter == "s":
+                if record.code == "s":
                     self._close(child, path)
-                    child = self._open(cast.header, record.fact.get("vendor"))
-                elif record.letter == "o" and child is not None:
+                    child = self._open(cast.header, record.fields.get("vendor"))
+                elif record.code == "o" and child is not None:
                     child.feed(record.data)
         finally:
             cast.close()

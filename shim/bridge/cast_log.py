@@ -284,7 +284,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
                 )
         except (OSError, CastError):
             continue
-        known = header.facts.get("bridge")
+        known = header.fields.get("bridge")
         known = known if isinstance(known, dict) else {}
         generation, first, at = (
             fact if isinstance(fact := known.get(key), int) else -1 for key in HEADER_KEYS

@@ -73,10 +73,10 @@ def read_run(path: str) -> PlayableRun:
     children, before, count = list[PlayableChild](), list[FailedAttempt](), 0
     turns = list[object]()
     for record in _asked(path, reader):
-        fact = record.fact
-        if record.letter == "i":
+        fact = record.fields
+        if record.code == "i":
             told.append(record.data)
-        elif record.letter == "s":
+        elif record.code == "s":
             count += 1
             vendor = fact.get("vendor")
             vendor = (
@@ -89,7 +89,7 @@ def read_run(path: str) -> PlayableRun:
             )
             turns.append(fact.get("turn"))
             before = []
-        elif record.letter == "n":
+        elif record.code == "n":
             if fact.get("kind") == NOTE_PASSED_OVER:
                 if fact.get("started") and children:
                     before = [*children.pop().tried, *before]

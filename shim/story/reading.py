@@ -147,7 +147,7 @@ class Teller:
 
     def feed(self, record: CastRecord) -> list[Change]:
         self._at = at = record.at
-        letter = record.letter
+        letter = record.code
         if letter == "i":
             return self._decided() + self._sent(record)
         if letter == "e":
@@ -155,7 +155,7 @@ class Teller:
             return []
         changes = [] if self._asked else self._ask()
         if letter == "n":
-            changes += self._note(at, record.fact)
+            changes += self._note(at, record.fields)
         elif letter == self._told == "O":
             changes += self._events(at, self._line(record))
         elif self._told == "o" and letter in "osx":
@@ -208,7 +208,7 @@ class Teller:
 
     def _retold(self, at: float, record: CastRecord) -> list[Change]:
         """What a record of a child means. Its result waits for the note of what was decided."""
-        changes = self._decided() if record.letter != "x" else []
+        changes = self._decided() if record.code != "x" else []
         return changes + self._held(at, self._translated(record))
 
     def _held(self, at: float, lines: bytes) -> list[Change]:
@@ -269,20 +269,20 @@ class Teller:
 
     def _line(self, record: CastRecord) -> bytes:
         """The whole line that a record completes."""
-        return b"\n".join(self._splitters[record.letter].feed(record.data))
+        return b"\n".join(self._splitters[record.code].feed(record.data))
 
     def _translated(self, record: CastRecord) -> bytes:
-        if record.letter == "s":
-            self._translation = self._opened(record.fact.get("vendor"))
+        if record.code == "s":
+            self._translation = self._opened(record.fields.get("vendor"))
             self._readable = self._readable or self._translation is not None
             self._stderr = Tail()
             return b""
         translation = self._translation
         if translation is None:
             return b""
-        if record.letter == "x":
-            ours = self._signalled is not None and self._signalled == record.fact.get("child")
-            ended = None if ours else child_exit(record.fact)
+        if record.code == "x":
+            ours = self._signalled is not None and self._signalled == record.fields.get("child")
+            ended = None if ours else child_exit(record.fields)
             return b"" if translation.is_finished else translation.close(ended, self._stderr.text())
         if translation.is_finished and self._messages:
             translation.start_turn()

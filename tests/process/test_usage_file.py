@@ -235,9 +235,9 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
     done = box.claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
     _, records = read_cast(cast.read_bytes())
     (note,) = (
-        record for record in records if record.letter == "n" and record.fact["kind"] == "report"
+        record for record in records if record.code == "n" and record.fields["kind"] == "report"
     )
-    assert note.fact["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
+    assert note.fields["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
     again = box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert again.result["usage"] == done.result["usage"] and again.result["total_cost_usd"] == 0.5
     assert folders(box) == []

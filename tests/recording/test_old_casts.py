@@ -89,7 +89,7 @@ def test_the_full_cast_gives_back_its_bytes() -> None:
     )
     assert b'{"type":"assistant","uuid":"cut\x00\x01\xfe' in stream_of(records, "o")
     assert [
-        (record.fact["code"], record.fact["signal"]) for record in records if record.letter == "x"
+        (record.fields["code"], record.fields["signal"]) for record in records if record.code == "x"
     ] == [
         (None, "SIGINT"),
         (3, None),
@@ -118,7 +118,7 @@ def test_the_full_cast_tells_its_session() -> None:
 
 def test_the_odd_cast_is_read_past_everything_odd() -> None:
     reader, records = read_cast(data_of("odd"))
-    assert reader.header is not None and reader.header.facts["labels"] == ["old"]
+    assert reader.header is not None and reader.header.fields["labels"] == ["old"]
     assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(
         records, "o"
     )

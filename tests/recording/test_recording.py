@@ -75,15 +75,15 @@ class Recorded:
         return stream_of(self.records, letter)
 
     def facts(self, letter: str) -> list[CastRecord]:
-        return [record for record in self.records if record.letter == letter]
+        return [record for record in self.records if record.code == letter]
 
     def notes(self, kind: str) -> list[dict]:
-        return [dict(record.fact) for record in self.facts("n") if record.fact["kind"] == kind]
+        return [dict(record.fields) for record in self.facts("n") if record.fields["kind"] == kind]
 
     @property
     def order(self) -> str:
         """The letters, each once where it stands several times in a row."""
-        letters = [record.letter for record in self.records if record.letter != "n"]
+        letters = [record.code for record in self.records if record.code != "n"]
         return "".join(
             one for one, before in zip(letters, ["", *letters], strict=False) if one != before
         )
@@ -690,8 +690,8 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
         log.read_text(),
     ]
     texts += [
-        json.dumps(cast.header.facts),
-        json.dumps([dict(record.fact) for record in cast.records]),
+        json.dumps(cast.header.fields),
+        json.dumps([dict(record.fields) for record in cast.records]),
     ]
     texts.append(
         "".join(json.loads(line).get("text", "") for line in cast.stream("o").splitlines())
@@ -702,7 +702,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
                 said for said in texts if (form in said and len(form) > 7) or f" {form} " in said
             ], form
     assert cast.header.swept and cast.notes("redaction")[0]["counts"]["anthropic-key"] > 3
-    assert SECRET not in str(cast.header.facts) and "[REDACTED:argument]" in cast.header.argv
+    assert SECRET not in str(cast.header.fields) and "[REDACTED:argument]" in cast.header.argv
 
 
 def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):

@@ -47,7 +47,7 @@ def recorded(box: Box) -> bytes:
 def streams(data: bytes) -> tuple[bytes, bytes, object]:
     """What a child said on its stdout and its stderr, and how it ended."""
     _, records = read_cast(data)
-    ends = [(one.fact["code"], one.fact["signal"]) for one in records if one.letter == "x"]
+    ends = [(one.fields["code"], one.fields["signal"]) for one in records if one.code == "x"]
     return stream_of(records, "o"), stream_of(records, "e"), ends
 
 
@@ -66,7 +66,7 @@ def case_again(box: Box, case: Case) -> None:
         "it is still the vendor's recording"
     )
     # we ended it, behind its result
-    ours = any(one.fact.get("kind") == "signal" for one in records)
+    ours = any(one.fields.get("kind") == "signal" for one in records)
     compared = 2 if ours else 3
     assert streams(now)[:compared] == streams(data)[:compared]
 
@@ -76,7 +76,7 @@ def torture_again(box: Box, one: Torture, vendor: str) -> None:
     data = cast_of([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
     now = again(box, data)
     (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
-    if any(note.fact.get("kind") == "signal" for note in read_cast(now)[1]):
+    if any(note.fields.get("kind") == "signal" for note in read_cast(now)[1]):
         assert whole.startswith(said), (
             "a forged result may be believed, and the child be ended behind it"
         )

@@ -73,7 +73,7 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
         and reader.header.swept
         and reader.header.redact == "casts"
     )
-    assert records[0].fact["argv"] == ["qwen", "--api-key", "[REDACTED:argument]", MARK.decode()]
+    assert records[0].fields["argv"] == ["qwen", "--api-key", "[REDACTED:argument]", MARK.decode()]
     assert done.counts["anthropic-key"] == 5 and not done.lost
     assert os.stat(source).st_mode & 0o777 == 0o600 and os.listdir(source.parent) == ["one.cast"]
 
@@ -83,7 +83,7 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
     _, records = read_cast(source.read_bytes())
     assert b"[REDACTED:own]" in stream_of(records, "o") and b"here" not in stream_of(records, "o")
     assert b"pieces" not in stream_of(records, "e")
-    assert records[0].fact["cwd"] == "/home/user/[REDACTED:own]"
+    assert records[0].fields["cwd"] == "/home/user/[REDACTED:own]"
     source.unlink()
     parts = [
         (0.1 * number, "o", b'{"text":"%s"}\n' % part)

@@ -78,7 +78,7 @@ def read_cast(data: bytes) -> tuple[CastReader, list[CastRecord]]:
 
 def stream_of(records: Iterable[CastRecord], letter: str) -> bytes:
     """The bytes of one stream."""
-    return b"".join(record.data for record in records if record.letter == letter)
+    return b"".join(record.data for record in records if record.code == letter)
 
 
 def lines_of(data: bytes) -> list[bytes]:

@@ -116,24 +116,25 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
     rests: dict[str, bytes] = {}
     children, stop = 0, ""
     for record in cast.records():
-        children += record.letter == "s"
-        if record.letter == "n":
+        children += record.code == "s"
+        if record.code == "n":
             children -= (
-                record.fact.get("kind") == NOTE_PASSED_OVER and record.fact.get("started") is True
+                record.fields.get("kind") == NOTE_PASSED_OVER
+                and record.fields.get("started") is True
             )
-            stop = stop or STOP_REASONS.get(str(record.fact.get("kind")), "")
+            stop = stop or STOP_REASONS.get(str(record.fields.get("kind")), "")
         if (
-            record.letter == "n"
-            and record.fact.get("kind") == "caught"
-            and record.fact.get("signal") in NAMES
+            record.code == "n"
+            and record.fields.get("kind") == "caught"
+            and record.fields.get("signal") in NAMES
         ):
-            moments.append(("signal", str(record.fact["signal"]).encode()))
-        elif record.letter in "iO":
-            line = rests.pop(record.letter, b"") + record.data
+            moments.append(("signal", str(record.fields["signal"]).encode()))
+        elif record.code in "iO":
+            line = rests.pop(record.code, b"") + record.data
             if line.endswith(b"\n"):
-                moments.append((record.letter, line))
+                moments.append((record.code, line))
             else:
-                rests[record.letter] = line
+                rests[record.code] = line
     moments += rests.items()
     return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF_REASON)
 

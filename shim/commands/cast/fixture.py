@@ -73,14 +73,14 @@ class ChildDetails:
 
     def add_record(self, record: CastRecord) -> None:
         """Take a record that is not of its stdout."""
-        if record.letter == "e":
+        if record.code == "e":
             self.stderr.add(record.data)
-        elif record.letter == "I":
+        elif record.code == "I":
             self._stdin_bytes += len(record.data)
             if self._stdin_bytes <= MAX_STDIN_BYTES:
                 self._stdin_chunks.append(record.data)
-        elif record.letter == "x":
-            self.exit_status = child_exit(record.fact)
+        elif record.code == "x":
+            self.exit_status = child_exit(record.fields)
 
     def format_case(self, header: CastHeader, vendor: str, run: FixtureChild, partial: bool) -> str:
         gaps = [*self.gaps]
@@ -180,7 +180,7 @@ def _write_fixture(
             facts.gaps.append(summary(dict(redacted)))
     with _create_file(folder, STDOUT_FILE) as file:
         for record in of_child(Cast(path).records(), run.number):
-            if record.letter == "o":
+            if record.code == "o":
                 file.write(record.data)
             else:
                 facts.add_record(record)
@@ -229,7 +229,7 @@ def _list_children(path: str) -> Iterator[FixtureChild]:
     for number, child in enumerate(by_child(Cast(path).records()), 1):
         started = next(child)
         yield FixtureChild(
-            number, started.fact, sum(len(record.data) for record in child if record.letter == "o")
+            number, started.fields, sum(len(record.data) for record in child if record.code == "o")
         )
 
 

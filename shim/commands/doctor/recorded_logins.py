@@ -52,7 +52,7 @@ def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
     try:
         for record in cast.records():
             bytes_read += len(record.data)
-            if record.letter == "O" and AUTH in record.data:
+            if record.code == "O" and AUTH in record.data:
                 vendor, message = _parse_refusal(record.data) or (vendor, message)
             if bytes_read >= max_bytes:
                 break

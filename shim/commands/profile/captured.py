@@ -72,12 +72,12 @@ def _read_recording(path: str, sink: OutputSink) -> None:
         sink.start_child(path if number == 1 else f"{path} (child {number})")
         stderr, ended = Tail(), None
         for record in child:
-            if record.letter == "o":
+            if record.code == "o":
                 sink.feed(record.data)
-            elif record.letter == "e":
+            elif record.code == "e":
                 stderr.add(record.data)
-            elif record.letter == "x":
-                ended = child_exit(record.fact)
+            elif record.code == "x":
+                ended = child_exit(record.fields)
                 break
         sink.end_child(ended, stderr.text())
     if not number:

@@ -58,7 +58,7 @@ class CastHeader(NamedTuple):
     platform: str = ""
     dialect: str = "claude"
     swept: bool = False
-    facts: Mapping[str, Any] = {}
+    fields: Mapping[str, Any] = {}
 
 
 class CastRecord(NamedTuple):
@@ -69,9 +69,9 @@ class CastRecord(NamedTuple):
     """
 
     at: float
-    letter: str
+    code: str
     data: bytes = b""
-    fact: Mapping[str, Any] = {}
+    fields: Mapping[str, Any] = {}
     line: int = 0
 
 
@@ -261,7 +261,7 @@ def parse_header(raw: bytes) -> CastHeader:
         vendor_version=_get_text(facts, "vendor_version") or None,
         dialect=_get_text(facts, "dialect") or "claude",
         swept=facts.get("swept") is True,
-        facts=facts,
+        fields=facts,
         **{
             key: _get_text(facts, key)
             for key in ("started", "shim", "vendor", "cwd", "redact", "platform")

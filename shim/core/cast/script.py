@@ -91,10 +91,10 @@ class Script:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
         kinds = (SIGNAL,) if self._records.told == "I" else ("caught", SIGNAL)  # of notes about one
         self._jump()
-        while (record := self._records.peek()) is not None and record.letter != "x":
+        while (record := self._records.peek()) is not None and record.code != "x":
             self._records.take()
-            fact = record.fact
-            if record.letter == "n" and fact.get("kind") in kinds and fact.get("signal") == name:
+            fact = record.fields
+            if record.code == "n" and fact.get("kind") in kinds and fact.get("signal") == name:
                 self._waiting = None
                 return
         self._end = ScriptStep("end", signal=name)
@@ -117,8 +117,8 @@ class Script:
             self._live.grant(word)
             return
         self._jump()
-        while (record := self._records.peek()) is not None and record.letter != "x":
-            if record.letter == self._records.told:
+        while (record := self._records.peek()) is not None and record.code != "x":
+            if record.code == self._records.told:
                 told = self._records.read()
                 if told is not None and told.kind in INTERRUPTS:
                     self._meet(told, word)
@@ -157,12 +157,12 @@ class Script:
                     return step
                 continue
             record = self._records.peek()
-            if record is None or record.letter == "x":
+            if record is None or record.code == "x":
                 return self._ending(record)
-            if record.letter == self._records.told:
+            if record.code == self._records.told:
                 if (step := self._listen()) is not None:
                     return step
-            elif record.letter == "n":
+            elif record.code == "n":
                 if (step := self._note(record)) is not None:
                     return step
             elif (step := self._say(record)) is not None:
@@ -185,15 +185,15 @@ class Script:
         record = self._records.peek()
         if self._waiting is not None:
             self._waiting = None
-        elif record is not None and record.letter == "n":
+        elif record is not None and record.code == "n":
             self._records.take()
         else:
             self._live.closed = True
 
     def _say(self, record: CastRecord) -> ScriptStep | None:
         pause, data = self._records.take(), record.data
-        if record.letter != self._records.said[0]:
-            return ScriptStep("say", pause, record.letter, data)
+        if record.code != self._records.said[0]:
+            return ScriptStep("say", pause, record.code, data)
         if self._whole and self._protocol:
             asked = ANSWERED.search(data) if b'"control_response"' in data else None
             self._dropping = asked is not None and asked[2] in self._unasked
@@ -204,7 +204,7 @@ class Script:
         return (
             None
             if self._dropping
-            else ScriptStep("say", pause, record.letter, self._ids.as_now(data))
+            else ScriptStep("say", pause, record.code, self._ids.as_now(data))
         )
 
     def _listen(self) -> ScriptStep | None:
@@ -217,7 +217,7 @@ class Script:
             self._waiting = told
             return None
         self._waiting = told  # text: consecutive lines are one
-        while (record := self._records.peek()) is not None and record.letter == self._records.told:
+        while (record := self._records.peek()) is not None and record.code == self._records.told:
             if read_word(record.data).kind:
                 break
             self._records.take()
@@ -263,10 +263,10 @@ class Script:
         return None
 
     def _note(self, record: CastRecord) -> ScriptStep | None:
-        kind = record.fact.get("kind")
+        kind = record.fields.get("kind")
         if kind == REPORT and self._records.said[0] != "O":
             return ScriptStep(
-                "say", self._records.take(), REPORT, orjson.dumps(record.fact.get("report"))
+                "say", self._records.take(), REPORT, orjson.dumps(record.fields.get("report"))
             )
         self._overdue = self._overdue or kind == "timeout"
         if self._signals and kind == SIGNAL and not self._overdue:
@@ -293,7 +293,7 @@ class Script:
         if record is None:
             return ScriptStep("fail", reason=NEVER_ENDED)
         pause = 0.0 if self._protocol else max(record.at - self._records.at, 0.0)
-        code, signal = record.fact.get("code"), record.fact.get("signal")
+        code, signal = record.fields.get("code"), record.fields.get("signal")
         if isinstance(signal, str):
             return ScriptStep("end", pause, signal=signal)
         return ScriptStep("end", pause, code=code if isinstance(code, int) else 0)

@@ -45,13 +45,9 @@ class ScriptRecords:
         """The next record; None at the end of the recording."""
         while self._next is None:
             record = next(self._records, None)
-            if record is not None and record.letter == "s":
+            if record is not None and record.code == "s":
                 self.at = record.at
-            elif (
-                record is None
-                or record.letter in self.said
-                or record.letter in (self.told, "x", "n")
-            ):
+            elif record is None or record.code in self.said or record.code in (self.told, "x", "n"):
                 self._next = record
                 break
         return self._next
@@ -74,11 +70,7 @@ class ScriptRecords:
         self.take()
         self._pair += record.data
         following = self.peek()
-        if (
-            not self._pair.endswith(b"\n")
-            and following is not None
-            and following.letter == self.told
-        ):
+        if not self._pair.endswith(b"\n") and following is not None and following.code == self.told:
             return None
         line, self._pair = self._pair, b""
         return read_word(line)

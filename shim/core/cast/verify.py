@@ -202,7 +202,7 @@ class Verifier:
             self._readable = False
             self._found_here(DAMAGE, "no_cast", str(error))
             return
-        facts = header.facts
+        facts = header.fields
         for key, kind in (*HEADER.items(), *LATER.items()):
             if key not in facts:
                 if key in HEADER:

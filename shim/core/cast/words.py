@@ -86,7 +86,7 @@ def by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
 
     def number(record: CastRecord) -> int:
         nonlocal children
-        children += record.letter == "s"
+        children += record.code == "s"
         return children
 
     return (child for count, child in groupby(records, number) if count)
@@ -100,14 +100,14 @@ def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]
     """
     count, ended = 0, None
     for record in records:
-        if record.letter == "s":
+        if record.code == "s":
             count += 1
         if count > number:
             break
-        if count == number and record.letter == "x":
+        if count == number and record.code == "x":
             ended = record
         elif count == number and (
-            ended is None or (record.letter == "n" and record.fact.get("kind") == REPORT)
+            ended is None or (record.code == "n" and record.fields.get("kind") == REPORT)
         ):
             yield record if ended is None else record._replace(at=ended.at)
     if ended is not None:
@@ -115,12 +115,12 @@ def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]
 
 
 def of_frontend(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
-    return (record for record in records if record.letter in "iOn")
+    return (record for record in records if record.code in "iOn")
 
 
 def from_message(records: Iterator[CastRecord], told: str) -> Iterator[CastRecord]:
     """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
-        if record.letter == told and read_word(record.data).kind == "user":
+        if record.code == told and read_word(record.data).kind == "user":
             yield record
             yield from records

@@ -50,7 +50,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
     invocation = invocation_of(cast.header)
     if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
         for record in cast.records():
-            if record.letter == "O":
+            if record.code == "O":
                 say(record.data)
     else:
         try:

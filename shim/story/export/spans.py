@@ -89,7 +89,7 @@ class Spans:
         self._redactor = Redactor() if redact else None
         self._content = content
         header = self._traced.header
-        self._seed = hashlib.sha256(orjson.dumps(header.facts)).digest()
+        self._seed = hashlib.sha256(orjson.dumps(header.fields)).digest()
         self._done = 0  # turns
         self._turn: _Turn | None = None  # the current one
         self._prompts: deque[tuple[float, str]] = deque(maxlen=QUEUED)

@@ -37,7 +37,7 @@ class RawDrawing:
         self._headed = False
 
     def record(self, record: CastRecord) -> None:
-        word, arrow, of_child, style = _DIRECTIONS[record.letter]
+        word, arrow, of_child, style = _DIRECTIONS[record.code]
         text = printable(_text(record))
         at = f"{record.at:9.4f}"
         if self._wide:
@@ -83,8 +83,8 @@ class RawDrawing:
 
 
 def _text(record: CastRecord) -> str:
-    if record.letter in "sxn":
-        return orjson.dumps(dict(record.fact)).decode()
+    if record.code in "sxn":
+        return orjson.dumps(dict(record.fields)).decode()
     data = record.data[:FULL_CHARACTERS]
     return data.removesuffix(b"\n").decode("utf-8", "replace") + (
         "" if data.endswith(b"\n") else " (no end of line)"

@@ -400,7 +400,7 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
 )
 def test_an_old_cast_is_played(path):
     _, records = read_cast(path.read_bytes())
-    children = sum(record.letter == "s" for record in records)
+    children = sum(record.code == "s" for record in records)
     said = b""
     for number in range(1, children + 1):
         room = Room()
@@ -412,8 +412,8 @@ def test_an_old_cast_is_played(path):
 def _child_said(records):
     running = False
     for record in records:
-        running = record.letter == "s" or (running and record.letter != "x")
-        if running and record.letter == "o":
+        running = record.code == "s" or (running and record.code != "x")
+        if running and record.code == "o":
             yield record.data
 
 
