@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 
 from shim.core.cast.records import CastError, CastRecord
-from shim.core.cast.script import Script, ScriptStep
+from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
@@ -87,7 +87,7 @@ class Player:
 
     def __init__(
         self,
-        script: Script,
+        script: Replayer,
         *,
         hear: Callable[[float], list[Event] | None],
         write: Callable[[str, bytes], None],
@@ -103,32 +103,32 @@ class Player:
         self._clock = clock
         self._due = clock()
 
-    def play(self) -> ScriptStep:
+    def play(self) -> ReplayStep:
         """Play to the end. Returns the last step."""
         script = self._script
         while True:
-            step, jumps = script.step(), script.jumps
+            step, jumps = script.take_next_step(), script.jump_count
             if step.kind == "wait":
                 self._wait(SIGNAL_SECONDS if step.reason == "signal" else LINE_SECONDS)
                 continue
-            self._pause(step.pause)
-            if script.jumps != jumps and step.kind != "fail":
+            self._pause(step.pause_s)
+            if script.jump_count != jumps and step.kind != "fail":
                 continue  # the script went on elsewhere: this step is obsolete
             if step.kind != "say":
                 return step
-            self._write(step.letter, step.data)
+            self._write(step.stream_code, step.data)
 
     def _wait(self, seconds: float) -> None:
         if not self._take(seconds):
-            self._script.give_up()
+            self._script.skip_wait()
         self._due = self._clock()
 
     def _pause(self, seconds: float) -> None:
-        script, jumps = self._script, self._script.jumps
+        script, jumps = self._script, self._script.jump_count
         self._due = (
             self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
         )
-        while script.jumps == jumps:
+        while script.jump_count == jumps:
             left = self._due - self._clock()
             if not self._take(max(left, 0.0)) and left <= 0:
                 return
@@ -138,22 +138,22 @@ class Player:
         events = self._hear(seconds)
         for kind, data in events or ():
             if kind == "line":
-                self._script.hear(data)
+                self._script.feed_line(data)
             elif kind == "signal":
-                self._script.signal(data.decode())
+                self._script.feed_signal(data.decode())
             else:
-                self._script.hang_up()
+                self._script.close_input()
         return events is not None
 
 
 # -- the file --------------------------------------------------------------------------------------
 
 
-def script_of(wanted: Wanted) -> Script:
+def script_of(wanted: Wanted) -> Replayer:
     """The script of one side of a recording. CastError when it has no such child."""
     records = records_of(wanted.path)
     if wanted.side == "claude":
-        return Script(of_frontend(records), said="O", told="i")
+        return Replayer(of_frontend(records), output_streams="O", input_stream="i")
     child = of_child(records, wanted.child)
     first = next(child, None)
     if first is None:
@@ -163,8 +163,13 @@ def script_of(wanted: Wanted) -> Script:
         )
     choose = (lambda line: _beginning_with(line, wanted)) if wanted.folder else None
     script = chain((first,), child)
-    return Script(
-        script, said="oe", told="I", signals=wanted.signals, session=wanted.session, choose=choose
+    return Replayer(
+        script,
+        output_streams="oe",
+        input_stream="I",
+        waits_for_signals=wanted.signals,
+        session_id=wanted.session,
+        select_records=choose,
     )
 
 
@@ -205,9 +210,9 @@ def play(wanted: Wanted) -> int:
         return _complain(f"it cannot be written: {error.strerror}")
     if step.kind == "fail":
         return _complain(step.reason)
-    if step.signal:
-        die(step.signal)
-    return step.code or 0
+    if step.signal_name:
+        die(step.signal_name)
+    return step.exit_code or 0
 
 
 def die(name: str) -> None:

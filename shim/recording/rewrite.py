@@ -59,7 +59,7 @@ def rewrite(
     first = CastRedactor(search)  # secrets that are split over lines are known after the last line
     with _reading(source) as file:
         for line, _ in _lines(file, LineSplitter(MAX_LINE_BYTES)):
-            if line.streamed:
+            if line.is_stream:
                 first.redact_record(line.code, line.data, line.has_newline)
         first.close()
     cleaner, numbers, splitter = CastRedactor(search), count(), LineSplitter(MAX_LINE_BYTES)
@@ -67,7 +67,7 @@ def rewrite(
     def changed(line: CastLine, raw: bytes) -> bytes:
         if line.code == HEADER:
             return _header(raw, cleaner)
-        if not line.streamed:
+        if not line.is_stream:
             return _fact(raw, cleaner)
         clean = cleaner.redact_record(line.code, line.data, line.has_newline)
         if edits := first.edits.get(next(numbers)):
@@ -96,7 +96,7 @@ def sweep(
     def changed(line: CastLine, raw: bytes) -> bytes:
         if line.code == HEADER:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
-        if not line.streamed or (number := next(numbers)) not in edits:
+        if not line.is_stream or (number := next(numbers)) not in edits:
             return raw
         return _again(line, raw, apply_edits(line.data, edits[number]))
 
@@ -177,7 +177,7 @@ def _copy(
 ) -> Iterator[bytes]:
     chain, waiting, size, ended = HashChain(), list[bytes](), 0, False
     for line, raw in lines:
-        if ended := line.code == CHECKPOINT and bool(line.fact["end"]):
+        if ended := line.code == CHECKPOINT and bool(line.fields["end"]):
             continue
         if line.code != CHECKPOINT:
             waiting.append(changed(line, raw) + b"\n")

@@ -60,7 +60,7 @@ class Cast:
     @property
     def whole(self) -> bool:
         """Whether the last checkpoint was read; False for a recording that was cut off."""
-        return self.reader.ended
+        return self.reader.has_end
 
     def _beginning(self) -> list[CastRecord]:
         records: list[CastRecord] = []
@@ -75,7 +75,7 @@ class Cast:
         """The next bytes; b"" at the end."""
         try:
             while not (chunk := os.read(self.file, CHUNK_BYTES)):
-                if self.reader.ended or self._more is None or not self._more():
+                if self.reader.has_end or self._more is None or not self._more():
                     break
         except OSError as error:
             raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
@@ -142,11 +142,11 @@ class Teller:
     def tell(self, cast: Cast) -> Iterator[tuple[float, Change]]:
         """All changes of a cast, each with its time in seconds since the beginning."""
         for record in cast.records():
-            yield from ((record.at, change) for change in self.feed(record))
+            yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._at, change) for change in self.close())
 
     def feed(self, record: CastRecord) -> list[Change]:
-        self._at = at = record.at
+        self._at = at = record.time_s
         letter = record.code
         if letter == "i":
             return self._decided() + self._sent(record)
@@ -183,13 +183,13 @@ class Teller:
 
     def _sent(self, record: CastRecord) -> list[Change]:
         if not self._messages:
-            self._heard = record.at
+            self._heard = record.time_s
             self._stdin += record.data[: max(PROMPT_BYTES - len(self._stdin), 0)]
             return []
         return [
             change
             for event in objects(self._line(record))
-            for change in self.story.sent(record.at, event)
+            for change in self.story.sent(record.time_s, event)
         ]
 
     def _events(self, at: float, lines: bytes) -> list[Change]:
@@ -249,11 +249,11 @@ class Teller:
             return [
                 change
                 for event in objects(self._line(record))
-                for change in self._flat(record.at, event)
+                for change in self._flat(record.time_s, event)
             ]
         if self._invocation.streams.output_format == "json":
-            return self._events(record.at, self._line(record))
-        return self._text(record.at, record.data.decode("utf-8", "replace"))
+            return self._events(record.time_s, self._line(record))
+        return self._text(record.time_s, record.data.decode("utf-8", "replace"))
 
     def _flat(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""

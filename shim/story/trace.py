@@ -255,7 +255,7 @@ class TracedCast:
     @property
     def cut(self) -> bool:
         """Whether the recording lacks its end or has unreadable lines; known after the last item."""
-        return not self._cast.reader.ended or bool(self._cast.reader.skipped)
+        return not self._cast.reader.has_end or bool(self._cast.reader.skipped_lines)
 
     @property
     def model(self) -> str:

@@ -61,7 +61,7 @@ def test_an_old_cast_is_as_it_was_written(name: str) -> None:
 def test_an_old_cast_is_read(name: str) -> None:
     reader, _ = read_cast(data_of(name))
     assert reader.header is not None and reader.header.version == KEPT[name][0]
-    assert (reader.skipped == 0 and reader.ended) == (name != "odd")
+    assert (reader.skipped_lines == 0 and reader.has_end) == (name != "odd")
 
 
 @pytest.mark.parametrize("name", ["minimal", "full"])

@@ -73,7 +73,7 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
         "o",
         "I",
         "x",
-    ] and reader.ended
+    ] and reader.has_end
     assert (stream_of(records, "o"), stream_of(records, "I")) == (b"three\nfour\n", b"two")
     assert records[0].fields == {
         "child": 1,
@@ -136,7 +136,7 @@ def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkey
 
     recorder = record(busy)
     assert begun.wait(10)
-    assert recorder.close() and record.read()[0].ended and capfd.readouterr().err == ""
+    assert recorder.close() and record.read()[0].has_end and capfd.readouterr().err == ""
 
 
 def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
@@ -179,7 +179,7 @@ def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(recor
     started.set()
     recorder.close()
     reader, records = record.read()
-    assert reader.ended and records[-1].fields["kind"] == "limit"
+    assert reader.has_end and records[-1].fields["kind"] == "limit"
     assert stream_of(records, "o").startswith(b"0\n1\n") and len(records) < 20
 
 
@@ -240,7 +240,7 @@ def test_what_showed_later_is_swept_at_the_end(record):
     recorder.close()
     reader, records = record.read()
     assert stream_of(records, "o") == b'{"text":"[REDACTED:anthropic-key]"}\n{"text":""}\n'
-    assert reader.header.swept and reader.ended
+    assert reader.header.swept and reader.has_end
     assert records[-1].fields == {"kind": "redaction", "counts": {"anthropic-key": 1}}
     assert os.listdir(record.path.parent) == ["one.cast"]
 

@@ -67,7 +67,9 @@ class Recorded:
             finding for finding in verified.findings if finding.severity == "damage"
         ]
         reader, self.records = read_cast(self.data)
-        assert reader.header is not None and (reader.ended or not whole) and not reader.skipped
+        assert (
+            reader.header is not None and (reader.has_end or not whole) and not reader.skipped_lines
+        )
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         self.header: CastHeader = reader.header
 

@@ -64,11 +64,11 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
     )
     assert stream_of(records, "e") == b"a line with %s in two pieces\n" % MARK
     assert stream_of(records, "O") == b"\xff %s\n" % MARK
-    assert [record.at for record in records] == [
+    assert [record.time_s for record in records] == [
         moment[0] for moment in MOMENTS if moment[0] != 0.5
     ]
     assert (
-        reader.ended
+        reader.has_end
         and reader.header is not None
         and reader.header.swept
         and reader.header.redact == "casts"
@@ -128,7 +128,7 @@ def test_lines_that_nobody_knows_stay_without_their_secrets(source):
     assert data.endswith(
         b'# %s\n[0.1,"q","%s"]\n[broken %s\n{"a":"%s"}\n' % (MARK, MARK, MARK, MARK)
     )
-    assert not read_cast(data)[0].ended
+    assert not read_cast(data)[0].has_end
 
 
 def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):

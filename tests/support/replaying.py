@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from casting import Moment, cast_of, read_cast
 
-from shim.core.cast.script import Script, ScriptStep
+from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import of_child
 from shim.recording.replay import Event, Player
 
@@ -58,11 +58,11 @@ def user(text: str, **fields: object) -> bytes:
 RESULT = line({"type": "result", "subtype": "success", "is_error": False, "result": "done"})
 
 
-def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Script:
+def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(cast_of(moments))
     arguments = {"said": "oe", "told": "I", **options}
-    return Script(of_child(records, child), **arguments)  # type: ignore[arg-type]
+    return Replayer(of_child(records, child), **arguments)  # type: ignore[arg-type]
 
 
 class Room:
@@ -90,7 +90,9 @@ class Room:
         """What Player says."""
         self.said.append((round(self.now, 3), letter, data))
 
-    def play(self, script: Script, speed: float = 1.0, max_gap: float | None = None) -> ScriptStep:
+    def play(
+        self, script: Replayer, speed: float = 1.0, max_gap: float | None = None
+    ) -> ReplayStep:
         """To the end."""
         player = Player(
             script,

@@ -31,9 +31,9 @@ def load_summary(path: str) -> RunSummary:
         run.state, run.problem = "unreadable", one_line(error)
         return run
     reader = cast.reader
-    if reader.skipped and (reader.ended or reader.skipped > 1):
-        run.problem = f"{counted(reader.skipped, 'line')} cannot be read"
+    if reader.skipped_lines and (reader.has_end or reader.skipped_lines > 1):
+        run.problem = f"{counted(reader.skipped_lines, 'line')} cannot be read"
         run.close(teller.story.totals, "damaged")
     else:
-        run.close(teller.story.totals, "whole" if reader.ended else "cut off")
+        run.close(teller.story.totals, "whole" if reader.has_end else "cut off")
     return run

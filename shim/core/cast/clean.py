@@ -13,7 +13,16 @@ from typing import Any
 
 import orjson
 
-from shim.core.cast.seams import Covered, Fragment, KeyPath, Seam, SecretSpan, count, cut_out, spans
+from shim.core.cast.seams import (
+    JsonPath,
+    SecretSpan,
+    SpanCursor,
+    StringChunk,
+    TextJoiner,
+    count_secret,
+    find_secret_spans,
+    replace_spans,
+)
 from shim.core.reading.json_text import dump, exact, long_integers, mapped
 from shim.core.secrets.mcp_servers import has_servers, without_values
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
@@ -60,11 +69,11 @@ class CastRedactor:
         self._redactor = Redactor(self.secret_counts)
         self._uncounted_redactor = Redactor()  # for second looks, which do not count again
         # by the letter of a stream; and a blank for lines that are no JSON
-        self._root_paths: dict[str, KeyPath] = {}
+        self._root_paths: dict[str, JsonPath] = {}
         self._path_count = 0
-        self._joiners: dict[KeyPath, Seam] = {}
+        self._joiners: dict[JsonPath, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        self._current_chunk: Fragment | None = None  # of the record that is not written yet
+        self._current_chunk: StringChunk | None = None  # of the record that is not written yet
         self._snapshot_chars = 0
         self._record_number = -1
         self._string_number = 0
@@ -117,7 +126,7 @@ class CastRedactor:
 
     def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
-            return cut_out(value, self._find_and_count_secrets(value, self.secret_counts))
+            return replace_spans(value, self._find_and_count_secrets(value, self.secret_counts))
         if isinstance(value, dict):
             return {
                 self._redact_custom_patterns(key): self._redact_custom_patterns(item)
@@ -135,21 +144,21 @@ class CastRedactor:
 
     # -- strings -----------------------------------------------------------------------------------
 
-    def _create_root_path(self, name: str) -> KeyPath:
-        place = self._root_paths[name] = KeyPath(None, named=False, whole=False)
+    def _create_root_path(self, name: str) -> JsonPath:
+        place = self._root_paths[name] = JsonPath(None, named=False, whole=False)
         return place
 
-    def _create_child_path(self, above: KeyPath, key: str) -> KeyPath:
+    def _create_child_path(self, above: JsonPath, key: str) -> JsonPath:
         """The place of a key under another one."""
         found = self._find_and_count_secrets(key, self.secret_counts)
-        own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
+        own, named = replace_spans(key, found) if found else None, key.lower().endswith(NAME_ENDS)
         if self._path_count >= MAX_JSON_PATHS:
-            return KeyPath(own, named=named, whole=True)
+            return JsonPath(own, named=named, whole=True)
         self._path_count += 1
-        place = above.below[key] = KeyPath(own, named=named, whole=key in _TOKEN_KEYS)
+        place = above.children[key] = JsonPath(own, named=named, whole=key in _TOKEN_KEYS)
         return place
 
-    def _redact_value(self, value: Any, place: KeyPath) -> Any:
+    def _redact_value(self, value: Any, place: JsonPath) -> Any:
         """A value of JSON without secrets; the same object if there are none. Strings are numbered
         in their order.
         """
@@ -167,22 +176,22 @@ class CastRedactor:
             return self._redact_string(value, place)
         return value
 
-    def _redact_object(self, table: dict[str, Any], above: KeyPath) -> dict[str, Any]:
-        below, harmless = above.below, self._safe_hashes
+    def _redact_object(self, table: dict[str, Any], above: JsonPath) -> dict[str, Any]:
+        below, harmless = above.children, self._safe_hashes
         changed: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
             place = below.get(key) or self._create_child_path(above, key)
             if item.__class__ is str:
                 self._string_number += 1
                 if hash(item) in harmless:
-                    if place.whole:
+                    if place.is_token:
                         continue
-                    seam = place.seam
-                    if seam is not None and not seam.entries:
-                        seam.pass_by(item)
+                    seam = place.joiner
+                    if seam is not None and not seam.chunks:
+                        seam.add_safe_text(item)
                         continue
                 said: Any = self._redact_string(item, place)
-                if place.named and said is item:
+                if place.names_secret and said is item:
                     said = self._redact_named_value(key, item)
             elif item.__class__ is dict:
                 said = self._redact_object(item, place)
@@ -190,9 +199,9 @@ class CastRedactor:
                 said = self._redact_value(item, place)
             else:
                 said = item
-            if said is not item or place.own is not None:
+            if said is not item or place.redacted_key is not None:
                 changed = {} if changed is None else changed
-                changed[key] = key if place.own is None else place.own, said
+                changed[key] = key if place.redacted_key is None else place.redacted_key, said
         return (
             table
             if changed is None
@@ -206,13 +215,13 @@ class CastRedactor:
         said: str = next(iter(self._redactor.value({key: item}).values()))
         return said
 
-    def _redact_string(self, text: str, place: KeyPath) -> str:
-        if not place.whole:
+    def _redact_string(self, text: str, place: JsonPath) -> str:
+        if not place.is_token:
             return self._redact_fragment(text, place)
         return (
             text
             if self._is_safe_text(text)
-            else cut_out(text, self._find_and_count_secrets(text, self.secret_counts))
+            else replace_spans(text, self._find_and_count_secrets(text, self.secret_counts))
         )
 
     def _is_safe_text(self, text: str) -> bool:
@@ -224,83 +233,83 @@ class CastRedactor:
         self._safe_hashes.add(hash(text))
         return True
 
-    def _redact_fragment(self, text: str, place: KeyPath) -> str:
+    def _redact_fragment(self, text: str, place: JsonPath) -> str:
         if not text:
             return text
-        seam = place.seam or self._open_joiner(place)
+        seam = place.joiner or self._open_joiner(place)
         stream = seam.stream
-        if not seam.entries and self._custom_search is None:
+        if not seam.chunks and self._custom_search is None:
             if self._is_safe_text(text):
-                seam.pass_by(text)
+                seam.add_safe_text(text)
                 self._clear_snapshots(seam)
                 return text
-        elif seam.grows(text):
+        elif seam.is_extended_by(text):
             stream.flush()
             self._redact_joined_text(seam)
-            seam.before.clear()
+            seam.context.clear()
         stream.feed(text)
         return self._add_chunk(seam, text)
 
-    def _open_joiner(self, place: KeyPath) -> Seam:
+    def _open_joiner(self, place: JsonPath) -> TextJoiner:
         """A new seam; if there are too many, an idle one is closed."""
         seams = self._joiners
         if len(seams) >= MAX_TEXT_JOINERS:
             idle = next(
-                (known for known, seam in seams.items() if not seam.entries), next(iter(seams))
+                (known for known, seam in seams.items() if not seam.chunks), next(iter(seams))
             )
             self._close_joiner(seams.pop(idle))
-            idle.seam = None
-        seam = seams[place] = place.seam = Seam()
+            idle.joiner = None
+        seam = seams[place] = place.joiner = TextJoiner()
         return seam
 
-    def _close_joiner(self, seam: Seam) -> None:
+    def _close_joiner(self, seam: TextJoiner) -> None:
         seam.stream.flush()
         self._redact_joined_text(seam)
         self._clear_snapshots(seam)
 
-    def _add_chunk(self, seam: Seam, text: str) -> str:
+    def _add_chunk(self, seam: TextJoiner, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current_chunk = entry = Fragment(
+        self._current_chunk = entry = StringChunk(
             self._record_number,
             self._string_number,
             text,
             self._find_and_count_secrets(text, self.secret_counts),
         )
-        seam.size += len(text) if seam.entries else 0
-        seam.entries.append(entry)
+        seam.size_chars += len(text) if seam.chunks else 0
+        seam.chunks.append(entry)
         self._update_snapshots(seam, entry)
-        if full := seam.size > MAX_WINDOW_CHARS or len(seam.entries) > MAX_WINDOW_STRINGS:
+        if full := seam.size_chars > MAX_WINDOW_CHARS or len(seam.chunks) > MAX_WINDOW_STRINGS:
             seam.stream.flush()
         if self._custom_search is None:
             if not seam.stream.busy:
                 self._redact_joined_text(seam)
         elif full or (
             not seam.stream.busy
-            and len(seam.entries[0].text) + seam.size > 2 * MAX_CUSTOM_MATCH_CHARS
+            and len(seam.chunks[0].text) + seam.size_chars > 2 * MAX_CUSTOM_MATCH_CHARS
         ):
             self._redact_joined_text(seam, keep=MAX_CUSTOM_MATCH_CHARS)
         self._current_chunk = None
-        return text if entry.written == text else entry.written
+        return text if entry.written_text == text else entry.written_text
 
     def _find_and_count_secrets(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
         """The secrets of a string by itself."""
         found = self._find_secrets(text)
         for _, _, mark in found:
-            count(counts, mark)
+            count_secret(counts, mark)
         return found
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
-        found = spans(text) if self._uncounted_redactor.text(text) is not text else []
+        found = find_secret_spans(text) if self._uncounted_redactor.text(text) is not text else []
         if self._custom_search is not None:
             found += self._custom_search(text)
         return found
 
     # -- texts -------------------------------------------------------------------------------------
 
-    def _redact_joined_text(self, seam: Seam, keep: int = 0) -> None:
+    def _redact_joined_text(self, seam: TextJoiner, keep: int = 0) -> None:
         """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
-        entries = seam.entries
-        before = "".join(seam.before)[-BEFORE_CHARACTERS:]
+        entries = seam.chunks
+        before = "".join(seam.context)[-BEFORE_CHARACTERS:]
         found = self._find_secrets(before + "".join([entry.text for entry in entries]))
         self._distribute_secrets(
             entries, [(start - len(before), end - len(before), mark) for start, end, mark in found]
@@ -312,17 +321,17 @@ class CastRedactor:
             kept -= 1
             size += len(entries[kept].text)
         for entry in entries[:kept]:
-            seam.before.append(entry.text[-BEFORE_CHARACTERS:])
-        seam.entries = entries[kept:]
-        seam.size = sum(len(entry.text) for entry in seam.entries[1:])
+            seam.context.append(entry.text[-BEFORE_CHARACTERS:])
+        seam.chunks = entries[kept:]
+        seam.size_chars = sum(len(entry.text) for entry in seam.chunks[1:])
 
-    def _distribute_secrets(self, entries: list[Fragment], found: list[SecretSpan]) -> None:
+    def _distribute_secrets(self, entries: list[StringChunk], found: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
         Places that a string's own secrets cover are skipped. Each string is passed once: one of a
         megabyte may have a hundred thousand secrets.
         """
-        begin, begins, covers = 0, 0, dict[int, Covered]()
+        begin, begins, covers = 0, 0, dict[int, SpanCursor]()
         for start, end, mark in sorted(found):
             while begin < len(entries) and begins + len(entries[begin].text) <= start:
                 begins += len(entries[begin].text)
@@ -332,20 +341,22 @@ class CastRedactor:
                 entry = entries[number]
                 first, last = max(start - at, 0), min(end - at, len(entry.text))
                 if first < last:
-                    covered = covers.get(number) or covers.setdefault(number, Covered(entry.spans))
-                    if not covered.has(first, last):
+                    covered = covers.get(number) or covers.setdefault(
+                        number, SpanCursor(entry.spans)
+                    )
+                    if not covered.is_covered(first, last):
                         entry.spans.append((first, last, "" if begun else mark))
-                        covered.reach = last
+                        covered.covered_end = last
                         if not begun:
-                            count(self.secret_counts, mark)
+                            count_secret(self.secret_counts, mark)
                     begun = True
                 at += len(entry.text)
                 number += 1
 
-    def _update_snapshots(self, seam: Seam, entry: Fragment) -> None:
+    def _update_snapshots(self, seam: TextJoiner, entry: StringChunk) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
-        held = seam.held
-        if seam.grows(entry.text):
+        held = seam.snapshots
+        if seam.is_extended_by(entry.text):
             for start, end, mark in entry.spans:
                 for shorter in held:
                     if start < len(shorter.text) < end:
@@ -359,17 +370,17 @@ class CastRedactor:
             held.append(entry)
             self._snapshot_chars += len(entry.text)
 
-    def _clear_snapshots(self, seam: Seam) -> None:
-        if seam.held:
-            self._snapshot_chars -= sum(len(entry.text) for entry in seam.held)
-            seam.held.clear()
+    def _clear_snapshots(self, seam: TextJoiner) -> None:
+        if seam.snapshots:
+            self._snapshot_chars -= sum(len(entry.text) for entry in seam.snapshots)
+            seam.snapshots.clear()
 
-    def _record_edit(self, entry: Fragment) -> None:
+    def _record_edit(self, entry: StringChunk) -> None:
         """Note an edit, if a string should be another text than was written."""
-        said = cut_out(entry.text, entry.spans)
-        if said == entry.written:
+        said = replace_spans(entry.text, entry.spans)
+        if said == entry.written_text:
             return
-        entry.written = said
+        entry.written_text = said
         if entry is self._current_chunk:
             return
         self._edit_budget[0] -= 1
@@ -377,9 +388,9 @@ class CastRedactor:
         if min(self._edit_budget) < 0:
             self.has_lost_edits = True
             return
-        edits = self.edits.setdefault(entry.record, [])
-        edits[:] = [edit for edit in edits if edit[0] != entry.number]
-        edits.append((entry.number, said))
+        edits = self.edits.setdefault(entry.record_number, [])
+        edits[:] = [edit for edit in edits if edit[0] != entry.string_number]
+        edits.append((entry.string_number, said))
 
 
 def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:

@@ -68,11 +68,11 @@ class CastRecord(NamedTuple):
     `data` are the original bytes of a stream with their newline; `fact` is the object of a fact.
     """
 
-    at: float
+    time_s: float
     code: str
     data: bytes = b""
     fields: Mapping[str, Any] = {}
-    line: int = 0
+    line_number: int = 0
 
 
 class CastProblem(NamedTuple):
@@ -98,33 +98,37 @@ class CastLine(NamedTuple):
     delay_s: float = 0.0
     data: bytes = b""
     has_newline: bool = False
-    fact: Mapping[str, Any] = {}
-    faults: Sequence[CastProblem] = ()
+    fields: Mapping[str, Any] = {}
+    problems: Sequence[CastProblem] = ()
 
     @property
-    def streamed(self) -> bool:
+    def is_stream(self) -> bool:
         return self.code != "" and self.code in STREAMS
 
     @property
-    def damaged(self) -> bool:
+    def is_damaged(self) -> bool:
         """Whether a reader loses the line."""
-        return not self.code and any(fault.severity == DAMAGE for fault in self.faults)
+        return not self.code and any(fault.severity == DAMAGE for fault in self.problems)
 
 
 def parse_cast_line(raw: bytes) -> CastLine:
     """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
-        return CastLine(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
+        return CastLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
         what = "a comment" if raw else "an empty line"
-        return CastLine(faults=[CastProblem(NOTE, "comment", f"{what}, which readers pass over")])
+        return CastLine(problems=[CastProblem(NOTE, "comment", f"{what}, which readers pass over")])
     try:
         moment = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return CastLine(faults=[CastProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")])
+        return CastLine(
+            problems=[CastProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")]
+        )
     if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
         return CastLine(
-            faults=[CastProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")]
+            problems=[
+                CastProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")
+            ]
         )
     delay, code, data = moment[:3]
     faults = list[CastProblem]()
@@ -151,7 +155,7 @@ def parse_cast_line(raw: bytes) -> CastLine:
         if isinstance(data, str):
             try:
                 content = binascii.a2b_base64(data, strict_mode=True) if base64 else data.encode()
-                return CastLine(letter, delay, content, whole, faults=faults)
+                return CastLine(letter, delay, content, whole, problems=faults)
             except ValueError:
                 faults.append(CastProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}"))
         else:
@@ -162,14 +166,14 @@ def parse_cast_line(raw: bytes) -> CastLine:
             CastProblem(NOTE, "unknown_code", f"the code {format_excerpt(code)} is not known here")
         )
     elif isinstance(data, dict):
-        return CastLine(code, delay, fact=data, faults=faults)
+        return CastLine(code, delay, fields=data, problems=faults)
     else:
         faults.append(
             CastProblem(
                 DAMAGE, "no_record", f"a record of {code} that is no object: {format_excerpt(data)}"
             )
         )
-    return CastLine(faults=faults)
+    return CastLine(problems=faults)
 
 
 def format_excerpt(value: object) -> str:
@@ -190,47 +194,49 @@ class CastReader:
 
     def __init__(self) -> None:
         self._lines = LineSplitter(MAX_LINE_BYTES)
-        self._at = 0.0
+        self._time_s = 0.0
         self.header: CastHeader | None = None
-        self.count = 0  # lines so far
-        self.skipped = 0  # lines that could not be read
-        self.torn = 0  # 1 if the last line was cut off
-        self.ended = False  # the last checkpoint was read
+        self.line_count = 0  # lines so far
+        self.skipped_lines = 0  # lines that could not be read
+        self.truncated_lines = 0  # 1 if the last line was cut off
+        self.has_end = False  # the last checkpoint was read
 
     def feed(self, chunk: bytes) -> list[CastRecord]:
         """The records that a chunk completes."""
         records = []
         for raw in self._lines.feed(chunk):
-            self._pass_long()
-            if (record := self._line(raw)) is not None:
+            self._skip_long_lines()
+            if (record := self._read_line(raw)) is not None:
                 records.append(record)
-        self._pass_long()
+        self._skip_long_lines()
         return records
 
     def close(self) -> None:
         """The file is at its end; a last line without a newline was cut off, and is skipped."""
         if self.header is None:
             raise CastError("this is no cast: it has no first line", hint=RECORD_HINT)
-        self.torn = len(self._lines.close())
-        self.skipped += self.torn
+        self.truncated_lines = len(self._lines.close())
+        self.skipped_lines += self.truncated_lines
 
-    def _pass_long(self) -> None:
-        self.count += self._lines.skipped
-        self.skipped += self._lines.skipped
+    def _skip_long_lines(self) -> None:
+        self.line_count += self._lines.skipped
+        self.skipped_lines += self._lines.skipped
         self._lines.skipped = 0
 
-    def _line(self, raw: bytes) -> CastRecord | None:
-        self.count += 1
+    def _read_line(self, raw: bytes) -> CastRecord | None:
+        self.line_count += 1
         if self.header is None:
             self.header = parse_header(raw)
             return None
         letter, delay, data, whole, fact, _ = line = parse_cast_line(raw)
         if not letter or letter == CHECKPOINT:
-            self.skipped += line.damaged
-            self.ended = self.ended or bool(fact.get("end"))
+            self.skipped_lines += line.is_damaged
+            self.has_end = self.has_end or bool(fact.get("end"))
             return None
-        self._at += min(delay, MAX_DELAY_S)
-        return CastRecord(self._at, letter, data + b"\n" if whole else data, fact, self.count)
+        self._time_s += min(delay, MAX_DELAY_S)
+        return CastRecord(
+            self._time_s, letter, data + b"\n" if whole else data, fact, self.line_count
+        )
 
 
 def strip_bom(raw: bytes) -> bytes:

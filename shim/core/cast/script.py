@@ -12,14 +12,21 @@ from typing import NamedTuple
 import orjson
 
 from shim.core.cast.records import CastRecord
-from shim.core.cast.script_sides import ANSWERED, IDS, LiveSide, ScriptRecords, TodaysIds, quoted
+from shim.core.cast.script_sides import (
+    MAX_IDS,
+    REQUEST_ID_PATTERN,
+    IdMapper,
+    LiveInput,
+    ReplayRecords,
+    quote_id,
+)
 from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, SIGNAL, Word, read_word
 
-RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
-NEVER_ENDED = "the recording ends here: how the session went on is not known"
+RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
+NO_END_REASON = "the recording ends here: how the session went on is not known"
 
 
-class ScriptStep(NamedTuple):
+class ReplayStep(NamedTuple):
     """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
     with a reason.
 
@@ -28,15 +35,15 @@ class ScriptStep(NamedTuple):
     """
 
     kind: str
-    pause: float = 0.0
-    letter: str = ""
+    pause_s: float = 0.0
+    stream_code: str = ""
     data: bytes = b""
-    code: int | None = None
-    signal: str | None = None
+    exit_code: int | None = None
+    signal_name: str | None = None
     reason: str = ""
 
 
-class Script:
+class Replayer:
     """Replays the records of one side: `said` are its output streams, `told` is its input stream.
 
     `signals`: wait for a signal where the recording has one. `session` is today's id of the
@@ -48,252 +55,273 @@ class Script:
         self,
         records: Iterable[CastRecord],
         *,
-        said: str,
-        told: str,
-        signals: bool = False,
-        session: str = "",
-        choose: Callable[[bytes], Iterator[CastRecord] | None] | None = None,
+        output_streams: str,
+        input_stream: str,
+        waits_for_signals: bool = False,
+        session_id: str = "",
+        select_records: Callable[[bytes], Iterator[CastRecord] | None] | None = None,
     ) -> None:
-        self._records = ScriptRecords(iter(records), said, told)
-        self._live = LiveSide()
-        self._ids = TodaysIds(session)
-        self._signals = signals
-        self._choose = choose
-        self._first = b""  # the first message, for `choose`
-        self._waiting: Word | None = None  # the recorded line that the script waits for
-        self._unasked: set[bytes] = set()  # recorded requests that nobody made today
-        self._protocol = self._busy = False
+        self._records = ReplayRecords(iter(records), output_streams, input_stream)
+        self._live_input = LiveInput()
+        self._id_mapper = IdMapper(session_id)
+        self._waits_for_signals = waits_for_signals
+        self._select_records = select_records
+        self._first_message = b""  # the first message, for `choose`
+        self._expected_line: Word | None = None  # the recorded line that the script waits for
+        self._unmatched_ids: set[bytes] = set()  # recorded requests that nobody made today
+        self._uses_protocol = self._is_turn_running = False
         # the recorded child was ended for its silence; no frontend repeats that signal
-        self._overdue = False
-        self._settled = False  # the turn is over once the last step is said
-        self._whole = True  # the last piece ended a line
-        self._dropping = False
-        self._failed = False  # what the last result says
-        self._end: ScriptStep | None = None
-        self.jumps = 0  # how often the script went on at another place
+        self._has_timed_out = False
+        self._is_turn_finished = False  # the turn is over once the last step is said
+        self._is_at_line_start = True  # the last piece ended a line
+        self._is_dropping_line = False
+        self._is_error_result = False  # what the last result says
+        self._end_step: ReplayStep | None = None
+        self.jump_count = 0  # how often the script went on at another place
 
     # -- what the other side does ------------------------------------------------------------------
 
-    def hear(self, line: bytes) -> None:
+    def feed_line(self, line: bytes) -> None:
         word = read_word(line)
         if not word.kind:
-            self._live.texts += 1
+            self._live_input.text_count += 1
         elif word.kind in INTERRUPTS:
-            self._interrupt(word)
-        elif self._live.keep(word) and word.kind == "user" and self._choose is not None:
-            self._first = self._first or line
+            self._apply_interrupt(word)
+        elif (
+            self._live_input.store_line(word)
+            and word.kind == "user"
+            and self._select_records is not None
+        ):
+            self._first_message = self._first_message or line
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """The other side has closed: stop waiting for its lines."""
-        self._live.closed = True
+        self._live_input.is_closed = True
 
-    def signal(self, name: str) -> None:
+    def feed_signal(self, name: str) -> None:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
-        kinds = (SIGNAL,) if self._records.told == "I" else ("caught", SIGNAL)  # of notes about one
-        self._jump()
+        kinds = (
+            (SIGNAL,) if self._records.input_stream == "I" else ("caught", SIGNAL)
+        )  # of notes about one
+        self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             self._records.take()
             fact = record.fields
             if record.code == "n" and fact.get("kind") in kinds and fact.get("signal") == name:
-                self._waiting = None
+                self._expected_line = None
                 return
-        self._end = ScriptStep("end", signal=name)
+        self._end_step = ReplayStep("end", signal_name=name)
 
-    def _jump(self) -> None:
+    def _start_jump(self) -> None:
         """Continue at another place, without the last step."""
-        self.jumps += 1
-        self._settled = False
+        self.jump_count += 1
+        self._is_turn_finished = False
 
-    def _interrupt(self, word: Word) -> None:
+    def _apply_interrupt(self, word: Word) -> None:
         """Go on after the recorded interrupt of this turn, or end the turn if the recording has
         none.
         """
-        waiting, self._waiting = self._waiting, None
+        waiting, self._expected_line = self._expected_line, None
         if waiting is not None and waiting.kind in INTERRUPTS:
-            self._meet(waiting, word)
+            self._pair_lines(waiting, word)
             return
-        if not self._busy:
-            self._waiting = waiting
-            self._live.grant(word)
+        if not self._is_turn_running:
+            self._expected_line = waiting
+            self._live_input.grant_request(word)
             return
-        self._jump()
+        self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
-            if record.code == self._records.told:
-                told = self._records.read()
+            if record.code == self._records.input_stream:
+                told = self._records.read_input_line()
                 if told is not None and told.kind in INTERRUPTS:
-                    self._meet(told, word)
+                    self._pair_lines(told, word)
                     return
                 if told is not None and told.kind == "user":
                     break
             else:
                 self._records.take()
-        self._live.grant(word)
-        self._end = ScriptStep("end", signal="SIGINT")
+        self._live_input.grant_request(word)
+        self._end_step = ReplayStep("end", signal_name="SIGINT")
 
     # -- what comes next ---------------------------------------------------------------------------
 
-    def step(self) -> ScriptStep:
+    def take_next_step(self) -> ReplayStep:
         """What comes next. After a `wait`, ask again when something happened; other steps are
         returned once.
         """
         if (
-            self._waiting is not None
-            and self._waiting.kind == "user"
-            and self._first
-            and not self._chosen()
+            self._expected_line is not None
+            and self._expected_line.kind == "user"
+            and self._first_message
+            and not self._switch_recording()
         ):
-            return self._end or ScriptStep("fail")
-        if self._settled:
-            self._busy = self._settled = False
-        if self._live.answers:
-            return ScriptStep(
-                "say", letter=self._records.said[0], data=self._live.answers.popleft()
+            return self._end_step or ReplayStep("fail")
+        if self._is_turn_finished:
+            self._is_turn_running = self._is_turn_finished = False
+        if self._live_input.responses:
+            return ReplayStep(
+                "say",
+                stream_code=self._records.output_streams[0],
+                data=self._live_input.responses.popleft(),
             )
-        if self._end is not None:
-            return self._end
+        if self._end_step is not None:
+            return self._end_step
         while True:
-            if self._waiting is not None:
-                if (step := self._meeting(self._waiting)) is not None:
+            if self._expected_line is not None:
+                if (step := self._match_input(self._expected_line)) is not None:
                     return step
                 continue
             record = self._records.peek()
             if record is None or record.code == "x":
-                return self._ending(record)
-            if record.code == self._records.told:
-                if (step := self._listen()) is not None:
+                return self._build_end_step(record)
+            if record.code == self._records.input_stream:
+                if (step := self._expect_input()) is not None:
                     return step
             elif record.code == "n":
-                if (step := self._note(record)) is not None:
+                if (step := self._apply_note(record)) is not None:
                     return step
-            elif (step := self._say(record)) is not None:
+            elif (step := self._build_output_step(record)) is not None:
                 return step
 
-    def _chosen(self) -> bool:
+    def _switch_recording(self) -> bool:
         """Whether a recording has the first message; if so, continue there."""
-        choose, self._choose = self._choose, None
-        found = choose(self._first) if choose is not None else None
-        self._first = b""
+        choose, self._select_records = self._select_records, None
+        found = choose(self._first_message) if choose is not None else None
+        self._first_message = b""
         if found is None:
-            self._end = ScriptStep("fail", reason="no recording there begins with this message")
+            self._end_step = ReplayStep(
+                "fail", reason="no recording there begins with this message"
+            )
             return False
-        self._records.continue_with(found)
-        self._waiting = None
+        self._records.switch_to(found)
+        self._expected_line = None
         return True
 
-    def give_up(self) -> None:
+    def skip_wait(self) -> None:
         """Continue without the awaited event, which did not come."""
         record = self._records.peek()
-        if self._waiting is not None:
-            self._waiting = None
+        if self._expected_line is not None:
+            self._expected_line = None
         elif record is not None and record.code == "n":
             self._records.take()
         else:
-            self._live.closed = True
+            self._live_input.is_closed = True
 
-    def _say(self, record: CastRecord) -> ScriptStep | None:
+    def _build_output_step(self, record: CastRecord) -> ReplayStep | None:
         pause, data = self._records.take(), record.data
-        if record.code != self._records.said[0]:
-            return ScriptStep("say", pause, record.code, data)
-        if self._whole and self._protocol:
-            asked = ANSWERED.search(data) if b'"control_response"' in data else None
-            self._dropping = asked is not None and asked[2] in self._unasked
-        if self._whole and RESULT.match(data) is not None:
-            self._settled = True
-            self._failed = b'"is_error":true' in data
-        self._whole = data.endswith(b"\n")
+        if record.code != self._records.output_streams[0]:
+            return ReplayStep("say", pause, record.code, data)
+        if self._is_at_line_start and self._uses_protocol:
+            asked = REQUEST_ID_PATTERN.search(data) if b'"control_response"' in data else None
+            self._is_dropping_line = asked is not None and asked[2] in self._unmatched_ids
+        if self._is_at_line_start and RESULT_LINE.match(data) is not None:
+            self._is_turn_finished = True
+            self._is_error_result = b'"is_error":true' in data
+        self._is_at_line_start = data.endswith(b"\n")
         return (
             None
-            if self._dropping
-            else ScriptStep("say", pause, record.code, self._ids.as_now(data))
+            if self._is_dropping_line
+            else ReplayStep("say", pause, record.code, self._id_mapper.replace_ids(data))
         )
 
-    def _listen(self) -> ScriptStep | None:
+    def _expect_input(self) -> ReplayStep | None:
         """The recorded side read something here."""
-        told = self._records.read()
+        told = self._records.read_input_line()
         if told is None:
             return None
         if told.kind:
-            self._protocol = True
-            self._waiting = told
+            self._uses_protocol = True
+            self._expected_line = told
             return None
-        self._waiting = told  # text: consecutive lines are one
-        while (record := self._records.peek()) is not None and record.code == self._records.told:
+        self._expected_line = told  # text: consecutive lines are one
+        while (
+            record := self._records.peek()
+        ) is not None and record.code == self._records.input_stream:
             if read_word(record.data).kind:
                 break
             self._records.take()
         return None
 
-    def _meeting(self, told: Word) -> ScriptStep | None:
+    def _match_input(self, told: Word) -> ReplayStep | None:
         """A step if the awaited line has not come; None if the script can go on."""
         if not told.kind:
-            if self._live.texts or self._live.closed or self._live.words or self._protocol:
-                self._live.texts = 0
-                self._waiting = None
+            if (
+                self._live_input.text_count
+                or self._live_input.is_closed
+                or self._live_input.lines
+                or self._uses_protocol
+            ):
+                self._live_input.text_count = 0
+                self._expected_line = None
                 return None
-            return ScriptStep("wait", reason="a line")
-        if (found := self._live.find(told)) is not None:
-            self._waiting = None
-            return self._meet(told, found)
-        if self._live.closed or (
-            told.kind.startswith("control_request/") and self._live.has_message
+            return ReplayStep("wait", reason="a line")
+        if (found := self._live_input.take_match(told)) is not None:
+            self._expected_line = None
+            return self._pair_lines(told, found)
+        if self._live_input.is_closed or (
+            told.kind.startswith("control_request/") and self._live_input.has_message
         ):
-            if len(self._unasked) < IDS:
-                self._unasked.add(quoted(told.identity))
-            self._busy = self._busy or told.kind == "user"
-            self._waiting = None
+            if len(self._unmatched_ids) < MAX_IDS:
+                self._unmatched_ids.add(quote_id(told.identity))
+            self._is_turn_running = self._is_turn_running or told.kind == "user"
+            self._expected_line = None
             return None
-        self._live.grant_requests()
-        if self._live.answers:
-            return ScriptStep(
-                "say", letter=self._records.said[0], data=self._live.answers.popleft()
+        self._live_input.grant_pending_requests()
+        if self._live_input.responses:
+            return ReplayStep(
+                "say",
+                stream_code=self._records.output_streams[0],
+                data=self._live_input.responses.popleft(),
             )
-        return ScriptStep("wait", reason=told.kind)
+        return ReplayStep("wait", reason=told.kind)
 
-    def _meet(self, told: Word, word: Word) -> ScriptStep | None:
+    def _pair_lines(self, told: Word, word: Word) -> ReplayStep | None:
         """Pair a recorded line with today's."""
         if told.kind == "user":
-            self._busy = True
+            self._is_turn_running = True
         if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
             reason = (
                 f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
             )
-            self._end = ScriptStep("fail", reason=reason)
-            return self._end
-        self._ids.pair(told, word)
+            self._end_step = ReplayStep("fail", reason=reason)
+            return self._end_step
+        self._id_mapper.add_pair(told, word)
         return None
 
-    def _note(self, record: CastRecord) -> ScriptStep | None:
+    def _apply_note(self, record: CastRecord) -> ReplayStep | None:
         kind = record.fields.get("kind")
-        if kind == REPORT and self._records.said[0] != "O":
-            return ScriptStep(
+        if kind == REPORT and self._records.output_streams[0] != "O":
+            return ReplayStep(
                 "say", self._records.take(), REPORT, orjson.dumps(record.fields.get("report"))
             )
-        self._overdue = self._overdue or kind == "timeout"
-        if self._signals and kind == SIGNAL and not self._overdue:
-            return ScriptStep("wait", reason="signal")
+        self._has_timed_out = self._has_timed_out or kind == "timeout"
+        if self._waits_for_signals and kind == SIGNAL and not self._has_timed_out:
+            return ReplayStep("wait", reason="signal")
         self._records.skip()
         return None
 
-    def _ending(self, record: CastRecord | None) -> ScriptStep:
+    def _build_end_step(self, record: CastRecord | None) -> ReplayStep:
         """How it ended. A recorded program that ended with its input waits for the end of its
         input.
         """
-        if self._protocol and not self._busy and not self._live.closed:
-            if self._live.has_message:
-                return ScriptStep("fail", reason="the recording has no further message")
-            self._live.grant_requests()
-            self._live.words.clear()
-            if self._live.answers:
-                return ScriptStep(
-                    "say", letter=self._records.said[0], data=self._live.answers.popleft()
+        if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
+            if self._live_input.has_message:
+                return ReplayStep("fail", reason="the recording has no further message")
+            self._live_input.grant_pending_requests()
+            self._live_input.lines.clear()
+            if self._live_input.responses:
+                return ReplayStep(
+                    "say",
+                    stream_code=self._records.output_streams[0],
+                    data=self._live_input.responses.popleft(),
                 )
-            return ScriptStep("wait", reason="the end of stdin")
-        if record is None and self._records.said[0] == "O":
-            return ScriptStep("end", code=int(self._failed))
+            return ReplayStep("wait", reason="the end of stdin")
+        if record is None and self._records.output_streams[0] == "O":
+            return ReplayStep("end", exit_code=int(self._is_error_result))
         if record is None:
-            return ScriptStep("fail", reason=NEVER_ENDED)
-        pause = 0.0 if self._protocol else max(record.at - self._records.at, 0.0)
+            return ReplayStep("fail", reason=NO_END_REASON)
+        pause = 0.0 if self._uses_protocol else max(record.time_s - self._records.time_s, 0.0)
         code, signal = record.fields.get("code"), record.fields.get("signal")
         if isinstance(signal, str):
-            return ScriptStep("end", pause, signal=signal)
-        return ScriptStep("end", pause, code=code if isinstance(code, int) else 0)
+            return ReplayStep("end", pause, signal_name=signal)
+        return ReplayStep("end", pause, exit_code=code if isinstance(code, int) else 0)

@@ -13,70 +13,80 @@ from shim.core.cast.words import ANSWERS, Word, read_word
 from shim.core.reading.bounded import Bounded
 
 # of the other side that are kept until the script waits for them; more are dropped
-HEARD_LINES = 1000
-IDS = 1000  # that are replaced
-IDENTITY_CHARACTERS = 200  # of one id; a longer one is not replaced
+MAX_PENDING_LINES = 1000
+MAX_IDS = 1000  # that are replaced
+MAX_ID_CHARS = 200  # of one id; a longer one is not replaced
 
-SESSION = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
+SESSION_ID_PATTERN = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
 # The places of the other side's ids in a line: in an answer, and in its repeated message. The same
 # text in any other place is not an id: a frontend may number its requests, with ids like "2".
-ANSWERED = re.compile(rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
-SAID_BACK = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
+REQUEST_ID_PATTERN = re.compile(
+    rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS)
+)
+UUID_PATTERN = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS))
 
 
-class ScriptRecords:
+class ReplayRecords:
     """The records of one side, one ahead: `said` are its output streams, `told` is its input
     stream.
     """
 
     def __init__(self, records: Iterator[CastRecord], said: str, told: str) -> None:
-        self.said = said
-        self.told = told
-        self.at = 0.0  # the seconds of the last record that was taken
+        self.output_streams = said
+        self.input_stream = told
+        self.time_s = 0.0  # the seconds of the last record that was taken
         self._records = records
-        self._next: CastRecord | None = None
-        self._pair = b""  # the pieces of a line of `told` so far
+        self._next_record: CastRecord | None = None
+        self._partial_line = b""  # the pieces of a line of `told` so far
 
-    def continue_with(self, records: Iterator[CastRecord]) -> None:
+    def switch_to(self, records: Iterator[CastRecord]) -> None:
         """Go on with other records."""
-        self._records, self._next = records, None
+        self._records, self._next_record = records, None
 
     def peek(self) -> CastRecord | None:
         """The next record; None at the end of the recording."""
-        while self._next is None:
+        while self._next_record is None:
             record = next(self._records, None)
             if record is not None and record.code == "s":
-                self.at = record.at
-            elif record is None or record.code in self.said or record.code in (self.told, "x", "n"):
-                self._next = record
+                self.time_s = record.time_s
+            elif (
+                record is None
+                or record.code in self.output_streams
+                or record.code in (self.input_stream, "x", "n")
+            ):
+                self._next_record = record
                 break
-        return self._next
+        return self._next_record
 
     def take(self) -> float:
         """Pass the next record; the seconds since the one before."""
-        record, self._next = self._next, None
+        record, self._next_record = self._next_record, None
         assert record is not None
-        pause, self.at = record.at - self.at, record.at
+        pause, self.time_s = record.time_s - self.time_s, record.time_s
         return max(pause, 0.0)
 
     def skip(self) -> None:
         """Pass the next record; the seconds before it count for the one behind it."""
-        self._next = None
+        self._next_record = None
 
-    def read(self) -> Word | None:
+    def read_input_line(self) -> Word | None:
         """Take the next record, of `told`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
         self.take()
-        self._pair += record.data
+        self._partial_line += record.data
         following = self.peek()
-        if not self._pair.endswith(b"\n") and following is not None and following.code == self.told:
+        if (
+            not self._partial_line.endswith(b"\n")
+            and following is not None
+            and following.code == self.input_stream
+        ):
             return None
-        line, self._pair = self._pair, b""
+        line, self._partial_line = self._partial_line, b""
         return read_word(line)
 
 
-class LiveSide:
+class LiveInput:
     """What the live side has sent and the script has not met yet.
 
     words    its lines of the protocol
@@ -86,82 +96,85 @@ class LiveSide:
     """
 
     def __init__(self) -> None:
-        self.words = deque[Word]()
-        self.texts = 0
-        self.closed = False
-        self.answers = deque[bytes]()
+        self.lines = deque[Word]()
+        self.text_count = 0
+        self.is_closed = False
+        self.responses = deque[bytes]()
 
-    def keep(self, word: Word) -> bool:
+    def store_line(self, word: Word) -> bool:
         """Keep a line; False if too many wait already."""
-        if len(self.words) >= HEARD_LINES:
+        if len(self.lines) >= MAX_PENDING_LINES:
             return False
-        self.words.append(word)
+        self.lines.append(word)
         return True
 
-    def find(self, told: Word) -> Word | None:
+    def take_match(self, told: Word) -> Word | None:
         """Take out the line that a recorded one stands for, if it has come."""
-        for word in self.words:
+        for word in self.lines:
             if word.kind == told.kind and (
                 told.kind not in ANSWERS or word.identity == told.identity
             ):
-                self.words.remove(word)
+                self.lines.remove(word)
                 return word
         return None
 
     @property
     def has_message(self) -> bool:
-        return any(word.kind == "user" for word in self.words)
+        return any(word.kind == "user" for word in self.lines)
 
-    def grant(self, word: Word) -> None:
+    def grant_request(self, word: Word) -> None:
         """Grant a request that the recording does not have: a replay does nothing real."""
-        if word.kind.startswith("control_request/") and len(self.answers) < HEARD_LINES:
+        if word.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": word.identity, "response": {}}
-            self.answers.append(
+            self.responses.append(
                 orjson.dumps({"type": "control_response", "response": response}) + b"\n"
             )
 
-    def grant_requests(self) -> None:
+    def grant_pending_requests(self) -> None:
         """Grant all requests that wait."""
-        for word in [word for word in self.words if word.kind.startswith("control_request/")]:
-            self.words.remove(word)
-            self.grant(word)
+        for word in [word for word in self.lines if word.kind.startswith("control_request/")]:
+            self.lines.remove(word)
+            self.grant_request(word)
 
 
-class TodaysIds:
+class IdMapper:
     """The ids of today for those of the recording. `session` is today's id of the session, or
     empty.
     """
 
     def __init__(self, session: str) -> None:
-        self._session = quoted(session) if session else b""
-        self._sessions: tuple[bytes, bytes] | None = None  # the recorded one, and today's
-        self._ids = Bounded[bytes, bytes](IDS)
+        self._session_id = quote_id(session) if session else b""
+        self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
+        self._ids = Bounded[bytes, bytes](MAX_IDS)
 
-    def pair(self, told: Word, word: Word) -> None:
+    def add_pair(self, told: Word, word: Word) -> None:
         """`word` stands today for the recorded line `told`."""
         if (
             told.identity
             and word.identity != told.identity
-            and 0 < len(word.identity) <= IDENTITY_CHARACTERS
+            and 0 < len(word.identity) <= MAX_ID_CHARS
         ):
-            self._ids[quoted(told.identity)] = quoted(word.identity)
+            self._ids[quote_id(told.identity)] = quote_id(word.identity)
 
-    def as_now(self, data: bytes) -> bytes:
+    def replace_ids(self, data: bytes) -> bytes:
         """A line with today's ids."""
         if self._ids and b'"control_response"' in data:
-            data = ANSWERED.sub(self._id_as_now, data, count=1)
+            data = REQUEST_ID_PATTERN.sub(self._replace_id, data, count=1)
         elif self._ids and b'"isReplay"' in data:
-            data = SAID_BACK.sub(self._id_as_now, data)
-        if self._session:
-            if self._sessions is None and (found := SESSION.search(data)) is not None:
-                self._sessions = found[1], self._session
-            if self._sessions is not None:
-                data = data.replace(*self._sessions)
+            data = UUID_PATTERN.sub(self._replace_id, data)
+        if self._session_id:
+            if (
+                self._session_id_pair is None
+                and (found := SESSION_ID_PATTERN.search(data)) is not None
+            ):
+                self._session_id_pair = found[1], self._session_id
+            if self._session_id_pair is not None:
+                data = data.replace(*self._session_id_pair)
         return data
 
-    def _id_as_now(self, found: re.Match[bytes]) -> bytes:
+    def _replace_id(self, found: re.Match[bytes]) -> bytes:
         return found[1] + self._ids.get(found[2], found[2])
 
 
-def quoted(identity: str) -> bytes:
+def quote_id(identity: str) -> bytes:
     return orjson.dumps(identity)

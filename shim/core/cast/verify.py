@@ -168,14 +168,14 @@ class Verifier:
             self._header(raw)
         elif self._readable and not self._ended:
             line = parse_cast_line(raw)
-            for fault in line.faults:
+            for fault in line.problems:
                 self._found_here(*fault)
             if line.code == CHECKPOINT:
-                self._checkpoint(raw, end=line.fact["end"])
-            elif line.streamed:
+                self._checkpoint(raw, end=line.fields["end"])
+            elif line.is_stream:
                 self._bytes(line)
             elif line.code:
-                self._fact(line.code, line.fact)
+                self._fact(line.code, line.fields)
         self._hash.update(b"\n" if self._long else raw + b"\n")
         self._parts, self._size, self._long = [], 0, False
 

@@ -109,7 +109,7 @@ def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]
         elif count == number and (
             ended is None or (record.code == "n" and record.fields.get("kind") == REPORT)
         ):
-            yield record if ended is None else record._replace(at=ended.at)
+            yield record if ended is None else record._replace(time_s=ended.time_s)
     if ended is not None:
         yield ended
 

@@ -41,7 +41,7 @@ def gather(path: str, *, redact: bool) -> Gathered:
 
 
 def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
-    skipped = cast.reader.skipped
+    skipped = cast.reader.skipped_lines
     if not cast.whole:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:

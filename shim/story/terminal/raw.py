@@ -39,7 +39,7 @@ class RawDrawing:
     def record(self, record: CastRecord) -> None:
         word, arrow, of_child, style = _DIRECTIONS[record.code]
         text = printable(_text(record))
-        at = f"{record.at:9.4f}"
+        at = f"{record.time_s:9.4f}"
         if self._wide:
             if not self._headed:
                 self._headed = True

@@ -90,12 +90,12 @@ def show(
 def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
     """Remarks about the recording."""
     said = []
-    skipped = cast.reader.skipped
+    skipped = cast.reader.skipped_lines
     whole = cast.whole or (growing is not None and growing.replaced)
     if not whole and not stopped:
         gone = growing is not None and growing.gone
         said.append("the file is gone" if gone else "the recording was cut off here")
-        skipped -= cast.reader.torn
+        skipped -= cast.reader.truncated_lines
     if skipped:
         lines = counted(skipped, "line")
         said.append(

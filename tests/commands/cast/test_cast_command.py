@@ -185,8 +185,8 @@ def test_the_new_cast_is_a_cast(shim, secrets):
     reader, records = read_cast(output.read_bytes())
     assert reader.header.swept and reader.header.redact == "casts"
     _, before = read_cast(secrets.read_bytes())
-    assert [(record.at, record.code) for record in records] == [
-        (record.at, record.code) for record in before
+    assert [(record.time_s, record.code) for record in records] == [
+        (record.time_s, record.code) for record in before
     ]
     assert output.stat().st_mode & 0o777 == 0o600
 

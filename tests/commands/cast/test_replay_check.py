@@ -28,7 +28,7 @@ def recorded(box, data, *words, stdin=b""):
     }
     done = box.claude(*words, stdin=stdin, **environment)
     moments = [
-        (one.at, one.code, one.data if one.code in STREAMS else one.fields) for one in records
+        (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
     ]
     said = [(one, letter, given) for one, letter, given in moments if letter != "O"]
     at = said[-1][0]
@@ -103,7 +103,9 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
     data = hello
     words = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
     _, records = read_cast(data)
-    again = [(one.at, one.code, one.data if one.code in STREAMS else one.fields) for one in records]
+    again = [
+        (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
+    ]
     assert report(kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
 
 
@@ -134,7 +136,7 @@ def test_yume_is_called_as_it_called(box, report):
     )
     done = box.shim("yume-cli", *words, environment=environment)
     _, records = read_cast(cast_of_case(PI))
-    moments = [(one.at, one.code, one.data or one.fields) for one in records if one.code != "O"]
+    moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
     data = cast_of([*moments, (moments[-1][0], "O", done.stdout)], **facts)
     status, found = report(kept(box, data))
@@ -146,7 +148,7 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     allow = response("q1", behavior="allow", updatedInput={"command": "ls"})
     frontend = [user("one"), allow, user("two")]
     _, records = read_cast(qwen_cast())
-    moments = [(one.at, one.code, one.data or one.fields) for one in records if one.code != "i"]
+    moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "i"]
     data = kept(box, cast_of(moments, vendor="qwen", argv=words))
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
     said = []
@@ -198,7 +200,7 @@ def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_ca
 def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
     data = hello
     _, records = read_cast(data)
-    moments = [(one.at, one.code, one.data or one.fields) for one in records]
+    moments = [(one.time_s, one.code, one.data or one.fields) for one in records]
     facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     more = [*moments, (9.0, "O", line({"type": "one more"}))]
     fewer = [
@@ -216,7 +218,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
     difference.
     """
     _, records = read_cast(hello)
-    moments = [(one.at, one.code, one.data or one.fields) for one in records]
+    moments = [(one.time_s, one.code, one.data or one.fields) for one in records]
     shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     ours = [one for one in moments if one[1] == "O"]
     vendors = [one for one in moments if one[1] in "so"]

@@ -18,7 +18,7 @@ from sweeps import each, over, smallest
 
 from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
-from shim.core.cast.seams import spans
+from shim.core.cast.seams import find_secret_spans
 from shim.recording.rewrite import sweep
 
 SECRET = f"sk-ant-api03-{random(80)}"
@@ -117,7 +117,7 @@ def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path)
     ]
     cast, cleaner = recorded(tmp_path, [*lines, *[("o", delta("on"))] * 100])
     reader, _ = read_cast(cast)
-    assert reader.header is not None and reader.header.swept and reader.ended
+    assert reader.header is not None and reader.header.swept and reader.has_end
     assert texts(cast)[:4] == ["as", " is [REDACTED:anthropic-key]", "!", "on"]
     assert cleaner.secret_counts == {"anthropic-key": 1}
     assert os.stat(tmp_path / "one.cast").st_mode & 0o777 == 0o600
@@ -234,8 +234,8 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
     cleaner.close()
     for record, edits in cleaner.edits.items():
         (said[record],) = (text for _, text in edits)
-    assert not spans(re.sub(r"\[REDACTED:[a-z-]+\]", "x", "".join(said)))
-    assert not spans("".join(parts)) or "".join(said) != "".join(parts)
+    assert not find_secret_spans(re.sub(r"\[REDACTED:[a-z-]+\]", "x", "".join(said)))
+    assert not find_secret_spans("".join(parts)) or "".join(said) != "".join(parts)
 
 
 def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):

@@ -24,7 +24,7 @@ def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str,
     reader, records = read_cast(
         cast_of((number * 0.00003, letter, data) for number, (letter, data) in enumerate(said))
     )
-    assert reader.ended and not reader.skipped
+    assert reader.has_end and not reader.skipped_lines
     for letter in "iIoOe":
         assert stream_of(records, letter) == b"".join(data for own, data in said if own == letter)
 
@@ -61,7 +61,7 @@ def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> 
     for chunk in (1, 2, len(data)):
         moments = [(0.0, "o", data[at : at + chunk]) for at in range(0, len(data), chunk)]
         reader, records = read_cast(cast_of(moments))
-        assert stream_of(records, "o") == data and len(records) == 5 and reader.ended
+        assert stream_of(records, "o") == data and len(records) == 5 and reader.has_end
 
 
 def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
@@ -75,7 +75,7 @@ def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
 
 def test_the_times_add_up_without_drift() -> None:
     _, records = read_cast(cast_of((number / 30000, "o", b"x\n") for number in range(30001)))
-    assert records[-1].at == pytest.approx(1.0, abs=0.0002)
+    assert records[-1].time_s == pytest.approx(1.0, abs=0.0002)
 
 
 def test_a_file_that_is_no_cast_is_named() -> None:
@@ -93,7 +93,7 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
     data = cast_of([(0.0, "o", b"a\n")], end=False) + odd
     reader, records = read_cast(data)
     assert stream_of(records, "o") == b"a\nb\n"
-    assert reader.skipped == 2 and not reader.ended
+    assert reader.skipped_lines == 2 and not reader.has_end
 
 
 @each("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
@@ -104,7 +104,7 @@ def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) 
         + b'[0.25,"o","c"]\n'
     )
     _, records = read_cast(data)
-    times = [record.at for record in records]
+    times = [record.time_s for record in records]
     assert stream_of(records, "o") == b"a\nb\nb\nc\n"
     assert times == sorted(times) and times[-1] - times[-2] == 0.25 and times[-1] < 3 * MAX_DELAY_S
 

@@ -7,8 +7,8 @@ from support import FIXTURES, fixture_cases
 from sweeps import each, fewest, over
 from torture_cases import cases as torture_cases
 
-from shim.core.cast.script import NEVER_ENDED, Script
-from shim.core.cast.script_sides import HEARD_LINES
+from shim.core.cast.script import NO_END_REASON, Replayer
+from shim.core.cast.script_sides import MAX_PENDING_LINES
 from shim.core.cast.words import Word, of_child, of_frontend, read_word
 from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
 
@@ -31,11 +31,11 @@ def conversation(*behind):
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(cast_of_case(case))
     room = Room()
-    step = room.play(Script(of_child(records, 1), said="oe", told="I"))
+    step = room.play(Replayer(of_child(records, 1), output_streams="oe", input_stream="I"))
     assert room.stdout == case.data == stream_of(records, "o")
     assert b"".join(data for _, letter, data in room.said if letter == "e") == case.stderr.encode()
     if case.exit is not None:
-        assert (step.kind, step.signal, step.code or 0) == (
+        assert (step.kind, step.signal_name, step.exit_code or 0) == (
             "end",
             case.exit.signal,
             case.exit.code or 0,
@@ -139,7 +139,7 @@ def test_an_answer_that_names_what_was_not_asked_is_said():
     moments += [(0.1, "o", response("2", said="1")), (0.2, "I", user("hi")), (0.3, "o", RESULT)]
     script = script_of([*moments, end(9.0)])
     for heard in (request("2", "b"), user("hi")):
-        script.hear(heard)
+        script.feed_line(heard)
     room = Room((9.0, "end", b""))
     room.play(script)
     assert room.stdout == response("2", said="1") + RESULT
@@ -255,7 +255,7 @@ def test_a_turn_that_was_never_interrupted_dies_of_it():
         (0.5, "line", request("mine", "interrupt")),
     )
     step = room.play(script_of(conversation((5.0, "o", RESULT), end(6.0))))
-    assert (step.kind, step.signal) == ("end", "SIGINT")
+    assert (step.kind, step.signal_name) == ("end", "SIGINT")
     assert room.stdout.startswith(HELLO) and RESULT not in room.stdout
 
 
@@ -266,7 +266,7 @@ def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
         (1.0, "line", user("hi")),
         (3.0, "end", b""),
     )
-    assert room.play(script_of(conversation((0.5, "o", RESULT), end(6.0)))).code == 0
+    assert room.play(script_of(conversation((0.5, "o", RESULT), end(6.0)))).exit_code == 0
     assert b"mine" in room.stdout and room.stdout.endswith(RESULT)
 
 
@@ -285,13 +285,13 @@ def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
     room = Room((2.0, "signal", b"SIGINT"))
     step = room.play(signal_run(signals=True))
     assert room.said == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
-    assert step.signal == "SIGINT" and room.now == pytest.approx(3.0)
+    assert step.signal_name == "SIGINT" and room.now == pytest.approx(3.0)
 
 
 def test_a_signal_that_the_recording_had_not_ends_it():
     room = Room((2.0, "signal", b"SIGTERM"))
     step = room.play(signal_run(signals=True))
-    assert (step.kind, step.signal, room.stdout) == ("end", "SIGTERM", b"a\n")
+    assert (step.kind, step.signal_name, room.stdout) == ("end", "SIGTERM", b"a\n")
 
 
 def test_a_recorded_signal_is_waited_for_but_not_for_ever():
@@ -314,7 +314,7 @@ def test_a_signal_for_a_silence_is_not_waited_for():
     ]
     room = Room()
     step = room.play(script_of(moments, signals=True))
-    assert (step.kind, step.signal) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
+    assert (step.kind, step.signal_name) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
 
 
 def test_a_line_that_never_comes_is_not_waited_for_for_ever():
@@ -325,7 +325,7 @@ def test_a_line_that_never_comes_is_not_waited_for_for_ever():
 
 def test_the_end_of_stdin_lets_nothing_wait():
     room = Room((0.0, "end", b""))
-    assert room.play(script_of(conversation((0.5, "o", RESULT), end(1.0)))).code == 0
+    assert room.play(script_of(conversation((0.5, "o", RESULT), end(1.0)))).exit_code == 0
     assert room.now < 2.0
 
 
@@ -345,7 +345,7 @@ def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not()
     step = room.play(
         script_of([START, (0.0, "I", user("hi")), (0.1, "o", b"half"), end(9.0, None, "SIGSEGV")])
     )
-    assert step.signal == "SIGSEGV" and room.now < 10.0
+    assert step.signal_name == "SIGSEGV" and room.now < 10.0
 
 
 def test_a_message_more_than_the_recording_has_ends_in_a_word():
@@ -357,7 +357,7 @@ def test_a_message_more_than_the_recording_has_ends_in_a_word():
 def test_a_recording_that_was_cut_off_is_played_to_there():
     room = Room()
     step = room.play(script_of([START, (0.1, "o", b"a\n")]))
-    assert (step.kind, step.reason, room.stdout) == ("fail", NEVER_ENDED, b"a\n")
+    assert (step.kind, step.reason, room.stdout) == ("fail", NO_END_REASON, b"a\n")
 
 
 def test_each_child_has_its_own_part():
@@ -371,14 +371,16 @@ def test_each_child_has_its_own_part():
         end(3.0, 3, child=2),
     ]
     room = Room()
-    assert room.play(script_of(moments, child=2)).code == 3
+    assert room.play(script_of(moments, child=2)).exit_code == 3
     assert room.stdout == b"two\n"
 
 
 def test_as_claude_it_says_what_the_frontend_saw():
     _, records = read_cast(cast_of_case(next(iter(fixture_cases("qwen")))))
     room = Room()
-    assert room.play(Script(of_frontend(records), said="O", told="i")).code in (0, 1)
+    assert room.play(
+        Replayer(of_frontend(records), output_streams="O", input_stream="i")
+    ).exit_code in (0, 1)
     assert room.stdout == stream_of(records, "O") != b""
 
 
@@ -391,7 +393,10 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
         )
     )
     room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
-    assert room.play(Script(of_frontend(records), said="O", told="i")).code == 1
+    assert (
+        room.play(Replayer(of_frontend(records), output_streams="O", input_stream="i")).exit_code
+        == 1
+    )
     assert room.stdout == RESULT + CUT
 
 
@@ -404,7 +409,9 @@ def test_an_old_cast_is_played(path):
     said = b""
     for number in range(1, children + 1):
         room = Room()
-        room.play(Script(of_child(records, number), said="oe", told="I"), speed=0.0)
+        room.play(
+            Replayer(of_child(records, number), output_streams="oe", input_stream="I"), speed=0.0
+        )
         said += room.stdout
     assert said == b"".join(_child_said(records))
 
@@ -419,10 +426,10 @@ def _child_said(records):
 
 def test_lines_that_nothing_waits_for_are_bounded():
     script = script_of([START, (0.1, "o", b"a\n"), end(0.2)])
-    for number in range(3 * HEARD_LINES):
-        script.hear(request(str(number), "set_model"))
-        script.hear(request(str(number), "interrupt"))
-    assert len(script._live.words) == len(script._live.answers) == HEARD_LINES
+    for number in range(3 * MAX_PENDING_LINES):
+        script.feed_line(request(str(number), "set_model"))
+        script.feed_line(request(str(number), "interrupt"))
+    assert len(script._live_input.lines) == len(script._live_input.responses) == MAX_PENDING_LINES
 
 
 @each(
