@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.cast.records import CAST_SUFFIX, DAMAGE, CastError
-from shim.core.cast.verify import CastFinding, verify
+from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import printable
 from shim.io.raw_output import tell
@@ -107,7 +107,7 @@ def verify_cast(path: str) -> VerifiedCast:
     try:
         descriptor = open_regular(path)
         try:
-            verifier = verify(lambda: os.read(descriptor, CHUNK_BYTES))
+            verifier = verify_chunks(lambda: os.read(descriptor, CHUNK_BYTES))
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -116,12 +116,12 @@ def verify_cast(path: str) -> VerifiedCast:
     return VerifiedCast(
         path,
         verifier.state,
-        verifier.chained,
-        verifier.cut,
-        verifier.count,
-        verifier.proved,
+        verifier.has_valid_chain,
+        verifier.is_truncated,
+        verifier.line_count,
+        verifier.last_proved_line,
         [finding._asdict() for finding in verifier.findings],
-        verifier.left_out,
+        verifier.omitted_findings,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.cast.records import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
-from shim.core.cast.words import RESULT, SIGNAL, read_word
+from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
@@ -96,14 +96,18 @@ def read_run(path: str) -> PlayableRun:
                     turns.pop()
                 before.append(parse_failed_attempt(fact))
             elif (
-                fact.get("kind") == SIGNAL and children and children[-1].number == fact.get("child")
+                fact.get("kind") == NOTE_SIGNAL
+                and children
+                and children[-1].number == fact.get("child")
             ):
                 children[-1] = children[-1]._replace(stopped=True)
-            elif fact.get("kind") == RESULT and children and _succeeded(fact):
+            elif fact.get("kind") == NOTE_RESULT and children and _succeeded(fact):
                 # it had said all, and did not go
                 children[-1] = children[-1]._replace(stopped=False)
         elif children and not children[-1].listens:
-            children[-1] = children[-1]._replace(listens=bool(read_word(record.data).kind))
+            children[-1] = children[-1]._replace(
+                listens=bool(parse_protocol_line(record.data).kind)
+            )
     header = reader.header
     assert header is not None
     invocation = invocation_of(header)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shim.core.cast.words import RESULT, SIGNAL
+from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.account import Account
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import Exit
@@ -102,7 +102,7 @@ class Recorder:
         answer itself.
         """
         self.note(
-            RESULT,
+            NOTE_RESULT,
             turn=self.turn,
             result={name: line[name] for name in line if name not in ANSWERS},
         )
@@ -155,7 +155,7 @@ class Track:
             self._end()
 
     def signalled(self, name: str) -> None:
-        self._recorder.note(SIGNAL, child=self._number, signal=name)
+        self._recorder.note(NOTE_SIGNAL, child=self._number, signal=name)
 
     def ended(self, how: Exit) -> None:
         self._exit = how

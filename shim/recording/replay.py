@@ -18,7 +18,12 @@ from itertools import chain
 
 from shim.core.cast.records import CastError, CastRecord
 from shim.core.cast.script import Replayer, ReplayStep
-from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
+from shim.core.cast.words import (
+    NOTE_REPORT,
+    select_child_records,
+    select_frontend_records,
+    skip_to_first_message,
+)
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import handle
@@ -153,8 +158,8 @@ def script_of(wanted: Wanted) -> Replayer:
     """The script of one side of a recording. CastError when it has no such child."""
     records = records_of(wanted.path)
     if wanted.side == "claude":
-        return Replayer(of_frontend(records), output_streams="O", input_stream="i")
-    child = of_child(records, wanted.child)
+        return Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
+    child = select_child_records(records, wanted.child)
     first = next(child, None)
     if first is None:
         raise CastError(
@@ -179,7 +184,9 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[CastRecord] | None:
 
     found = like(line, wanted.path, wanted.folder)
     return (
-        None if found is None else from_message(of_child(records_of(found.path), found.number), "I")
+        None
+        if found is None
+        else skip_to_first_message(select_child_records(records_of(found.path), found.number), "I")
     )
 
 
@@ -238,7 +245,7 @@ def die(name: str) -> None:
 
 
 def _write(letter: str, data: bytes, report: str = "") -> None:
-    if letter == REPORT:
+    if letter == NOTE_REPORT:
         if report:
             with open(report, "xb") as file:
                 file.write(data)

@@ -13,7 +13,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.cast.records import STREAMS, CastError, CastHeader, CastReader, CastRecord
-from shim.core.cast.words import RESULT, SIGNAL
+from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
@@ -198,9 +198,9 @@ class Teller:
     def _note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
         """A note of the recorder; the one about a result is no step of its own."""
         kind = fact.get("kind")
-        if kind == RESULT:
+        if kind == NOTE_RESULT:
             return self._noted(fact.get("result"))
-        if kind == SIGNAL:
+        if kind == NOTE_SIGNAL:
             self._signalled = fact.get("child")
         elif fact == CAUGHT and self._translation is not None and not self._translation.is_finished:
             self._translation.interrupt()

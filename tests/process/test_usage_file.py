@@ -16,7 +16,7 @@ from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
 
 from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
-from shim.core.cast.words import REPORT
+from shim.core.cast.words import NOTE_REPORT
 from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
@@ -244,8 +244,8 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
 
 
 def test_a_replay_without_a_reader_of_it_plays_the_rest():
-    note = (0.4, "n", {"kind": REPORT, "report": TOLD})
+    note = (0.4, "n", {"kind": NOTE_REPORT, "report": TOLD})
     room = Room()
     room.play(script_of([START, (0.1, "o", b"a\n"), end(0.3), note]))
     assert [data for _, letter, data in room.said if letter == "o"] == [b"a\n"]
-    assert [json.loads(data) for _, letter, data in room.said if letter == REPORT] == [TOLD]
+    assert [json.loads(data) for _, letter, data in room.said if letter == NOTE_REPORT] == [TOLD]

@@ -10,7 +10,7 @@ from casting import read_cast, stream_of
 from support import FIXTURES, brief, parse
 
 from shim.core.cast.records import FORMAT_VERSION
-from shim.core.cast.verify import Verifier
+from shim.core.cast.verify import CastVerifier
 from shim.story.reading import Cast, Teller
 from shim.story.story import Step
 
@@ -28,8 +28,8 @@ def data_of(name: str) -> bytes:
     return (CASTS / f"{name}.cast").read_bytes()
 
 
-def verified(name: str) -> Verifier:
-    verifier = Verifier()
+def verified(name: str) -> CastVerifier:
+    verifier = CastVerifier()
     verifier.feed(data_of(name))
     verifier.close()
     return verifier

@@ -22,7 +22,7 @@ from support import FIXTURES
 
 from shim.adapters import get_adapter
 from shim.core.cast.records import STREAMS, CastHeader, CastRecord
-from shim.core.cast.verify import verify
+from shim.core.cast.verify import verify_chunks
 from shim.process import probe
 from shim.process.probe import open_probe
 from shim.recording.playable_run import read_run
@@ -62,7 +62,7 @@ class Recorded:
         self.path = path
         self.data = path.read_bytes()
         with path.open("rb") as file:
-            verified = verify(lambda: file.read(65536))
+            verified = verify_chunks(lambda: file.read(65536))
         assert not whole or not [
             finding for finding in verified.findings if finding.severity == "damage"
         ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from casting import Moment, cast_of, read_cast
 
 from shim.core.cast.script import Replayer, ReplayStep
-from shim.core.cast.words import of_child
+from shim.core.cast.words import select_child_records
 from shim.recording.replay import Event, Player
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
@@ -62,7 +62,7 @@ def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(cast_of(moments))
     arguments = {"said": "oe", "told": "I", **options}
-    return Replayer(of_child(records, child), **arguments)  # type: ignore[arg-type]
+    return Replayer(select_child_records(records, child), **arguments)  # type: ignore[arg-type]
 
 
 class Room:

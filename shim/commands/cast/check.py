@@ -21,7 +21,7 @@ import orjson
 
 from shim.core.cast.difference import Difference, OutputNormalizer, compare_lines, split_output
 from shim.core.cast.records import CastError, CastHeader
-from shim.core.cast.words import read_word
+from shim.core.cast.words import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import NAMES
@@ -322,7 +322,7 @@ def _replay_and_compare(
 
 def _replace_request_id(line: bytes, then: OutputNormalizer, now: OutputNormalizer) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
-    identity = read_word(line).identity
+    identity = parse_protocol_line(line).id
     asked = now.find_id(then.find_shared_name(identity))
     return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
 from shim.core.cast.records import CastError, CastHeader, CastRecord
-from shim.core.cast.words import by_child, of_child
+from shim.core.cast.words import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.head_and_tail import Tail
@@ -179,7 +179,7 @@ def _write_fixture(
         if redacted:
             facts.gaps.append(summary(dict(redacted)))
     with _create_file(folder, STDOUT_FILE) as file:
-        for record in of_child(Cast(path).records(), run.number):
+        for record in select_child_records(Cast(path).records(), run.number):
             if record.code == "o":
                 file.write(record.data)
             else:
@@ -226,7 +226,7 @@ def _remove_fixture(folder: str) -> None:
 
 
 def _list_children(path: str) -> Iterator[FixtureChild]:
-    for number, child in enumerate(by_child(Cast(path).records()), 1):
+    for number, child in enumerate(split_by_child(Cast(path).records()), 1):
         started = next(child)
         yield FixtureChild(
             number, started.fields, sum(len(record.data) for record in child if record.code == "o")

@@ -6,7 +6,7 @@ import os
 from typing import Protocol
 
 from shim.core.cast.records import CAST_SUFFIX
-from shim.core.cast.words import by_child
+from shim.core.cast.words import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.outcome import Exit
@@ -68,7 +68,7 @@ def _read_line_file(path: str, sink: OutputSink) -> None:
 
 def _read_recording(path: str, sink: OutputSink) -> None:
     number = 0
-    for number, child in enumerate(by_child(Cast(path).records()), 1):
+    for number, child in enumerate(split_by_child(Cast(path).records()), 1):
         sink.start_child(path if number == 1 else f"{path} (child {number})")
         stderr, ended = Tail(), None
         for record in child:

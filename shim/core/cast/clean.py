@@ -145,7 +145,7 @@ class CastRedactor:
     # -- strings -----------------------------------------------------------------------------------
 
     def _create_root_path(self, name: str) -> JsonPath:
-        place = self._root_paths[name] = JsonPath(None, named=False, whole=False)
+        place = self._root_paths[name] = JsonPath(None, names_secret=False, is_token=False)
         return place
 
     def _create_child_path(self, above: JsonPath, key: str) -> JsonPath:
@@ -153,9 +153,9 @@ class CastRedactor:
         found = self._find_and_count_secrets(key, self.secret_counts)
         own, named = replace_spans(key, found) if found else None, key.lower().endswith(NAME_ENDS)
         if self._path_count >= MAX_JSON_PATHS:
-            return JsonPath(own, named=named, whole=True)
+            return JsonPath(own, names_secret=named, is_token=True)
         self._path_count += 1
-        place = above.children[key] = JsonPath(own, named=named, whole=key in _TOKEN_KEYS)
+        place = above.children[key] = JsonPath(own, names_secret=named, is_token=key in _TOKEN_KEYS)
         return place
 
     def _redact_value(self, value: Any, place: JsonPath) -> Any:

@@ -20,7 +20,14 @@ from shim.core.cast.script_sides import (
     ReplayRecords,
     quote_id,
 )
-from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, SIGNAL, Word, read_word
+from shim.core.cast.words import (
+    ANSWER_KINDS,
+    INTERRUPT_KINDS,
+    NOTE_REPORT,
+    NOTE_SIGNAL,
+    ProtocolLine,
+    parse_protocol_line,
+)
 
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 NO_END_REASON = "the recording ends here: how the session went on is not known"
@@ -67,7 +74,9 @@ class Replayer:
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
         self._first_message = b""  # the first message, for `choose`
-        self._expected_line: Word | None = None  # the recorded line that the script waits for
+        self._expected_line: ProtocolLine | None = (
+            None  # the recorded line that the script waits for
+        )
         self._unmatched_ids: set[bytes] = set()  # recorded requests that nobody made today
         self._uses_protocol = self._is_turn_running = False
         # the recorded child was ended for its silence; no frontend repeats that signal
@@ -82,10 +91,10 @@ class Replayer:
     # -- what the other side does ------------------------------------------------------------------
 
     def feed_line(self, line: bytes) -> None:
-        word = read_word(line)
+        word = parse_protocol_line(line)
         if not word.kind:
             self._live_input.text_count += 1
-        elif word.kind in INTERRUPTS:
+        elif word.kind in INTERRUPT_KINDS:
             self._apply_interrupt(word)
         elif (
             self._live_input.store_line(word)
@@ -101,7 +110,7 @@ class Replayer:
     def feed_signal(self, name: str) -> None:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
         kinds = (
-            (SIGNAL,) if self._records.input_stream == "I" else ("caught", SIGNAL)
+            (NOTE_SIGNAL,) if self._records.input_stream == "I" else ("caught", NOTE_SIGNAL)
         )  # of notes about one
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
@@ -117,12 +126,12 @@ class Replayer:
         self.jump_count += 1
         self._is_turn_finished = False
 
-    def _apply_interrupt(self, word: Word) -> None:
+    def _apply_interrupt(self, word: ProtocolLine) -> None:
         """Go on after the recorded interrupt of this turn, or end the turn if the recording has
         none.
         """
         waiting, self._expected_line = self._expected_line, None
-        if waiting is not None and waiting.kind in INTERRUPTS:
+        if waiting is not None and waiting.kind in INTERRUPT_KINDS:
             self._pair_lines(waiting, word)
             return
         if not self._is_turn_running:
@@ -133,7 +142,7 @@ class Replayer:
         while (record := self._records.peek()) is not None and record.code != "x":
             if record.code == self._records.input_stream:
                 told = self._records.read_input_line()
-                if told is not None and told.kind in INTERRUPTS:
+                if told is not None and told.kind in INTERRUPT_KINDS:
                     self._pair_lines(told, word)
                     return
                 if told is not None and told.kind == "user":
@@ -237,12 +246,12 @@ class Replayer:
         while (
             record := self._records.peek()
         ) is not None and record.code == self._records.input_stream:
-            if read_word(record.data).kind:
+            if parse_protocol_line(record.data).kind:
                 break
             self._records.take()
         return None
 
-    def _match_input(self, told: Word) -> ReplayStep | None:
+    def _match_input(self, told: ProtocolLine) -> ReplayStep | None:
         """A step if the awaited line has not come; None if the script can go on."""
         if not told.kind:
             if (
@@ -262,7 +271,7 @@ class Replayer:
             told.kind.startswith("control_request/") and self._live_input.has_message
         ):
             if len(self._unmatched_ids) < MAX_IDS:
-                self._unmatched_ids.add(quote_id(told.identity))
+                self._unmatched_ids.add(quote_id(told.id))
             self._is_turn_running = self._is_turn_running or told.kind == "user"
             self._expected_line = None
             return None
@@ -275,13 +284,18 @@ class Replayer:
             )
         return ReplayStep("wait", reason=told.kind)
 
-    def _pair_lines(self, told: Word, word: Word) -> ReplayStep | None:
+    def _pair_lines(self, told: ProtocolLine, word: ProtocolLine) -> ReplayStep | None:
         """Pair a recorded line with today's."""
         if told.kind == "user":
             self._is_turn_running = True
-        if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
+        if (
+            told.kind in ANSWER_KINDS
+            and told.decision
+            and word.decision
+            and told.decision != word.decision
+        ):
             reason = (
-                f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
+                f"the recording goes on with {told.decision}, and the answer is {word.decision} now"
             )
             self._end_step = ReplayStep("fail", reason=reason)
             return self._end_step
@@ -290,12 +304,12 @@ class Replayer:
 
     def _apply_note(self, record: CastRecord) -> ReplayStep | None:
         kind = record.fields.get("kind")
-        if kind == REPORT and self._records.output_streams[0] != "O":
+        if kind == NOTE_REPORT and self._records.output_streams[0] != "O":
             return ReplayStep(
-                "say", self._records.take(), REPORT, orjson.dumps(record.fields.get("report"))
+                "say", self._records.take(), NOTE_REPORT, orjson.dumps(record.fields.get("report"))
             )
         self._has_timed_out = self._has_timed_out or kind == "timeout"
-        if self._waits_for_signals and kind == SIGNAL and not self._has_timed_out:
+        if self._waits_for_signals and kind == NOTE_SIGNAL and not self._has_timed_out:
             return ReplayStep("wait", reason="signal")
         self._records.skip()
         return None

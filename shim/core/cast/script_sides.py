@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import orjson
 
 from shim.core.cast.records import CastRecord
-from shim.core.cast.words import ANSWERS, Word, read_word
+from shim.core.cast.words import ANSWER_KINDS, ProtocolLine, parse_protocol_line
 from shim.core.reading.bounded import Bounded
 
 # of the other side that are kept until the script waits for them; more are dropped
@@ -69,7 +69,7 @@ class ReplayRecords:
         """Pass the next record; the seconds before it count for the one behind it."""
         self._next_record = None
 
-    def read_input_line(self) -> Word | None:
+    def read_input_line(self) -> ProtocolLine | None:
         """Take the next record, of `told`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
@@ -83,7 +83,7 @@ class ReplayRecords:
         ):
             return None
         line, self._partial_line = self._partial_line, b""
-        return read_word(line)
+        return parse_protocol_line(line)
 
 
 class LiveInput:
@@ -96,24 +96,22 @@ class LiveInput:
     """
 
     def __init__(self) -> None:
-        self.lines = deque[Word]()
+        self.lines = deque[ProtocolLine]()
         self.text_count = 0
         self.is_closed = False
         self.responses = deque[bytes]()
 
-    def store_line(self, word: Word) -> bool:
+    def store_line(self, word: ProtocolLine) -> bool:
         """Keep a line; False if too many wait already."""
         if len(self.lines) >= MAX_PENDING_LINES:
             return False
         self.lines.append(word)
         return True
 
-    def take_match(self, told: Word) -> Word | None:
+    def take_match(self, told: ProtocolLine) -> ProtocolLine | None:
         """Take out the line that a recorded one stands for, if it has come."""
         for word in self.lines:
-            if word.kind == told.kind and (
-                told.kind not in ANSWERS or word.identity == told.identity
-            ):
+            if word.kind == told.kind and (told.kind not in ANSWER_KINDS or word.id == told.id):
                 self.lines.remove(word)
                 return word
         return None
@@ -122,10 +120,10 @@ class LiveInput:
     def has_message(self) -> bool:
         return any(word.kind == "user" for word in self.lines)
 
-    def grant_request(self, word: Word) -> None:
+    def grant_request(self, word: ProtocolLine) -> None:
         """Grant a request that the recording does not have: a replay does nothing real."""
         if word.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
-            response = {"subtype": "success", "request_id": word.identity, "response": {}}
+            response = {"subtype": "success", "request_id": word.id, "response": {}}
             self.responses.append(
                 orjson.dumps({"type": "control_response", "response": response}) + b"\n"
             )
@@ -147,14 +145,10 @@ class IdMapper:
         self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
         self._ids = Bounded[bytes, bytes](MAX_IDS)
 
-    def add_pair(self, told: Word, word: Word) -> None:
+    def add_pair(self, told: ProtocolLine, word: ProtocolLine) -> None:
         """`word` stands today for the recorded line `told`."""
-        if (
-            told.identity
-            and word.identity != told.identity
-            and 0 < len(word.identity) <= MAX_ID_CHARS
-        ):
-            self._ids[quote_id(told.identity)] = quote_id(word.identity)
+        if told.id and word.id != told.id and 0 < len(word.id) <= MAX_ID_CHARS:
+            self._ids[quote_id(told.id)] = quote_id(word.id)
 
     def replace_ids(self, data: bytes) -> bytes:
         """A line with today's ids."""

@@ -22,9 +22,9 @@ class _SecretSpanCollector(Stream):
         super().__init__({})
         self.spans: list[SecretSpan] = []
 
-    def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
-        end = super()._behind(pattern, text, hit)
-        self.spans.append((hit.end(1) - len(START), end - len(START), pattern.mark))
+    def _skip_secret(self, pattern: Pattern, text: str, match: re.Match[str]) -> int:
+        end = super()._skip_secret(pattern, text, match)
+        self.spans.append((match.end(1) - len(START), end - len(START), pattern.mark))
         return end
 
 
@@ -52,17 +52,17 @@ class SpanCursor:
     the last cover.
     """
 
-    __slots__ = ("_at", "_spans", "covered_end")
+    __slots__ = ("_index", "_spans", "covered_end")
 
     def __init__(self, found: list[SecretSpan]) -> None:
         self._spans = sorted(found)
-        self._at = self.covered_end = 0
+        self._index = self.covered_end = 0
 
     def is_covered(self, first: int, last: int) -> bool:
         """Whether the place is covered."""
-        while self._at < len(self._spans) and self._spans[self._at][0] <= first:
-            self.covered_end = max(self.covered_end, self._spans[self._at][1])
-            self._at += 1
+        while self._index < len(self._spans) and self._spans[self._index][0] <= first:
+            self.covered_end = max(self.covered_end, self._spans[self._index][1])
+            self._index += 1
         return last <= self.covered_end
 
 
@@ -87,8 +87,8 @@ class JsonPath:
 
     __slots__ = ("children", "names_secret", "redacted_key", "joiner", "is_token")
 
-    def __init__(self, own: str | None, *, named: bool, whole: bool) -> None:
-        self.redacted_key, self.names_secret, self.is_token = own, named, whole
+    def __init__(self, own: str | None, *, names_secret: bool, is_token: bool) -> None:
+        self.redacted_key, self.names_secret, self.is_token = own, names_secret, is_token
         self.children: dict[str, JsonPath] = {}
         self.joiner: TextJoiner | None = None
 

@@ -23,10 +23,10 @@ from shim.core.cast.records import (
 )
 
 # of each severity; the rest is counted, since one damaged line may affect all later ones
-FINDINGS_KEPT = 100
+MAX_FINDINGS = 100
 
 # The keys of a header. `vendor_version` may be null; a cast without `dialect` is in Claude's.
-HEADER: dict[str, type | tuple[type, ...]] = {
+REQUIRED_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "shim": str,
     "vendor": str,
@@ -37,8 +37,8 @@ HEADER: dict[str, type | tuple[type, ...]] = {
     "redact": str,
     "platform": str,
 }
-LATER: dict[str, type | tuple[type, ...]] = {"dialect": str, "swept": bool}
-TYPES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
+OPTIONAL_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {"dialect": str, "swept": bool}
+TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
 
 
 class CastFinding(NamedTuple):
@@ -51,7 +51,7 @@ class CastFinding(NamedTuple):
     text: str
 
 
-class Verifier:
+class CastVerifier:
     """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
 
     `proved` is the last line that a checkpoint covers, `count` the number of lines, `left_out` of
@@ -60,244 +60,258 @@ class Verifier:
 
     def __init__(self) -> None:
         self.findings: list[CastFinding] = []
-        self.left_out = 0
-        self.count = 0
-        self.proved = 0
-        self.cut = False
-        self._kept = {DAMAGE: 0, NOTE: 0}
+        self.omitted_findings = 0
+        self.line_count = 0
+        self.last_proved_line = 0
+        self.is_truncated = False
+        self._finding_counts = {DAMAGE: 0, NOTE: 0}
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
-        self._size = 0
-        self._long = False
-        self._readable = True  # the first line was that of a cast
-        self._broken = False  # a checkpoint did not match, or lines follow the last one
-        self._ended = 0  # the line of the last checkpoint
-        self._children: set[int] = set()
+        self._size_bytes = 0
+        self._is_too_long = False
+        self._is_readable = True  # the first line was that of a cast
+        self._is_chain_broken = False  # a checkpoint did not match, or lines follow the last one
+        self._end_line = 0  # the line of the last checkpoint
+        self._child_numbers: set[int] = set()
         # the running child, and the line of its start
-        self._child: tuple[object, int] | None = None
-        self._unfinished: dict[str, int] = {}  # streams with an unfinished line → where it begins
+        self._running_child: tuple[object, int] | None = None
+        self._unfinished_lines: dict[
+            str, int
+        ] = {}  # streams with an unfinished line → where it begins
 
     @property
-    def intact(self) -> bool:
-        return not self._kept[DAMAGE]
+    def is_intact(self) -> bool:
+        return not self._finding_counts[DAMAGE]
 
     @property
-    def chained(self) -> bool:
+    def has_valid_chain(self) -> bool:
         """Whether every checkpoint matches: damage that was found was written so."""
-        return self._readable and not self._broken
+        return self._is_readable and not self._is_chain_broken
 
     @property
     def state(self) -> str:
         """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or of
         a newer version.
         """
-        if self.intact or not self._readable:
-            return "intact" if self.intact else "unreadable"
-        return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
+        if self.is_intact or not self._is_readable:
+            return "intact" if self.is_intact else "unreadable"
+        return "cut off" if self.is_truncated and self._finding_counts[DAMAGE] == 1 else "damaged"
 
     def feed(self, chunk: bytes) -> None:
         *lines, rest = chunk.split(b"\n")
         for line in lines:
-            if self._parts or self._long:
-                self._hold(line)
+            if self._parts or self._is_too_long:
+                self._buffer_part(line)
                 line = b"".join(self._parts)
-            self._line(line)
+            self._check_line(line)
         if rest:
-            self._hold(rest)
+            self._buffer_part(rest)
 
     def close(self) -> None:
-        last = self.count + (self._long or bool(self._parts))
-        if not self._readable:
+        last = self.line_count + (self._is_too_long or bool(self._parts))
+        if not self._is_readable:
             return
-        if not self._ended:
-            self.cut = True
-            self._found(
-                min(self.proved + 1, max(last, 1)),
+        if not self._end_line:
+            self.is_truncated = True
+            self._add_finding(
+                min(self.last_proved_line + 1, max(last, 1)),
                 max(last, 1),
                 DAMAGE,
                 "cut",
-                self._cut_text(last),
+                self._describe_truncation(last),
             )
         else:
-            if last > self._ended:
-                self._broken = True
+            if last > self._end_line:
+                self._is_chain_broken = True
                 told = "behind the last checkpoint: nothing proves what stands there"
-                self._found(self._ended + 1, last, DAMAGE, "behind", told)
-            self._settle()
+                self._add_finding(self._end_line + 1, last, DAMAGE, "behind", told)
+            self._check_unfinished()
         self.findings.sort(key=lambda finding: (finding.first, finding.last))
 
-    def _cut_text(self, last: int) -> str:
-        if not self.count:
+    def _describe_truncation(self, last: int) -> str:
+        if not self.line_count:
             return (
                 "cut off in the first line"
                 if last
                 else "empty: not even its first line was written"
             )
-        where = f"cut off behind line {self.count}: the last checkpoint is missing"
-        if self._broken:
+        where = f"cut off behind line {self.line_count}: the last checkpoint is missing"
+        if self._is_chain_broken:
             return where
-        if self.proved == self.count:
+        if self.last_proved_line == self.line_count:
             return f"{where}; all lines up to there are proved"
-        return f"{where}, and {_lines(self.proved + 1, self.count)} not proved"
+        return f"{where}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} not proved"
 
-    def _hold(self, part: bytes) -> None:
+    def _buffer_part(self, part: bytes) -> None:
         """Keep a part of an unfinished line; of a line that is too long only the hash is kept."""
         self._parts.append(part)
-        self._size += len(part)
-        if self._size > MAX_LINE_BYTES:
-            self._long = True
-        if self._long:
+        self._size_bytes += len(part)
+        if self._size_bytes > MAX_LINE_BYTES:
+            self._is_too_long = True
+        if self._is_too_long:
             self._hash.update(b"".join(self._parts))
             self._parts = []
 
-    def _line(self, raw: bytes) -> None:
+    def _check_line(self, raw: bytes) -> None:
         """Check a whole line, then add its bytes to the hash."""
-        self.count += 1
-        if self._long or len(raw) > MAX_LINE_BYTES:
-            self._found_here(
+        self.line_count += 1
+        if self._is_too_long or len(raw) > MAX_LINE_BYTES:
+            self._add_finding_here(
                 DAMAGE, "too_long", f"longer than {MAX_LINE_BYTES} bytes: no reader takes it"
             )
-            self._readable = self._readable and self.count > 1
-        elif self.count == 1:
+            self._is_readable = self._is_readable and self.line_count > 1
+        elif self.line_count == 1:
             if raw != (raw := strip_bom(raw)):
-                self._found_here(
+                self._add_finding_here(
                     NOTE,
                     "bom",
                     "the file begins with a byte order mark, which the shim does not write",
                 )
-            self._header(raw)
-        elif self._readable and not self._ended:
+            self._check_header(raw)
+        elif self._is_readable and not self._end_line:
             line = parse_cast_line(raw)
             for fault in line.problems:
-                self._found_here(*fault)
+                self._add_finding_here(*fault)
             if line.code == CHECKPOINT:
-                self._checkpoint(raw, end=line.fields["end"])
+                self._check_checkpoint(raw, end=line.fields["end"])
             elif line.is_stream:
-                self._bytes(line)
+                self._check_stream_record(line)
             elif line.code:
-                self._fact(line.code, line.fields)
-        self._hash.update(b"\n" if self._long else raw + b"\n")
-        self._parts, self._size, self._long = [], 0, False
+                self._check_event(line.code, line.fields)
+        self._hash.update(b"\n" if self._is_too_long else raw + b"\n")
+        self._parts, self._size_bytes, self._is_too_long = [], 0, False
 
     # -- the chain ---------------------------------------------------------------------------------
 
-    def _checkpoint(self, raw: bytes, *, end: bool) -> None:
+    def _check_checkpoint(self, raw: bytes, *, end: bool) -> None:
         digest = self._hash.hexdigest().encode()
         if raw not in (b'["h","%s"]' % digest, b'["h","%s","end"]' % digest):
-            if not self._broken:
-                told = f"the checkpoint of line {self.count} does not match; nothing behind it can be proved"
-                self._found(self.proved + 1, self.count, DAMAGE, "changed", told)
-            self._broken = True
-        elif not self._broken:
-            self.proved = self.count
+            if not self._is_chain_broken:
+                told = f"the checkpoint of line {self.line_count} does not match; nothing behind it can be proved"
+                self._add_finding(
+                    self.last_proved_line + 1, self.line_count, DAMAGE, "changed", told
+                )
+            self._is_chain_broken = True
+        elif not self._is_chain_broken:
+            self.last_proved_line = self.line_count
         if end:
-            self._ended = self.count
+            self._end_line = self.line_count
 
     # -- what the lines say ------------------------------------------------------------------------
 
-    def _header(self, raw: bytes) -> None:
+    def _check_header(self, raw: bytes) -> None:
         try:
             header = parse_header(raw)
         except CastError as error:
-            self._readable = False
-            self._found_here(DAMAGE, "no_cast", str(error))
+            self._is_readable = False
+            self._add_finding_here(DAMAGE, "no_cast", str(error))
             return
         facts = header.fields
-        for key, kind in (*HEADER.items(), *LATER.items()):
+        for key, kind in (*REQUIRED_HEADER_TYPES.items(), *OPTIONAL_HEADER_TYPES.items()):
             if key not in facts:
-                if key in HEADER:
-                    self._found_here(NOTE, "header", f"the header has no {key}")
-            elif not isinstance(facts[key], kind) or (kind is list and not _texts(facts[key])):
-                wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
-                self._found_here(
+                if key in REQUIRED_HEADER_TYPES:
+                    self._add_finding_here(NOTE, "header", f"the header has no {key}")
+            elif not isinstance(facts[key], kind) or (
+                kind is list and not _is_text_list(facts[key])
+            ):
+                wanted = TYPE_NAMES[kind if isinstance(kind, type) else kind[0]]
+                self._add_finding_here(
                     DAMAGE,
                     "header",
                     f"{key} of the header is not {wanted}: {format_excerpt(facts[key])}",
                 )
 
-    def _bytes(self, line: CastLine) -> None:
+    def _check_stream_record(self, line: CastLine) -> None:
         letter = line.code
         if line.has_newline:
-            self._unfinished.pop(letter, None)
+            self._unfinished_lines.pop(letter, None)
         else:
-            self._unfinished.setdefault(letter, self.count)
-        if letter in "oeI" and self._child is None:
-            when = "behind the end of its child" if self._children else "before any child"
-            self._found_here(DAMAGE, "order", f"a record of {letter} {when}")
+            self._unfinished_lines.setdefault(letter, self.line_count)
+        if letter in "oeI" and self._running_child is None:
+            when = "behind the end of its child" if self._child_numbers else "before any child"
+            self._add_finding_here(DAMAGE, "order", f"a record of {letter} {when}")
 
-    def _fact(self, letter: str, fact: Mapping[str, Any]) -> None:
+    def _check_event(self, letter: str, fact: Mapping[str, Any]) -> None:
         if letter == "s":
-            if self._child is not None:
-                running, since = self._child
+            if self._running_child is not None:
+                running, since = self._running_child
                 told = f"a child starts while {format_excerpt(running)} of line {since} runs"
-                self._found(since, self.count, DAMAGE, "order", told)
-            self._child = (fact.get("child"), self.count)
-            self._number(fact.get("child"))
+                self._add_finding(since, self.line_count, DAMAGE, "order", told)
+            self._running_child = (fact.get("child"), self.line_count)
+            self._check_child_number(fact.get("child"))
         elif letter == "x":
-            self._ended_child(fact)
+            self._check_child_exit(fact)
 
-    def _number(self, child: object) -> None:
+    def _check_child_number(self, child: object) -> None:
         if isinstance(child, bool) or not isinstance(child, int):
-            self._found_here(DAMAGE, "no_record", f"a child's number is {format_excerpt(child)}")
-        elif child <= max(self._children, default=0):
-            self._found_here(NOTE, "order", f"child {child} does not follow the one before it")
+            self._add_finding_here(
+                DAMAGE, "no_record", f"a child's number is {format_excerpt(child)}"
+            )
+        elif child <= max(self._child_numbers, default=0):
+            self._add_finding_here(
+                NOTE, "order", f"child {child} does not follow the one before it"
+            )
         else:
-            self._children = {child}  # they count up, so the last one is enough
+            self._child_numbers = {child}  # they count up, so the last one is enough
 
-    def _ended_child(self, fact: Mapping[str, Any]) -> None:
+    def _check_child_exit(self, fact: Mapping[str, Any]) -> None:
         child = fact.get("child")
-        if self._child is None or self._child[0] != child:
-            self._found_here(
+        if self._running_child is None or self._running_child[0] != child:
+            self._add_finding_here(
                 DAMAGE, "order", f"the end of child {format_excerpt(child)}, which was not running"
             )
             return
-        self._child = None
+        self._running_child = None
         for letter in "oe":  # a child may end without a newline
-            self._unfinished.pop(letter, None)
+            self._unfinished_lines.pop(letter, None)
 
-    def _settle(self) -> None:
+    def _check_unfinished(self) -> None:
         """Note what is unfinished at the end of a complete file."""
-        if self._child is not None:
-            child, since = self._child
-            self._found(
+        if self._running_child is not None:
+            child, since = self._running_child
+            self._add_finding(
                 since,
-                self.count,
+                self.line_count,
                 NOTE,
                 "order",
                 f"nothing says how child {format_excerpt(child)} ended",
             )
-        if since := self._unfinished.get("O", 0):
-            self._found(
-                since, self.count, NOTE, "unfinished", "a line of ours in pieces that has no end"
+        if since := self._unfinished_lines.get("O", 0):
+            self._add_finding(
+                since,
+                self.line_count,
+                NOTE,
+                "unfinished",
+                "a line of ours in pieces that has no end",
             )
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _found_here(self, severity: str, kind: str, text: str) -> None:
-        self._found(self.count, self.count, severity, kind, text)
+    def _add_finding_here(self, severity: str, kind: str, text: str) -> None:
+        self._add_finding(self.line_count, self.line_count, severity, kind, text)
 
-    def _found(self, first: int, last: int, severity: str, kind: str, text: str) -> None:
-        kept = self._kept[severity] = self._kept[severity] + 1
-        if kept > FINDINGS_KEPT and kind not in ("changed", "cut", "behind"):
-            self.left_out += 1
+    def _add_finding(self, first: int, last: int, severity: str, kind: str, text: str) -> None:
+        kept = self._finding_counts[severity] = self._finding_counts[severity] + 1
+        if kept > MAX_FINDINGS and kind not in ("changed", "cut", "behind"):
+            self.omitted_findings += 1
         else:
             self.findings.append(CastFinding(first, last, severity, kind, text))
 
 
-def verify(read: Callable[[], bytes]) -> Verifier:
+def verify_chunks(read: Callable[[], bytes]) -> CastVerifier:
     """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are
     raised.
     """
-    verifier = Verifier()
+    verifier = CastVerifier()
     while chunk := read():
         verifier.feed(chunk)
     verifier.close()
     return verifier
 
 
-def _texts(value: object) -> bool:
+def _is_text_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _lines(first: int, last: int) -> str:
+def _format_line_range(first: int, last: int) -> str:
     return f"line {first} is" if first == last else f"lines {first} to {last} are"

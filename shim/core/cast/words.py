@@ -9,17 +9,17 @@ import orjson
 from shim.core.cast.records import CastRecord
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
-INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
-ANSWERS = ("control_response", "tool_approval")  # of Claude's and Yume's
-VERDICTS = {"approve": "allow"}  # the Qwen RFC's word
-HEARTBEAT = "heartbeat_request"  # sent by the clock, so a replay waits for none
-RESULT = "result"  # the kind of a note with what was decided at the end of a turn
-SIGNAL = "signal"  # the kind of a note that we sent a child a signal
+INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
+ANSWER_KINDS = ("control_response", "tool_approval")  # of Claude's and Yume's
+DECISIONS = {"approve": "allow"}  # the Qwen RFC's word
+HEARTBEAT_KIND = "heartbeat_request"  # sent by the clock, so a replay waits for none
+NOTE_RESULT = "result"  # the kind of a note with what was decided at the end of a turn
+NOTE_SIGNAL = "signal"  # the kind of a note that we sent a child a signal
 # the kind of a note with the file that a child wrote about its run; also a letter of steps
-REPORT = "report"
+NOTE_REPORT = "report"
 
 
-class Word(NamedTuple):
+class ProtocolLine(NamedTuple):
     """What a line of one side means to the other. `kind` is "" if it is no line of the protocol.
 
     `identity` is the id of a request, of the request that is answered, or of a message; `verdict`
@@ -27,43 +27,51 @@ class Word(NamedTuple):
     """
 
     kind: str = ""
-    identity: str = ""
-    verdict: str = ""
+    id: str = ""
+    decision: str = ""
 
 
-def read_word(line: bytes) -> Word:
+def parse_protocol_line(line: bytes) -> ProtocolLine:
     """The meaning of one line, with or without its newline."""
     if not line.lstrip().startswith(b"{"):
-        return Word()
+        return ProtocolLine()
     try:
         said = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return Word()
+        return ProtocolLine()
     kind = said.get("type")
     if kind == "control_request":
-        return Word(f"{kind}/{_of(said.get('request'), 'subtype')}", _of(said, "request_id"))
+        return ProtocolLine(
+            f"{kind}/{_get_text(said.get('request'), 'subtype')}", _get_text(said, "request_id")
+        )
     if kind == "control_response":
         response = said.get("response")
-        verdict = _of(response, "subtype") if _of(response, "subtype") == "error" else ""
+        verdict = (
+            _get_text(response, "subtype") if _get_text(response, "subtype") == "error" else ""
+        )
         body = (
             response.get("response", response.get("result")) if isinstance(response, dict) else None
         )
-        behavior = _of(body, "behavior")
-        identity = _of(response, "request_id") or _of(said, "request_id")
-        return Word(kind, identity, verdict or VERDICTS.get(behavior, behavior))
+        behavior = _get_text(body, "behavior")
+        identity = _get_text(response, "request_id") or _get_text(said, "request_id")
+        return ProtocolLine(kind, identity, verdict or DECISIONS.get(behavior, behavior))
     if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
-        return Word(
-            "control_response", _of(said, "id"), "allow" if _allows(_of(said, "value")) else "deny"
+        return ProtocolLine(
+            "control_response",
+            _get_text(said, "id"),
+            "allow" if _allows(_get_text(said, "value")) else "deny",
         )
     if kind == "prompt":
-        return Word("user")
+        return ProtocolLine("user")
     if kind == "tool_approval":
-        return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
+        return ProtocolLine(
+            kind, _get_text(said, "id"), "allow" if said.get("approved") is True else "deny"
+        )
     if kind is None and isinstance(said.get("input"), dict):
-        return Word("user")  # the Qwen RFC's messages have no type
-    if kind == HEARTBEAT:
-        return Word()
-    return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
+        return ProtocolLine("user")  # the Qwen RFC's messages have no type
+    if kind == HEARTBEAT_KIND:
+        return ProtocolLine()
+    return ProtocolLine(kind, _get_text(said, "uuid")) if isinstance(kind, str) else ProtocolLine()
 
 
 def _allows(value: str) -> bool:
@@ -75,12 +83,12 @@ def _allows(value: str) -> bool:
     return isinstance(answer, dict) and answer.get("allow") is True
 
 
-def _of(table: Any, key: str) -> str:
+def _get_text(table: Any, key: str) -> str:
     value = table.get(key) if isinstance(table, dict) else None
     return value if isinstance(value, str) else ""
 
 
-def by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
+def split_by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
     """The records of one child after another, each from its start to the next one's."""
     children = 0
 
@@ -92,7 +100,7 @@ def by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
     return (child for count, child in groupby(records, number) if count)
 
 
-def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]:
+def select_child_records(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]:
     """The records of a recording's n-th child, from its start to its end.
 
     The file that it wrote about its run was recorded after its end; here it comes before the end,
@@ -107,20 +115,20 @@ def of_child(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]
         if count == number and record.code == "x":
             ended = record
         elif count == number and (
-            ended is None or (record.code == "n" and record.fields.get("kind") == REPORT)
+            ended is None or (record.code == "n" and record.fields.get("kind") == NOTE_REPORT)
         ):
             yield record if ended is None else record._replace(time_s=ended.time_s)
     if ended is not None:
         yield ended
 
 
-def of_frontend(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
+def select_frontend_records(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
     return (record for record in records if record.code in "iOn")
 
 
-def from_message(records: Iterator[CastRecord], told: str) -> Iterator[CastRecord]:
+def skip_to_first_message(records: Iterator[CastRecord], told: str) -> Iterator[CastRecord]:
     """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
-        if record.code == told and read_word(record.data).kind == "user":
+        if record.code == told and parse_protocol_line(record.data).kind == "user":
             yield record
             yield from records

@@ -276,14 +276,14 @@ class Stream:
                 continue
             said += text[done : hit.end(1)], pattern.mark
             self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
-            done = at = self._behind(pattern, text, hit)
+            done = at = self._skip_secret(pattern, text, hit)
         said.append(text[done:])
         self._decided(text, size)
         return "".join(said)
 
-    def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
+    def _skip_secret(self, pattern: Pattern, text: str, match: re.Match[str]) -> int:
         """Where the text goes on behind the secret whose head was found."""
-        at = hit.end()
+        at = match.end()
         if not pattern.tail and not pattern.body:
             return at
         self._tail, self._carry, self._room = pattern, "", KEY_CHARACTERS

@@ -9,7 +9,12 @@ from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import NO_END_REASON, Replayer
 from shim.core.cast.script_sides import MAX_PENDING_LINES
-from shim.core.cast.words import Word, of_child, of_frontend, read_word
+from shim.core.cast.words import (
+    ProtocolLine,
+    parse_protocol_line,
+    select_child_records,
+    select_frontend_records,
+)
 from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
 
 ASKS = request("q1", "can_use_tool", tool_name="Bash")
@@ -31,7 +36,9 @@ def conversation(*behind):
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(cast_of_case(case))
     room = Room()
-    step = room.play(Replayer(of_child(records, 1), output_streams="oe", input_stream="I"))
+    step = room.play(
+        Replayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
+    )
     assert room.stdout == case.data == stream_of(records, "o")
     assert b"".join(data for _, letter, data in room.said if letter == "e") == case.stderr.encode()
     if case.exit is not None:
@@ -379,7 +386,7 @@ def test_as_claude_it_says_what_the_frontend_saw():
     _, records = read_cast(cast_of_case(next(iter(fixture_cases("qwen")))))
     room = Room()
     assert room.play(
-        Replayer(of_frontend(records), output_streams="O", input_stream="i")
+        Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
     ).exit_code in (0, 1)
     assert room.stdout == stream_of(records, "O") != b""
 
@@ -394,7 +401,9 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
     )
     room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
     assert (
-        room.play(Replayer(of_frontend(records), output_streams="O", input_stream="i")).exit_code
+        room.play(
+            Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
+        ).exit_code
         == 1
     )
     assert room.stdout == RESULT + CUT
@@ -410,7 +419,8 @@ def test_an_old_cast_is_played(path):
     for number in range(1, children + 1):
         room = Room()
         room.play(
-            Replayer(of_child(records, number), output_streams="oe", input_stream="I"), speed=0.0
+            Replayer(select_child_records(records, number), output_streams="oe", input_stream="I"),
+            speed=0.0,
         )
         said += room.stdout
     assert said == b"".join(_child_said(records))
@@ -437,27 +447,27 @@ def test_lines_that_nothing_waits_for_are_bounded():
     [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"],
 )
 def test_a_line_of_any_kind_is_a_word_or_none(raw):
-    assert isinstance(read_word(raw).kind, str)
+    assert isinstance(parse_protocol_line(raw).kind, str)
 
 
 @each(
     ("raw", "word"),
     [
-        (b'{"id":"shim-3","type":"prompt","message":"hi"}', Word("user")),
-        (b'{"id":"shim-4","type":"abort"}', Word("abort")),
+        (b'{"id":"shim-3","type":"prompt","message":"hi"}', ProtocolLine("user")),
+        (b'{"id":"shim-4","type":"abort"}', ProtocolLine("abort")),
         (
             b'{"type":"extension_ui_response","id":"q","value":"{\\"allow\\":true}"}',
-            Word("control_response", "q", "allow"),
+            ProtocolLine("control_response", "q", "allow"),
         ),
         (
             b'{"type":"extension_ui_response","id":"q","value":"[]"}',
-            Word("control_response", "q", "deny"),
+            ProtocolLine("control_response", "q", "deny"),
         ),
         (
             b'{"type":"extension_ui_response","id":"q","cancelled":true}',
-            Word("control_response", "q", "deny"),
+            ProtocolLine("control_response", "q", "deny"),
         ),
     ],
 )
 def test_what_pi_is_told_means_what_others_are_told(raw, word):
-    assert read_word(raw) == word
+    assert parse_protocol_line(raw) == word

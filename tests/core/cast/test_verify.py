@@ -16,7 +16,7 @@ from sweeps import each, fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import FORMAT_VERSION, MAX_LINE_BYTES
-from shim.core.cast.verify import FINDINGS_KEPT, Verifier
+from shim.core.cast.verify import MAX_FINDINGS, CastVerifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}
@@ -38,9 +38,9 @@ SMALL = cast_of(
 BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, where a checkpoint itself is what is damaged
 
 
-def verified(data: bytes, size: int = 1 << 20) -> Verifier:
+def verified(data: bytes, size: int = 1 << 20) -> CastVerifier:
     """The verifier behind a whole file that came in chunks of `size`."""
-    verifier = Verifier()
+    verifier = CastVerifier()
     for at in range(0, len(data), size):
         verifier.feed(data[at : at + size])
     verifier.close()
@@ -62,8 +62,8 @@ def cast_with(*lines: str) -> bytes:
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
     data = cast_of_case(case)
     verifier = verified(data, 4099)
-    assert verifier.findings == [] and verifier.intact and verifier.state == "intact"
-    assert verifier.count == verifier.proved == len(lines_of(data))
+    assert verifier.findings == [] and verifier.is_intact and verifier.state == "intact"
+    assert verifier.line_count == verifier.last_proved_line == len(lines_of(data))
 
 
 def damaged_at(data: bytes, where: int) -> None:
@@ -124,19 +124,19 @@ def test_whatever_is_put_in_the_place_of_whatever_is_found(
     where %= len(SMALL)
     changed = SMALL[:where] + new + SMALL[where + size :]
     if changed != SMALL:
-        assert not verified(changed).intact
+        assert not verified(changed).is_intact
 
 
 @given(st.permutations(lines_of(SMALL)))
 def test_lines_in_another_order_are_found(lines: list[bytes]) -> None:
     changed = b"".join(lines)
-    assert verified(changed).intact == (changed == SMALL)
+    assert verified(changed).is_intact == (changed == SMALL)
 
 
 def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
     for size in places(len(SMALL)):
         verifier = verified(SMALL[:size])
-        assert verifier.cut and verifier.state == "cut off", size
+        assert verifier.is_truncated and verifier.state == "cut off", size
         (finding,) = (finding for finding in verifier.findings if finding.severity == "damage")
         assert finding.kind == "cut" and finding.first <= finding.last
         assert finding.last == max(
@@ -163,7 +163,7 @@ def test_behind_the_first_damage_nothing_is_proved() -> None:
     (finding,) = verifier.findings
     assert (finding.first, finding.last, finding.kind) == (66, 130, "changed")
     assert "nothing behind it can be proved" in finding.text
-    assert verifier.proved == 65 and not verifier.cut
+    assert verifier.last_proved_line == 65 and not verifier.is_truncated
 
 
 def test_chunks_of_any_size_say_the_same() -> None:
@@ -201,7 +201,7 @@ def test_chunks_of_any_size_say_the_same() -> None:
 def test_a_line_that_is_not_as_it_should_be_is_named(line: str, severity: str, kind: str) -> None:
     data = cast_with('[0,"i","before"]', line)
     assert (3, 3, severity, kind) in found(data)
-    assert verified(data).intact == (severity == "note")
+    assert verified(data).is_intact == (severity == "note")
 
 
 def test_what_is_left_open_at_the_end_is_odd() -> None:
@@ -248,11 +248,11 @@ def test_a_cast_of_a_later_version_is_not_judged() -> None:
 
 
 def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
-    assert verified(SMALL).chained and verified(SMALL[:-9]).chained
-    assert verified(cast_with("{broken")).chained, "the chain holds, whatever it holds"
+    assert verified(SMALL).has_valid_chain and verified(SMALL[:-9]).has_valid_chain
+    assert verified(cast_with("{broken")).has_valid_chain, "the chain holds, whatever it holds"
     assert (
-        not verified(SMALL + b"more").chained
-        and not verified(SMALL.replace(b"hello", b"jello")).chained
+        not verified(SMALL + b"more").has_valid_chain
+        and not verified(SMALL.replace(b"hello", b"jello")).has_valid_chain
     )
 
 
@@ -265,9 +265,9 @@ def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
 
 
 def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
-    verifier = verified(cast_with(*["{", "#"] * (FINDINGS_KEPT + 50)) + b"more\n")
-    assert len(verifier.findings) <= 2 * FINDINGS_KEPT + 3
-    assert verifier.left_out == 100
+    verifier = verified(cast_with(*["{", "#"] * (MAX_FINDINGS + 50)) + b"more\n")
+    assert len(verifier.findings) <= 2 * MAX_FINDINGS + 3
+    assert verifier.omitted_findings == 100
     assert verifier.findings[-1].kind == "behind"
 
 
